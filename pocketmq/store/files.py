@@ -141,7 +141,7 @@ class MappedFile:
 
     def map_again(self) -> None:
         """Undo `unmap`. Raises OSError."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = self._files.open_again(self.path)
         try:
             # Of its size as it was: a shorter file would be a SIGBUS.
             if os.fstat(fd).st_size < self.size:
@@ -156,7 +156,7 @@ class MappedFile:
         if self._fd >= 0:
             yield self._fd
             return
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = self._files.open_again(self.path)
         try:
             yield fd
         finally:
@@ -352,6 +352,10 @@ class Files:
         except BaseException:
             os.close(fd)
             raise
+
+    def open_again(self, path: Path) -> int:
+        """Return a new descriptor of a file that was mapped before. Raises OSError."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def open_or_create(
         self, path: Path, size: int, what: str, unsynced_directories: tuple[Path, ...] = ()

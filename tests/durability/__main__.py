@@ -21,6 +21,9 @@ from .damaged_store import Damages
 from .failing_disk import drawn_fault, try_fault
 from .power_loss import PowerLoss
 
+#: Damages after which there is a line, and faults after which there are enough.
+PROGRESS, MOST_FAULTS = 500, 20
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability", description=__doc__)
@@ -89,16 +92,24 @@ async def power_cuts(
 async def failing_disks(root: Path, seed: int, count: int, sync: bool) -> tuple[str, list[str]]:
     chance = random.Random(seed)
     faults: list[str] = []
+    happened = 0
     for _ in range(count):
-        faults += await try_fault(root, drawn_fault(chance), chance, sync=sync)
+        failed, wrong = await try_fault(root, drawn_fault(chance), chance, sync=sync)
+        happened += failed > 0
+        faults += wrong
         shutil.rmtree(root, ignore_errors=True)
-    return f"{count} faults", faults
+    return f"{count} faults, {happened} of which came", faults
 
 
 async def damages(root: Path, seed: int, first: int, count: int) -> tuple[str, list[str]]:
     campaign = Damages(root, seed)
     with quick_disk():
-        await campaign.run(count, first, most_faults=20)
+        for begin in range(first, first + count, PROGRESS):
+            most = min(PROGRESS, first + count - begin)
+            await campaign.run(most, begin, most_faults=MOST_FAULTS)
+            print(f"{campaign.cases} cases, {len(campaign.faults)} faults", flush=True)
+            if len(campaign.faults) >= MOST_FAULTS:
+                break
     tried = f"{campaign.cases} stores, {campaign.refused} refused, {campaign.repaired} repaired"
     return tried, campaign.faults
 

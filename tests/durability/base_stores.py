@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from unittest import mock
 
 from pocketmq.broker.broker import Broker
@@ -21,8 +21,10 @@ from .damage import Image
 from .serving import Place, Served, life, served_by
 from .traffic import Ledger, Traffic, configuration
 
-STEPS = 12
-ROUNDS = 4
+#: Steps of the traffic in a round: small stores are quick to open and to check, large ones have
+#: more files of each kind.
+STEPS: Final = (3, 3, 6, 12)
+ROUNDS: Final = 4
 
 
 class Waiting(NamedTuple):
@@ -64,23 +66,29 @@ def settings(root: Path, *, timed: bool) -> BrokerConfig:
 @contextlib.contextmanager
 def quick_disk() -> Iterator[None]:
     """Let no file wait for the disk, or take blocks that it does not use yet."""
+
+    def nothing(*_: object) -> None:
+        pass
+
     with (
-        mock.patch.object(Files, "fdatasync"),
-        mock.patch.object(Files, "sync_directory"),
-        mock.patch.object(Files, "allocate"),
+        mock.patch.object(Files, "fdatasync", nothing),
+        mock.patch.object(Files, "sync_directory", nothing),
+        mock.patch.object(Files, "allocate", nothing),
     ):
         yield
 
 
 async def base_stores(directory: Path, seed: int) -> list[BaseStore]:
-    """Write them below `directory`, which they do not need afterwards."""
+    """Write them below `directory`, which they do not need afterwards. Whether they are small or
+    large depends on the seed."""
+    steps = STEPS[seed % len(STEPS)]
     return [
-        await _base_store(directory / name, name, seed + number)
+        await _base_store(directory / name, name, seed + number, steps)
         for number, name in enumerate(("closed", "killed", "expired", "timed", "timed killed"))
     ]
 
 
-async def _base_store(root: Path, name: str, seed: int) -> BaseStore:
+async def _base_store(root: Path, name: str, seed: int, steps: int) -> BaseStore:
     timed = name.startswith("timed")
     config, clock = settings(root, timed=timed), FakeTime(int(time.time() * 1000))
     if name == "expired":
@@ -89,7 +97,7 @@ async def _base_store(root: Path, name: str, seed: int) -> BaseStore:
     async with Broker(config, clock=clock.clock, call_later=clock.call_later) as broker:
         traffic = Traffic(ledger, dice, 1)
         for _ in range(ROUNDS):
-            await traffic.run(broker, STEPS)
+            await traffic.run(broker, steps)
             clock.advance(700)
         if "killed" in name:
             broker.store.settle()

@@ -6,18 +6,23 @@ Each is a broker that leaves out a sync, or does something else than it should.
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
+from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.message.record import decode
+from pocketmq.remoting.frame_stream import FrameStream
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log import log_walk
 from pocketmq.store.log.flush import CommitLogFlusher
 
 from .disk import Lie
+from .failing_disk import Fault
 
 
 class Bug(NamedTuple):
@@ -38,6 +43,11 @@ def of_files(directory: str) -> Lie:
 
 def of_directory(name: str) -> Lie:
     return lambda kind, path: kind == "directory" and path.name == name
+
+
+def of_directories(directory: str) -> Lie:
+    """Leave out the syncs of a directory, and of those in it."""
+    return lambda kind, path: kind == "directory" and directory in path.parts
 
 
 @contextlib.contextmanager
@@ -79,9 +89,19 @@ BUGS = {
     "the queues are not synced": Bug(
         "its offset is given again|its queue does not have it", of_files("consumequeue")
     ),
+    "the names of the queues are not synced": Bug(
+        "its offset is given again|its queue does not have it", of_directories("consumequeue")
+    ),
     "the index is not synced": Bug("not found by its key", of_files("index")),
+    "the names of the index are not synced": Bug("not found by its key", of_directory("index")),
     "the timer wheel is not synced": Bug("not delivered", of_files("timerwheel"), timed=True),
     "the timer log is not synced": Bug("do not open", of_files("timerlog"), timed=True),
+    "the names of the timer log are not synced": Bug(
+        "do not open", of_directory("timerlog"), timed=True
+    ),
+    "the names in the store's directory are not synced": Bug(
+        "lost, the log ends|does not open", of_directory("life")
+    ),
     "the checkpoint is written before the log": Bug(
         "does not open", patch=checkpoint_before_log(), sync=False
     ),
@@ -89,5 +109,56 @@ BUGS = {
         "not readable",
         patch=mock.patch.object(log_walk, "decode", partial(decode, check_crc=False)),
         sync=False,
+    ),
+}
+
+
+class DiskBug(NamedTuple):
+    """A bug in what is done about an error of the disk, `fault`; `found` is what is said then, a
+    pattern; `sync`: the flush mode in which it breaks a promise."""
+
+    found: str
+    fault: Fault
+    patch: contextlib.AbstractContextManager[object]
+    sync: bool = True
+
+
+def _swallowed(original: Callable[..., None]) -> Callable[..., None]:
+    """Return it as a function whose errors nobody hears of."""
+
+    def quiet(*args: object) -> None:
+        with contextlib.suppress(OSError):
+            original(*args)
+
+    return quiet
+
+
+async def _at_once(*_: object) -> None:
+    """Wait for nothing."""
+
+
+DISK_BUGS = {
+    "a sync that failed counts as done": DiskBug(
+        "taken although a sync of the log has failed",
+        Fault("fdatasync", errno.EIO, 5, 12, short=False),
+        mock.patch.object(MappedFile, "sync", _swallowed(MappedFile.sync)),
+    ),
+    "a send is acknowledged although its write failed": DiskBug(
+        "not readable|lost",
+        Fault("write", errno.EIO, 5, 40, short=False),
+        mock.patch.object(FrameStream, "replace_answers", return_value=set()),
+        sync=False,
+    ),
+    "connections are closed instead of an answer": DiskBug(
+        "a request was not answered",
+        Fault("write", errno.ENOSPC, 5, 40, short=False),
+        mock.patch.object(SendAnswers, "not_available", side_effect=OSError),
+    ),
+    "a topic is used before it is on the disk": DiskBug(
+        "does not know the topic",
+        Fault("replace", errno.EIO, 3, 200, short=False),
+        mock.patch.multiple(
+            TopicConfigs, saved=_at_once, is_saved=lambda *_: True, check_new=lambda *_: None
+        ),
     ),
 }

@@ -55,9 +55,9 @@ class Damages:
     async def run(self, cases: int, first: int = 0, most_faults: int = 1) -> None:
         """Try so many cases, or until some are wrong; those stay in the directory."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        stores = self._stores or await base_stores(self._directory, self._seed)
+        self._stores = self._stores or await base_stores(self._directory, self._seed)
         for number in range(first, first + cases):
-            await self._try(number, stores)
+            await self._try(number, self._stores)
             if len(self.faults) >= most_faults:
                 return
 
@@ -100,7 +100,7 @@ class Case:
         self.refused = self.repaired = False
         self._root = root
         self._store = store
-        self._hits = list(log_ranges(damages, LOG_FILE))
+        self._hits = sorted(log_ranges(damages, LOG_FILE))
         # Records of another store, at their place in it, are as good as ours.
         foreign = [damage for damage in damages if "of another store" in damage.text]
         self._foreign_hits = list(log_ranges(foreign, LOG_FILE))
@@ -132,6 +132,10 @@ class Case:
         self._misleading = "killed" in store.name and not all(
             any(begin <= low and high <= end for begin, end in bodies) for low, high in self._hits
         )
+        # Each of them misleads about its own queue, and about the one that it now seems to be of.
+        hit = [place for place, each in store.served.items() if self._is_hit(each.begin, each.end)]
+        self._queues_hit = {place[:2] for place in hit}
+        self._heads_hit = max(len(hit), len(self._hits))
         # The checkpoint says whose the timers are; no checksum covers them. Units of another store
         # are as good as ours.
         self._untimed = "killed" in store.name and (
@@ -259,37 +263,40 @@ class Case:
             if self._unseen and place in self._store.served and self._is_new(served)
         }
         missing: list[Place] = []
+        astray: set[tuple[str, int]] = set()
         for place, before in self._store.served.items():
             now = found.get(place)
-            if place[0] in self._deleted or place[:2] in renewed:
-                continue
-            if _overlaps(self._foreign_hits, before.begin, before.end):
-                continue
-            if refused and place[:2] in refused:
-                if report is not None and not report.problems:
-                    self.faults.append(f"check finds nothing, but {refused[place[:2]]}")
+            if place[:2] in renewed or _overlaps(self._foreign_hits, before.begin, before.end):
                 continue
             hit = self._is_hit(before.begin, before.end)
-            if now is None and hit and not self._config.check_crc_on_read and repair is None:
-                continue  # served, perhaps, but its parts do not add up
-            if now is None and hit:
-                if before.begin >= store.commit_log.min_offset:
+            if now is not None:
+                if now.body == before.body or (self._is_new(now) and hit):
+                    continue
+                if self._misleading and (self._is_new(now) or self._is_hit(now.begin, now.end)):
+                    astray.add(place[:2])
+                elif not hit or self._config.check_crc_on_read or repair is not None:
+                    self.faults.append(f"{when}{place} is served with another body")
+            elif place[0] in self._deleted:
+                continue
+            elif refused and place[:2] in refused:
+                if report is not None and not report.problems:
+                    self.faults.append(f"check finds nothing, but {refused[place[:2]]}")
+            elif hit:
+                # Without `check_crc_on_read` it is served, perhaps, but its parts do not add up.
+                if (
+                    self._config.check_crc_on_read or repair is not None
+                ) and before.begin >= store.commit_log.min_offset:
                     missing.append(place)
-            elif self._misleading or (now is None and self._is_cut):
+            elif self._is_cut and before.begin >= self._hits[0][0]:
                 continue
-            elif (
-                now is None
-                and (self._unseen or self._unmended)
-                and report is not None
-                and report.problems
-            ):
+            elif self._misleading:
+                astray.add(place[:2])
+            elif (self._unseen or self._unmended) and report is not None and report.problems:
                 self._must_repair = True
-            elif now is None:
+            else:
                 self.faults.append(f"{when}{place} at {before.begin} is lost: {alive.said[:3]}")
-            elif now.body == before.body or (hit and self._is_new(now)):
-                continue
-            elif not hit or self._config.check_crc_on_read or repair is not None:
-                self.faults.append(f"{when}{place} is served with another body")
+        if len(astray - self._queues_hit) > self._heads_hit:
+            self.faults.append(f"{when}{astray} lost messages, more than the damage can be for")
         last = max((each.end for each in self._store.served.values()), default=0)
         for place in found.keys() - self._store.served.keys():
             extra = found[place]

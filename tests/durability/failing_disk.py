@@ -1,7 +1,9 @@
-"""A disk that fails once while a broker works: each call of the file layer, each way to fail.
+"""A disk that fails once while a broker starts or works: each call of the file layer, each way to
+fail.
 
-Every request must be answered, nothing that was acknowledged may be lost, and once the disk works
-again the broker must take messages: by itself, or after a restart if a sync of the log had failed,
+Every request must be answered, and every send that is refused with SERVICE_NOT_AVAILABLE and the
+reason. Nothing that was acknowledged may be lost. Once the disk works again the broker must take
+messages by itself. But if a sync of the log had failed, it must refuse them until it is restarted,
 because nobody knows then what the disk has.
 """
 
@@ -12,12 +14,14 @@ import contextlib
 import errno
 import os
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.errors import DiskFull, StoreError
@@ -28,10 +32,13 @@ from .verdict import Verdict
 
 #: The calls that ask the operating system for something that can fail.
 CALLS: Final = (
-    "allocate", "create", "fdatasync", "remove", "rename", "replace", "sync_directory", "write",
+    "allocate", "create", "fdatasync", "make_directory", "modified_ms", "open", "open_again",
+    "read", "remove", "remove_directory", "rename", "replace", "sync_directory", "used_percent",
+    "write",
 )  # fmt: skip
 ERRORS: Final = (errno.ENOSPC, errno.EIO)
 STEPS: Final = 25
+MOST_MAPPINGS: Final = 2
 PATIENCE: Final = 10.0
 """Seconds within which a broker takes messages again."""
 
@@ -102,34 +109,82 @@ class FailingDisk:
             yield
 
 
-async def try_fault(root: Path, fault: Fault, random: random.Random, *, sync: bool) -> list[str]:
-    """Run a broker on a disk with this fault; return what it did wrong."""
-    faults: list[str] = []
+async def try_fault(
+    root: Path, fault: Fault, random: random.Random, *, sync: bool
+) -> tuple[int, list[str]]:
+    """Run a broker on a disk with this fault, half of the time on a store that has had a life; few
+    files of queues are mapped. Return how many calls failed, and what the broker did wrong."""
     disk, ledger = FailingDisk(fault), Ledger()
-    traffic = Traffic(ledger, random, 1)
-    config = configuration(root, sync=sync)
-    with disk.failing():
-        broker = Broker(config)
-        try:
-            await broker.start()
-        except (OSError, StoreError):
-            return faults  # refused to start, which is clear enough
-        try:
-            await traffic.run(broker, STEPS)
-            disk.heal()
-            if not disk.log_sync_failed:
-                faults += await _resumes(broker, traffic)
-        except (RemotingError, AssertionError) as error:
-            faults.append(f"a request was not answered: {type(error).__name__}: {error}")
-        finally:
-            disk.heal()
-            await broker.stop()
-            # What was removed had expired; the cleaner may have worked until the stop.
-            files = (root / "commitlog").iterdir()
-            ledger.expired = min((int(path.name) for path in files), default=0)
+    config, killed = configuration(root, sync=sync), root.with_name("killed")
+    faults: list[str] = []
+    with mock.patch.object(Files, "most_mappings", return_value=MOST_MAPPINGS):
+        if random.random() < 0.5:
+            async with Broker(config) as broker:
+                await Traffic(ledger, random, 1).run(broker, STEPS)
+        traffic = Traffic(ledger, random, 2)
+        with disk.failing():
+            broker = Broker(config)
+            try:
+                await broker.start()
+            except (OSError, StoreError):
+                pass  # refused to start, which is clear enough
+            else:
+                faults += await _live(broker, disk, traffic, killed)
+    faults += {
+        f"a send was refused with code {code}: {remark}"
+        for code, remark in traffic.refused
+        if code != ResponseCode.SERVICE_NOT_AVAILABLE or not remark
+    }
+    faults += await _lost(root, ledger)
+    return disk.failed, [f"{fault}: {text}" for text in faults]
+
+
+async def _live(broker: Broker, disk: FailingDisk, traffic: Traffic, killed: Path) -> list[str]:
+    """One life of a broker on the failing disk; return what it did wrong. `killed` gets what a kill
+    would have left before the disk works again."""
+    try:
+        await traffic.run(broker, STEPS)
+        _copy(broker.config.root, killed)
+        ledger = traffic.ledger.copy()
+        disk.heal()
+        faults = [f"after a kill: {fault}" for fault in await _lost(killed, ledger)]
+        if disk.log_sync_failed:
+            faults += await _stays_refused(broker, traffic)
+        else:
+            faults += await _resumes(broker, traffic)
+    except (RemotingError, AssertionError) as error:
+        return [f"a request was not answered: {type(error).__name__}: {error}"]
+    finally:
+        disk.heal()
+        await broker.stop()
+    return faults
+
+
+def _copy(root: Path, target: Path) -> None:
+    """Copy the files of a store while its event loop waits: this is what a kill would leave."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root, target)
+
+
+async def _lost(root: Path, ledger: Ledger) -> list[str]:
+    """Return what the store at `root` has lost of what was acknowledged."""
+    # What was removed had expired; the cleaner may have worked until the stop.
+    files = (root / "commitlog").glob("*")
+    ledger = ledger.copy()
+    ledger.expired = min((int(path.name) for path in files), default=0)
     verdict = Verdict(root, ledger, sync=True)
     await verdict.find()
-    return [f"{fault}: {text}" for text in (*faults, *verdict.faults[:3])]
+    return verdict.faults[:3]
+
+
+async def _stays_refused(broker: Broker, traffic: Traffic) -> list[str]:
+    connection = await Connection.open(broker.address)
+    try:
+        if await traffic.probe(connection):
+            return ["a message is taken although a sync of the log has failed"]
+    finally:
+        await connection.close()
+    return []
 
 
 async def _resumes(broker: Broker, traffic: Traffic) -> list[str]:

@@ -118,7 +118,7 @@ class Traffic:
         delays: Sequence[int] = (300, 1_000, 60_000, 3_600_000),
     ) -> None:
         """`delays` are those of timed messages, ms."""
-        self._ledger = ledger
+        self.ledger = ledger
         self._random = random
         self._life = life
         self._delays = delays
@@ -158,9 +158,9 @@ class Traffic:
 
     async def probe(self, connection: Connection) -> bool:
         """Send one message; return whether it was acknowledged."""
-        before = len(self._ledger.messages)
+        before = len(self.ledger.messages)
         await self._put(connection, "", [self._body()])
-        return len(self._ledger.messages) > before
+        return len(self.ledger.messages) > before
 
     async def _send(self, connection: Connection, broker: Broker, properties: str = "") -> None:
         key = f"k{self._random.randrange(20)}"
@@ -205,7 +205,7 @@ class Traffic:
     async def _delete_topic(self, connection: Connection, broker: Broker) -> None:
         topic = f"T{self._life}_{self._topics}"
         self._topics += 1
-        self._ledger.deleted.add(topic)
+        self.ledger.deleted.add(topic)
         header = DeleteTopicRequestHeader(topic=topic)
         await connection.request(RequestCode.DELETE_TOPIC_IN_BROKER, header, timeout=30.0)
 
@@ -244,7 +244,7 @@ class Traffic:
         for offset, (place, sent) in enumerate(
             zip(places, bodies, strict=True), answer.queue_offset
         ):
-            self._ledger.messages.append(
+            self.ledger.messages.append(
                 Acknowledged(topic, answer.queue_id, offset, place, sent, plain, key, timed)
             )
         return answer, places[0]

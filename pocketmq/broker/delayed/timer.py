@@ -222,6 +222,21 @@ class TimerService:
             "timerCongestNum": index.waiting,
         }
 
+    @property
+    def delivered_until(self) -> int:
+        """The time (Unix ms) up to which each message is delivered that was stored before that time
+        and is due by then."""
+        index, end = self.index, self._clock()
+        if not index.opened:
+            return 0 if self._store.max_offset(TIMER_TOPIC, 0) else index.floor(end)
+        record = self._next = self._next or self._read_next()
+        if record is not None:
+            end = min(end, record.store_timestamp)
+        slot = index.next_slot()
+        if slot is not None:
+            end = min(end, slot)
+        return index.floor(end if self._slot is None else min(end, self._slot.time))
+
     def close(self) -> None:
         """Close the files, sealed if what was delivered is noted in them."""
         if self.index.opened and self.index.progress() == self._saved:
@@ -297,10 +312,10 @@ class TimerService:
         deliver = _slot_of(record)
         if deliver < 0:
             return
-        now_slot = min(index.floor(record.store_timestamp), index.read_time)
-        slot, _ = index.place(deliver, now_slot)
+        stored = index.floor(record.store_timestamp)
+        slot, _ = index.place(max(deliver, stored), stored)
         if slot >= index.read_time:
-            self._add(record, deliver, now_slot)
+            self._add(record, max(deliver, stored), stored)
         elif not by_master or slot >= index.read_time - LATE_MS:
             # It came late to the master, too, which may not have delivered it yet.
             self._add(record, max(deliver, index.read_time), index.read_time)

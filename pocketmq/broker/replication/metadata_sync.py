@@ -1,4 +1,4 @@
-"""A slave's copies of its master's tables: topics, offsets, delay levels, groups, timers.
+"""A slave's copies of its master's tables: topics, offsets, delay levels, groups, modes, timers.
 
 They are not in the log, so the slave asks for them. Each table fails alone; what the master does
 not know (an older release) stays as it is. Reference: SlaveSynchronize.
@@ -18,12 +18,14 @@ import msgspec
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.tables import Tables
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
 )
+from pocketmq.remoting.bodies.pop import MessageRequestModeSerializeWrapper
 from pocketmq.remoting.bodies.registration import TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
@@ -56,6 +58,7 @@ class MetadataSync:
         config: BrokerConfig,
         tables: Tables,
         delayed: DelayedDelivery,
+        modes: MessageRequestModes,
         store: MessageStore,
         *,
         tls: ssl.SSLContext | None = None,
@@ -67,6 +70,7 @@ class MetadataSync:
         self._config = config
         self._tables = tables
         self._delayed = delayed
+        self._modes = modes
         self._store = store
         self._tick = tick_seconds
         self._full = full_seconds
@@ -120,6 +124,7 @@ class MetadataSync:
         await self._copied("consumer offsets", self._copy_offsets)
         await self._copied("delay levels' progress", self._copy_delay_offsets)
         await self._copied("consumer groups", self._copy_groups)
+        await self._copied("modes of message requests", self._copy_modes)
         self.rounds += 1
 
     async def _copied(self, what: str, copy: Callable[[], Awaitable[None]]) -> None:
@@ -180,6 +185,12 @@ class MetadataSync:
         )
         forbidden = msgspec.convert(body.forbidden_table, dict[str, dict[str, int]], strict=False)
         self._tables.groups.follow(body.subscription_group_table, forbidden, body.data_version)
+
+    async def _copy_modes(self) -> None:
+        body = MessageRequestModeSerializeWrapper.decode(
+            await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        )
+        self._modes.follow(body.message_request_mode_map)
 
     async def _copy_timers(self) -> None:
         try:

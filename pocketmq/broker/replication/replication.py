@@ -11,6 +11,7 @@ import ssl
 from pocketmq.broker.background import every
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.ha_client import HaClient
 from pocketmq.broker.replication.ha_service import HaService
@@ -42,6 +43,7 @@ class Replication:
         store: MessageStore,
         tables: Tables,
         delayed: DelayedDelivery,
+        modes: MessageRequestModes,
         safety: PutSafety,
         *,
         address: str,
@@ -53,14 +55,14 @@ class Replication:
         self._store = store
         self._safety = safety
         port = int(address.rpartition(":")[2])
-        self._port = config.ha_listen_port or (port + 1 if config.listen_port else 0)
-        self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
+        self._port = config.ha_listen_port or port + 1
+        self.ha_address = f"{config.ha_host}:{self._port}"
         self.service = HaService(config, store)
         self.client: HaClient | None = None
         self.metadata: MetadataSync | None = None
         if config.is_slave:
             self.client = HaClient(config, store)
-            self.metadata = MetadataSync(config, tables, delayed, store, tls=tls)
+            self.metadata = MetadataSync(config, tables, delayed, modes, store, tls=tls)
             self.client.on_connected = self.metadata.ask_now
 
     async def listen(self, stack: contextlib.AsyncExitStack) -> None:
@@ -72,8 +74,9 @@ class Replication:
         stack.push_async_callback(self.service.stop)
         if self.service.needed > 1 or self.service.degrades:
             self._safety.wait_for(self.service)
-        self.service.review()
-        every(stack, 1.0, self.service.review)
+        if self.service.degrades:
+            self.service.review()
+            every(stack, 1.0, self.service.review)
         config = self._config
         if config.authentication_enabled and not config.ha_listen_port:
             log.info(
@@ -81,15 +84,21 @@ class Replication:
                 "without a password. Set haListenPort to have it"
             )
             return
+        server = self.service.server
         try:
-            await self.service.server.start(config.bind_address, self._port)
+            try:
+                await server.start(config.bind_address, self._port)
+            except OSError:
+                if config.ha_listen_port or config.listen_port:
+                    raise
+                await server.start(config.bind_address, 0)  # the broker's own port is any, too
         except OSError as error:
             if config.ha_listen_port:
                 kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
                 raise kind(f"haListenPort {self._port}: {error}") from error
             log.warning("no slave can copy this broker: port %d: %s", self._port, error)
         else:
-            self.ha_address = f"{config.ha_host}:{self.service.server.port}"
+            self.ha_address = f"{config.ha_host}:{server.port}"
 
     def follow(self, stack: contextlib.AsyncExitStack) -> None:
         """Copy the master until `stack` is closed; on a master do nothing. Raises OSError."""

@@ -30,6 +30,12 @@ REFUSALS: Final = {
     RequestCode.END_TRANSACTION: _MASTER_ONLY,
     RequestCode.RECALL_MESSAGE: _MASTER_ONLY,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _NO_RESET,
+    # The official slave tries, and fails at storing what a pop or its acknowledgement needs.
+    RequestCode.POP_MESSAGE: _REJECTED,
+    RequestCode.ACK_MESSAGE: _REJECTED,
+    RequestCode.BATCH_ACK_MESSAGE: _REJECTED,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _REJECTED,
+    RequestCode.NOTIFICATION: _REJECTED,
 }
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 

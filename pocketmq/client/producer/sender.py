@@ -250,9 +250,9 @@ class Sender:
                 outages.begin(address, error)
                 raise
             if answer.code in refused:
-                error = error_for(answer.code, answer.remark, target.broker_name)
-                error.retriable = True
-                raise error
+                unconfirmed = error_for(answer.code, answer.remark, target.broker_name)
+                unconfirmed.retriable = True
+                raise unconfirmed
             return read(answer, target)
 
         return attempt

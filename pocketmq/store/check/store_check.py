@@ -143,6 +143,12 @@ class StoreCheck:
             parts=self._parts, problems=self._problems,
         )  # fmt: skip
 
+    def refusal(self, state: State) -> str:
+        """Return why a broker would not start, without a look at anything else; nothing if it
+        would."""
+        flushed, _ = self._checkpoint(state)
+        return self._refusal(state, ours=flushed is not None)
+
     def _add(self, part: str, where: Path | str, problem: str, **more: object) -> None:
         self._problems.append(
             msgspec.convert(
@@ -199,9 +205,9 @@ class StoreCheck:
                     begin=queue.end, end=queue.end + queue.missing, derived=True,
                 )  # fmt: skip
         waiting = queues.not_entered
-        known = {*known_topics(self._config.root), *lost_topics(self._config.root, queues.queues)}
+        known = self._existing_topics(queues)
         for (topic, queue_id), count in queues.unknown.items():
-            if topic not in known:
+            if topic not in known and not is_system_topic(topic):
                 self._remarks.append(
                     f"{topic}/{queue_id} has no queue, but {count} messages in the commit log: was "
                     "the topic deleted?"
@@ -220,6 +226,14 @@ class StoreCheck:
             )
         files = sum(len(queue.files) for queue in queues.queues.values())
         self._part("consumequeue", files, files * queues.file_size, queues.entries)
+
+    def _existing_topics(self, queues: QueueCheck) -> set[str]:
+        """Return the topics that were not deleted, as far as somebody knows: by topics.json, and by
+        the queues that are there."""
+        root = self._config.root
+        if has_topics(root):
+            return {*known_topics(root), *lost_topics(root, queues.queues)}
+        return {topic for topic, _ in queues.queues}
 
     def _report_bounds(self, queues: QueueCheck) -> None:
         """Report the queues that are not as they were when the store was closed, though what is in
@@ -286,6 +300,11 @@ class StoreCheck:
             problem = table_problem(path)
             if problem:
                 self._add("config", path, problem)
+        if queues.entries and not has_topics(self._config.root):
+            self._remarks.append(
+                f"{directory / 'topics.json'} is not there, nor its .bak: a start makes topics of "
+                "the queues, but their settings are lost"
+            )
         for topic in lost_topics(self._config.root, queues.queues):
             self._add("config", directory / "topics.json", f"topic {topic} has queues only")
         self._part("config", count, size, 0)
@@ -392,12 +411,17 @@ def _misshapen(name: str, document: Mapping[str, Any]) -> str:
     return ""
 
 
+def has_topics(root: Path) -> bool:
+    """Return whether there is a topics.json, or its backup."""
+    path = root / "config" / "topics.json"
+    return path.exists() or path.with_name(path.name + ".bak").exists()
+
+
 def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return the topics of `queues`, which are given as topic and queue id, that topics.json lacks,
     though nobody deleted them, and how many queues they have at least."""
     lost: dict[str, int] = {}
-    path = root / "config" / "topics.json"
-    if not path.exists() and not path.with_name(path.name + ".bak").exists():
+    if not has_topics(root):
         return lost  # a store without a broker's tables
     document = _topics(root)
     if document is None:

@@ -165,7 +165,8 @@ class IndexFile:
             )
             if seconds < 0:
                 return
-            timestamp = self.begin_timestamp + seconds * 1000
+            # The seconds of the first entry count from the end of the file before.
+            timestamp = self.begin_timestamp + (seconds * 1000 if number > 1 else 0)
             if entry_key == key and begin <= timestamp <= end:
                 found.append(physical)
             if timestamp < begin:

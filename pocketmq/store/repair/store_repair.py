@@ -127,6 +127,12 @@ class _Misnamed(NamedTuple):
         queue = check.queues.queues[self.entry.topic, self.entry.queue_id]
         return queue.is_own(queue.file_of(self.entry.queue_offset), check.log.begin)
 
+    @property
+    def can_be(self) -> bool:
+        """Return whether there is room in the log for the messages that the queue has before the
+        one that the record names."""
+        return 0 <= self.queue_offset * MIN_RECORD <= self.entry.physical_offset
+
 
 class _Repairing:
     def __init__(
@@ -192,7 +198,7 @@ class _Repairing:
         # Messages that wait may be among those that are lost.
         if (
             "timers" in parts
-            or _is_about_timers(report, config.root)
+            or _is_about_timers(report.refusal, config.root)
             or self._has_lost_timed()
             or (rebuilt and self._timers_are_refused(crashed=crashed))
         ):
@@ -301,10 +307,11 @@ class _Repairing:
     def _mend_heads(self, check: StoreCheck) -> None:
         """Correct records whose topic, queue or queue offset, which no checksum covers, are not
         those of the queue that leads to them. If most of the queue's file leads elsewhere, the file
-        is another queue's, and the records are right, unless they name a queue that never was."""
+        is another queue's, and the records are right, unless they name a queue or an offset that
+        never was."""
         known = {topic for topic, _ in check.queues.queues} | deleted_topics(self._config.root)
         for each in list(self._misnamed(check)):
-            if each.is_in_own_file(check) or each.topic not in known:
+            if each.is_in_own_file(check) or each.topic not in known or not each.can_be:
                 self._mend_head(check, each)
 
     def _misnamed(self, check: StoreCheck) -> Iterator[_Misnamed]:
@@ -481,9 +488,9 @@ class _Repairing:
         """Return whether a start would refuse the timers, now that it gets as far as these."""
         if self._dry_run:
             return False
-        check = StoreCheck(self._config, lambda size: None, self._clock)
-        report = check.run(State.CRASHED if crashed else State.CLEAN)
-        return _is_about_timers(report, self._config.root)
+        check = StoreCheck(self._config, clock=self._clock)
+        refusal = check.refusal(State.CRASHED if crashed else State.CLEAN)
+        return _is_about_timers(refusal, self._config.root)
 
     def _rebuild_timers(self) -> None:
         """Build the timers from the whole log."""
@@ -532,10 +539,10 @@ def _without_message(check: StoreCheck) -> Iterator[LostMessage]:
             )  # fmt: skip
 
 
-def _is_about_timers(report: Report, root: Path) -> bool:
+def _is_about_timers(refusal: str, root: Path) -> bool:
     """Return whether the timers are why a broker would not start."""
     names = (root / "timerwheel", root / "timerlog", root / "config" / "timercheck")
-    return not report.starts and report.refusal.startswith(tuple(map(str, names)))
+    return refusal.startswith(tuple(map(str, names)))
 
 
 def _with_place(record: Record, entry: LostMessage) -> bytes:

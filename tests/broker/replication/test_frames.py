@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.broker.replication.feed import Feed, LogSpan
 from pocketmq.broker.replication.frames import (
     MOST_BODY,
     BadFrame,
@@ -18,6 +21,35 @@ from pocketmq.broker.replication.frames import (
     encode_head,
     encode_report,
 )
+from pocketmq.broker.replication.intake import Intake
+
+RECORDED = Path(__file__).parents[2] / "data" / "replication" / "classic.json"
+MIB = 1 << 20
+
+
+def test_what_official_brokers_say_to_each_other() -> None:
+    """Recorded by tests/interop/record_ha.py: an empty slave, heartbeats, a file border, and a
+    connection that was cut."""
+    recorded = json.loads(RECORDED.read_text())
+    reports = [ReportReader().feed(bytes.fromhex(each["hex"])) for each in recorded["reports"]]
+    heads = [decode_head(bytes.fromhex(head)) for head in recorded["heads"]]
+    assert reports[0] == 0
+    assert None not in reports
+    assert reports == sorted(reports)  # type: ignore[type-var]
+    assert any(head.size == 0 for head in heads)
+    # Our master would send the same frames, had its log grown in the same way.
+    timing = {"batch_size": 32 * 1024, "heartbeat_interval": 1.0, "housekeeping_interval": 20.0}
+    feed = Feed(now=0.0, **timing)  # type: ignore[arg-type]
+    feed.report(0, LogSpan(0, 0, MIB), 0.0)
+    intake = Intake(MIB, heartbeat_interval=1.0, housekeeping_interval=20.0, now=0.0)
+    own_end = 0
+    for number, head in enumerate(heads, 1):
+        end = head.offset + head.size
+        assert feed.next_frame(LogSpan(0, end, MIB), 2.0 * number) == head
+        intake.check(head, own_end, 2.0 * number)
+        own_end = end
+    assert own_end == reports[-1]
+    assert own_end > MIB
 
 
 def test_golden_bytes() -> None:

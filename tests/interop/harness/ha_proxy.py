@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -18,9 +19,13 @@ class Piece(NamedTuple):
 
 
 class HaProxy:
-    """Listens on a free port and forwards to the HA port `target` of a master."""
+    """Listens on a free port and forwards to the HA port `target` of a master.
 
-    def __init__(self, target: str) -> None:
+    Each key of `replaced` becomes its value on the way; both have the same length.
+    """
+
+    def __init__(self, target: str, replaced: Mapping[bytes, bytes] | None = None) -> None:
+        self._replaced = dict(replaced or {})
         host, _, port = target.rpartition(":")
         self._target = host, int(port)
         self._began = time.monotonic()
@@ -78,6 +83,8 @@ class HaProxy:
     def _forward(self, source: socket.socket, sink: socket.socket, by_slave: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                for old, new in self._replaced.items():
+                    data = data.replace(old, new)
                 with self._lock:
                     self._pieces.append(Piece(time.monotonic() - self._began, by_slave, data))
                 sink.sendall(data)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.store.check.log_check import LogCheck
 from pocketmq.store.check.report import Problem, Report, State
 from pocketmq.store.check.store_check import check_store
@@ -70,6 +71,10 @@ def in_log(report: Report) -> list[Problem]:
 @pytest.mark.parametrize("clean", [True, False])
 async def test_nothing_is_wrong_with_a_good_store(bench: Any, clean: bool) -> None:
     results = await filled(bench)
+    (bench.root / "config").mkdir()
+    (bench.root / "config" / "topics.json").write_text(
+        '{"topicConfigTable": {"Topic": {}, "Other": {}}}'
+    )
     if not clean:
         (bench.root / "abort").write_text("1")
     report = check(bench)
@@ -275,6 +280,20 @@ async def test_tables_of_the_broker(bench: Any) -> None:
     assert "there is subscriptionGroup.json.bak" in report.problems[0].problem
     assert report.starts is False
     assert "consumerOffset.json" in report.refusal
+
+
+@pytest.mark.parametrize("topic", ["Topic", SCHEDULE_TOPIC])
+async def test_a_queue_that_is_gone_together_with_the_tables(bench: Any, topic: str) -> None:
+    """The topic was not deleted: it has another queue, or is one of the broker's own."""
+    store = bench.open()
+    bench.put(store, "Topic", 0)
+    bench.put(store, topic, 1)
+    await store.close()
+    shutil.rmtree(bench.root / "consumequeue" / topic / "1")
+    report = check(bench)
+    [problem] = report.problems
+    assert problem.where == f"{topic}/1"
+    assert "topics.json is not there" in report.remarks[0]
 
 
 async def test_a_topic_that_was_deleted_is_not_lost(bench: Any) -> None:

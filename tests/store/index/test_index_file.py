@@ -130,6 +130,15 @@ def test_times_bound_what_is_found(tmp_path: Path) -> None:
         assert file.matches_time(*span) is matches
 
 
+def test_the_first_entry_has_its_own_time(tmp_path: Path) -> None:
+    """In the file it is related to the end of the file before, as the reference writes it."""
+    before = small_file(tmp_path, [(5, 1, 1_000_000)])
+    file = IndexFile.create(Files(), tmp_path / "next", SLOTS, CAPACITY, before)
+    file.append(batch([(5, 2, 1_007_000), (5, 3, 1_008_000)]))
+    assert file.select(5, 64, 0, 1_007_000) == [2]
+    assert file.select(5, 64, 1_007_500, 1_020_000) == [3]
+
+
 def test_a_damaged_chain_ends(tmp_path: Path) -> None:
     file = small_file(tmp_path, [(5, 1, 1000), (5, 2, 2000)])
     last = 40 + SLOTS * 4 + 2 * 20

@@ -212,6 +212,22 @@ async def test_a_record_that_says_it_is_another_message(bench: Any, field: str) 
     await check_served(bench, good, set())
 
 
+@pytest.mark.parametrize("offset", [-(1 << 63), 1 << 40])
+async def test_the_only_message_of_a_queue_says_that_it_has_an_offset_that_cannot_be(
+    bench: Any, offset: int
+) -> None:
+    """No other entry of the file shows that it is the queue's own."""
+    store = bench.open()
+    for number in range(5):
+        bench.put(store, "Many", 0, body=b"%d" % number)
+    alone = bench.put(store, "Alone", 0, body=b"alone")
+    await store.close()
+    patch(bench.segment(), alone.physical_offset + 20, struct.pack(">q", offset))
+    assert repaired(bench).lost == []
+    opened = bench.open()
+    assert [bytes(record.body) for record in bench.read_all(opened, "Alone", 0)] == [b"alone"]
+
+
 async def test_the_refusal_names_the_command(bench: Any) -> None:
     results = await filled(bench)
     (bench.root / "abort").write_text("1")
