@@ -102,7 +102,7 @@ class PopConsumption:
         self.take_over(stack)
 
     def take_over(self, stack: contextlib.AsyncExitStack) -> None:
-        """After `follow`: take back from now on what is not acknowledged, until `stack` is closed."""
+        """After `follow`: take back what is not acknowledged, until `stack` is closed."""
         orders = PeriodicSave(self._config.flush_consumer_offset_interval / 1000, self.orders.save)
         orders.start()
         stack.push_async_callback(orders.stop)
