@@ -53,8 +53,6 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "PUSH_REPLY_MESSAGE_TO_CLIENT": _TO_CLIENTS,
     "NOTIFY_MIN_BROKER_ID_CHANGE": _ACTING_MASTER,
     "RESET_MASTER_FLUSH_OFFSET": _ACTING_MASTER,
-    "GET_BROKER_EPOCH_CACHE": _CONTROLLER,
-    "NOTIFY_BROKER_ROLE_CHANGED": _CONTROLLER,
     "ADD_BROKER": "broker containers; a process here is one broker",
     "REMOVE_BROKER": "broker containers; a process here is one broker",
     "CONTROLLER_ALTER_SYNC_STATE_SET": _CONTROLLER,

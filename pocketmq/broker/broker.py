@@ -179,10 +179,10 @@ class Broker:
         store.start()
         replication = self.components.replication
         await replication.listen(stack)
-        self.components.start(stack)
         self._registration.ha_address = replication.ha_address
         self._registration.on_master = replication.master_is
         self._registration.lacks_master = lambda: replication.lacks_master
+        self.components.start(stack, self._registration.role_changed)
 
         server = RemotingServer(
             self.dispatcher,
@@ -203,7 +203,8 @@ class Broker:
         stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
-        await self._registration.start()
+        if not config.enable_controller_mode:  # else with the first role
+            await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
         every(stack, 1.0, self.components.put_times.tick)
         every(stack, self._housekeeping_seconds, self.tables.expire)

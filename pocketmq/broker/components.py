@@ -16,6 +16,8 @@ from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.controller.group_replication import GroupReplication
+from pocketmq.broker.controller.role_services import RoleServices
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
@@ -27,6 +29,7 @@ from pocketmq.broker.pop.order_locks import OrderLocks
 from pocketmq.broker.processors.admin.cleaning import CleaningProcessor
 from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
+from pocketmq.broker.processors.admin.controller_mode import ControllerModeProcessor
 from pocketmq.broker.processors.admin.group import GroupProcessor
 from pocketmq.broker.processors.admin.offset import OffsetAdminProcessor
 from pocketmq.broker.processors.admin.replication import ReplicationProcessor
@@ -56,6 +59,7 @@ from pocketmq.broker.processors.send.send_back import SendBackProcessor
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication import slave_gate
+from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
@@ -175,16 +179,24 @@ class Components:
             clock,
             call_later,
         )
-        self.replication = Replication(
-            config,
-            store,
-            tables,
-            self._delayed,
-            self.pop.modes,
-            self._safety,
-            address=address,
-            tls=links,
-        )
+        self.group: GroupReplication | None = None
+        self.replication: Replication | GroupReplication
+        if config.enable_controller_mode:
+            metadata = MetadataSync(config, tables, self._delayed, self.pop.modes, store, tls=links)
+            self.replication = self.group = GroupReplication(
+                config, store, metadata, self._safety, address=address, tls=links
+            )
+        else:
+            self.replication = Replication(
+                config,
+                store,
+                tables,
+                self._delayed,
+                self.pop.modes,
+                self._safety,
+                address=address,
+                tls=links,
+            )
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
         self.pops = PopProcessor(
             config,
@@ -319,6 +331,7 @@ class Components:
         return (
             AdminProcessor(runtime_info, tables.statistics),
             ReplicationProcessor(store, self.replication, self._delayed.timer, self._address),
+            ControllerModeProcessor(self.group),
             SettingsProcessor(self._live, self._announced),
             TopicProcessor(
                 config,
@@ -373,7 +386,7 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
-        if self._config.is_slave:
+        if self._config.is_slave:  # a member of a controller group is one at first
             slave_gate.guard(dispatcher, self._config)
         audit(dispatcher)
         if self._auth is not None and guarded:
@@ -400,13 +413,33 @@ class Components:
             name_servers=name_servers,
         )
 
-    def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(
+        self,
+        stack: contextlib.AsyncExitStack,
+        on_role: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.
 
+        `on_role(broker_id)` is called when a controller gives this broker a role.
         The store must have been started. Raises StoreError.
         """
         stack.callback(self.pulls.holds.close)
-        if self._config.is_slave:
+        if isinstance(self.replication, GroupReplication):
+            assert on_role is not None, "a member of a controller group registers with its role"
+            self._delayed.follow(stack)
+            self.pop.follow(stack)
+            services = RoleServices(
+                self._config,
+                self._store,
+                self._tables.topics,
+                self.transactions,
+                self._delayed,
+                self._take_over_pops,
+                on_role,
+            )
+            stack.push_async_callback(services.stop)
+            self.replication.join(stack, services)
+        elif self._config.is_slave:
             self._delayed.follow(stack)
             self.pop.follow(stack)
             self.replication.follow(stack)
@@ -421,6 +454,12 @@ class Components:
         stack.callback(self.transactions.stop)
         self._delayed.start(stack)
         self.pop.start(stack)
+        self._order_locks.start()
+        stack.callback(self._order_locks.stop)
+
+    def _take_over_pops(self, stack: contextlib.AsyncExitStack) -> None:
+        """After `PopConsumption.follow`: do what only a master does, until `stack` is closed."""
+        self.pop.take_over(stack)
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
 

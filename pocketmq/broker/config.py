@@ -11,6 +11,7 @@ import socket
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
@@ -30,6 +31,7 @@ from pocketmq.remoting.properties_file import (
 )
 from pocketmq.remoting.tls_config import without_tls
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.epochs import FILE_NAME as EPOCH_FILE
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Millis = Annotated[int, Meta(ge=1)]
@@ -49,9 +51,11 @@ class BrokerRole(Enum):
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
 MASTER_ID: Final = 0
+NO_ID: Final = -1
 _SLAVE_MEMORY: Final = 10  # percent of the memory less than a master's
 NAMESRV_PORT: Final = 9876
 HA_PORT: Final = 10912
+CONTROLLER_PORT: Final = 9878
 
 
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
@@ -84,7 +88,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     namesrv_addr: str = ""  # host:port;host:port
     broker_cluster_name: Name = "DefaultCluster"
     broker_name: Name = field(default_factory=socket.gethostname)
-    broker_id: Annotated[int, Meta(ge=0)] = MASTER_ID
+    broker_id: Annotated[int, Meta(ge=-1)] = MASTER_ID  # -1: a controller gives it
     bind_address: str = LOOPBACK
     # The address given to clients; empty: bindAddress, or this host's if that is a wildcard.
     broker_ip1: str = field(default="", name="brokerIP1")
@@ -212,6 +216,20 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
 
+    # A member of a controller group (pocketmq.broker.controller)
+    enable_controller_mode: bool = False
+    controller_addr: str = ""  # host:port;host:port
+    all_ack_in_sync_state_set: bool = False
+    read_un_committed: bool = False
+    ha_max_time_slave_not_catchup: Millis = 15_000
+    sync_from_last_file: bool = False
+    async_learner: bool = False
+    broker_election_priority: int = 2**31 - 1  # the lowest one wins
+    controller_heart_beat_timeout_mills: Millis = 10_000
+    sync_broker_metadata_period: Millis = 5_000
+    sync_controller_metadata_period: Millis = 10_000
+    store_path_epoch_file: str = ""  # empty: epochFileCheckpoint below storePathRootDir
+
     # Authentication and authorization (pocketmq.auth)
     authentication_enabled: bool = False
     authorization_enabled: bool = False
@@ -257,6 +275,19 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
         return self.broker_role is BrokerRole.SLAVE
 
     @property
+    def controllers(self) -> tuple[str, ...]:
+        """`controller_addr` as single addresses."""
+        parts = self.controller_addr.split(";")
+        return tuple(address for part in parts if (address := part.strip()))
+
+    @property
+    def epoch_file(self) -> Path:
+        """Where the epochs of the commit log are kept."""
+        if self.store_path_epoch_file:
+            return Path(self.store_path_epoch_file).expanduser()
+        return self.root / EPOCH_FILE
+
+    @property
     def ha_host(self) -> str:
         """The address that slaves connect to."""
         return self.broker_ip2 or self.advertised_host
@@ -292,6 +323,10 @@ def _check_name_servers(value: str) -> str | None:
     return _check_addresses("namesrvAddr", value, NAMESRV_PORT)
 
 
+def _check_controllers(value: str) -> str | None:
+    return _check_addresses("controllerAddr", value, CONTROLLER_PORT)
+
+
 def _check_ha_master(value: str) -> str | None:
     return _check_addresses("haMasterAddress", value, HA_PORT)
 
@@ -312,6 +347,7 @@ def _check_addresses(key: str, value: str, usual_port: int) -> str | None:
 
 #: Checks of single properties: text for what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
+    "controllerAddr": _check_controllers,
     "haMasterAddress": _check_ha_master,
     "namesrvAddr": _check_name_servers,
     **AUTH_CHECKS,
@@ -349,10 +385,19 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
 
 
 def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
-    """Raise ConfigErrors when role and brokerId do not fit together."""
-    if config.is_slave == (config.broker_id > MASTER_ID):
+    """Raise ConfigErrors when role and brokerId do not fit together; a controller gives both."""
+    if config.enable_controller_mode:
+        if not config.controllers:
+            text = "enableControllerMode needs controllerAddr: host:port;host:port"
+            error = ConfigError("controllerAddr", "", "host:port", text=text)
+            raise ConfigErrors([error], warnings)
+        config.broker_role, config.broker_id = BrokerRole.SLAVE, NO_ID
         return
-    if config.is_slave:
+    if config.is_slave == (config.broker_id > MASTER_ID) and config.broker_id >= MASTER_ID:
+        return
+    if config.broker_id < MASTER_ID:
+        text = f"brokerId = {config.broker_id} is only possible with enableControllerMode = true"
+    elif config.is_slave:
         text = "brokerRole = SLAVE needs a brokerId above 0, which no other slave of the group has"
     else:
         text = (

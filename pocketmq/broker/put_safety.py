@@ -19,13 +19,11 @@ SafetyListener: TypeAlias = Callable[[int, str | None], None]
 
 
 class Replicas(Protocol):
-    """What replicates the log.
+    """What replicates the log."""
 
-    Attributes:
-        needed: how many copies a put needs, the master's among them, before it is acknowledged.
-    """
-
-    needed: int
+    @property
+    def needed(self) -> int:
+        """How many copies a put needs, the master's among them, before it is acknowledged."""
 
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
         """Call `listener` when `needed` copies have the log up to the physical offset `end`; with

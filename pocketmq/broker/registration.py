@@ -109,6 +109,13 @@ class Registration:
         """At how many name servers the broker is registered."""
         return sum(link.registered for link in self._links)
 
+    async def role_changed(self, broker_id: int) -> None:
+        """Register with this id from now on; if it is the first one, begin."""
+        first = self._identity.broker_id < 0
+        self._identity = self._identity._replace(broker_id=broker_id)
+        if first:
+            await self.start()
+
     def topics_changed(self, names: Iterable[str]) -> None:
         """Tell all name servers about these topics soon; returns at once."""
         changed = list(names)

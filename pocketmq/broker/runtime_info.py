@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
@@ -42,7 +43,7 @@ class RuntimeInfo:
         pulls: PullProcessor,
         put_times: PutTimes,
         delayed: DelayedDelivery,
-        replication: Replication,
+        replication: Replication | GroupReplication,
         clock: Callable[[], int],
     ) -> None:
         self._config = config

@@ -81,6 +81,7 @@ class TopicConfigs:
         self._log = LimitedLog(log)
         self.table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
+        self._reign = 0  # the master's epoch in a controller group
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
 
     def _own_topics(self) -> list[tuple[str, int, int]]:
@@ -371,6 +372,11 @@ class TopicConfigs:
             return
         self._put([topic])
 
+    def new_reign(self, epoch: int) -> None:
+        """Announce every topic with a master's `epoch` in the version."""
+        self._reign = epoch
+        self.tell_all()
+
     def tell_all(self) -> None:
         """Announce every topic: the broker's permission, which limits theirs, changed."""
         self._tell(list(self.table))
@@ -410,7 +416,8 @@ class TopicConfigs:
         self._on_change(names)
 
     def _count_change(self) -> None:
-        self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        counter = self.data_version.counter + 1
+        self.data_version = DataVersion(counter, self._reign, self._clock())
         self._writer.changed()
 
 

@@ -72,6 +72,8 @@ class MessageStore:
         index: finds messages by their keys.
         cleanup: removes expired files.
         replica: the log while this store is the copy of a master's.
+        on_flushed: called after each flush of the log, if it is set.
+        confirmed_before: the confirmOffset of before this `open`; 0 if there was none.
         settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
             here, so that they cost no further call.
         refuse, accept, lack_replicas: see `StoreWriter`.
@@ -99,6 +101,8 @@ class MessageStore:
         self.delay_levels = DelayLevels(config.message_delay_level)
         self.counters = StoreCounters()
         self._recovery_clock = recovery_clock
+        self.on_flushed: Callable[[], None] | None = None
+        self.confirmed_before = 0
         self._files = files = files or Files()
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
@@ -235,6 +239,11 @@ class MessageStore:
         return self._was_closed
 
     @property
+    def lost_power(self) -> bool:
+        """Whether what was not flushed may have been lost before this `open`."""
+        return not self._was_closed and not self._checkpoint.same_boot
+
+    @property
     def refusal(self) -> str:
         """Why puts are refused at the moment; empty while they are not."""
         return self._writer.refusal
@@ -323,6 +332,7 @@ class MessageStore:
             directory = config.commit_log_directory
             self.commit_log.files.load(() if clean else (directory, directory.parent))
             self._checkpoint.open()
+            self.confirmed_before = self._checkpoint.confirmed_before
             bounds = self._bounds.load(self._checkpoint.queue_bounds, clean=clean)
             self._table.load(clean=clean, bounds=bounds)
             # The official broker makes up for entries that are missing after a crash: this store
@@ -459,6 +469,10 @@ class MessageStore:
         self._retired.sweep()
         self._lock.release()
 
+    def note_confirmed(self, offset: int) -> None:
+        """Have the confirmOffset written with the next checkpoint."""
+        self._checkpoint.master_flushed_offset = offset
+
     def follow(self) -> None:
         """Be the copy of a master's log from now on, on the running event loop: `replica` takes its
         bytes, and puts are refused. Raises OSError."""
@@ -475,6 +489,8 @@ class MessageStore:
 
     def _flushed(self, end: int) -> None:
         self._pending.enter(end)
+        if self.on_flushed is not None:
+            self.on_flushed()
         if self.replica.is_running:
             self.replica.advance()
 

@@ -36,6 +36,7 @@ class Registering:
         self.registration = Registration(
             config, IDENTITY, self.topics, self.topics.mark_ordered, first_retry=0.02
         )
+        self.registration.ha_address = "127.0.0.1:10912"
 
     def _changed(self, names: Any) -> None:
         self.registration.topics_changed(names)

@@ -68,6 +68,21 @@ class DelayedDelivery:
         self.timer.follow()
         times.start()
 
+    def take_over(self, stack: contextlib.AsyncExitStack) -> None:
+        """After `follow`: deliver from now on, until `stack` is closed; then follow again."""
+        delays = PeriodicSave(self._config.flush_delay_offset_interval / 1000, self.schedule.save)
+        stack.push_async_callback(self.timer.retire)
+        stack.push_async_callback(delays.stop)
+        stack.callback(self.schedule.stop)
+        self.schedule.start()
+        self.timer.take_over()
+        delays.start()
+
+    def was_cut(self) -> None:
+        """The end of the queues is gone: do not go on behind it."""
+        self.timer.was_cut()
+        self.schedule.was_cut()
+
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Deliver until `stack` is closed. Raises StoreError."""
         config = self._config

@@ -84,6 +84,13 @@ class ScheduleService:
         for level, listener in self._arrived.items():
             self._store.unlisten(SCHEDULE_TOPIC, level - 1, listener)
 
+    def was_cut(self) -> None:
+        """The queues may have become shorter: go on where they end now."""
+        for level in self._arrived:
+            end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if self._offsets.next(level) > end:
+                self._offsets.update(level, end)
+
     async def save(self) -> None:
         """Write the offsets, if they changed, after what was delivered is on the disk."""
         content = self._offsets.unsaved()

@@ -139,6 +139,32 @@ class TimerService:
         self._is_slave = True
         self.start()
 
+    async def retire(self) -> None:
+        """Be the slave's timers from now on, after the slot that is begun."""
+        self._alarm.cancel()
+        try:
+            while self._slot is not None:
+                self._deliver_next()
+                await asyncio.sleep(0)
+        except _NotStored:
+            self._slot = None  # the new master delivers it
+        self._is_slave = True
+        self._alarm.set(0)
+
+    def take_over(self) -> None:
+        """Be the master's timers from now on."""
+        self._is_slave = False
+        self._now_slot = self.index.read_time
+        self._next = None
+        self._alarm.set(0)
+
+    def was_cut(self) -> None:
+        """The queue may have become shorter: read it from where it ends now."""
+        self._next = None
+        if self.index.opened:
+            end = self._store.max_offset(TIMER_TOPIC, 0)
+            self.index.queue_offset = min(self.index.queue_offset, end)
+
     def master_at(self, read_time: int, queue_offset: int) -> None:
         """Count as delivered what the master has delivered: the slots before `read_time` (ms) of
         the messages before `queue_offset`."""

@@ -98,11 +98,14 @@ class PopConsumption:
 
     def start(self, stack: contextlib.AsyncExitStack) -> None:
         """Take back from now on what is not acknowledged, until `stack` is closed."""
+        self.follow(stack)
+        self.take_over(stack)
+
+    def take_over(self, stack: contextlib.AsyncExitStack) -> None:
+        """After `follow`: take back what is not acknowledged, until `stack` is closed."""
         orders = PeriodicSave(self._config.flush_consumer_offset_interval / 1000, self.orders.save)
         orders.start()
         stack.push_async_callback(orders.stop)
-        self.modes.start()
-        stack.push_async_callback(self.modes.stop)
         # Also if no timed message ever came: the timer counts as caught up then.
         self.revive.start()
         stack.callback(self.deliveries.stop)

@@ -107,6 +107,7 @@ class ReviveService:
         for queue_id in range(len(self._logs)):
             self._store.unlisten(self._topic, queue_id, self._on_arrival)
         self._logs.clear()
+        self._ends_at_start.clear()
 
     @property
     def queues(self) -> int:

@@ -72,7 +72,12 @@ class Ops:
         return len(self._waiting) >= MAX_WAITING
 
     def load(self, queue_offset: int) -> None:
-        """Read the op queue from `queue_offset` on; unknown ops are skipped."""
+        """Forget what is known, and read the op queue from `queue_offset` on; unknown ops are
+        skipped."""
+        self.ended.clear()
+        self._waiting.clear()
+        self._waiting_size = 0
+        self._written.clear()
         for op in self._read(queue_offset):
             self._written.append(op)
             self.ended.update(op.halves)

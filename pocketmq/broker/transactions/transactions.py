@@ -64,6 +64,11 @@ class Transactions:
             loop.create_task(self._check_regularly()),
         ]
 
+    def take_over(self) -> None:
+        """Go on where another master of this group has stopped."""
+        self.checks.load()
+        self.start()
+
     def stop(self) -> None:
         """Write the ops that are noted, and end."""
         for task in self._tasks:

@@ -186,6 +186,11 @@ class Checkpoint:
         return checkpoint.confirm_physical_offset if checkpoint.exact else None
 
     @property
+    def confirmed_before(self) -> int:
+        """The confirmOffset that a member of a controller group wrote last."""
+        return self.master_flushed_offset if self.exact else self.confirm_physical_offset
+
+    @property
     def recover_from(self) -> int:
         """Messages stored up to this time (ms) are certainly in the log and in their queues."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - _SAFETY_MS)

@@ -82,6 +82,17 @@ class LogFollower:
             return True
         return self._enter_few(file, received, begin)
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the whole next record, or blank, is received. Raises ForeignBytes."""
+        log = self._log
+        begin = log.whole
+        file = log.files.find(begin)
+        if file is None or log.end - begin < MIN_BLANK:
+            return False
+        at = begin - file.base_offset
+        return self._size_of_next(file, at, min(log.end - file.base_offset, file.size)) is not None
+
     def _read(self, file: MappedFile, at: int, size: int) -> memoryview:
         if size > len(self._buffer):
             self._buffer = bytearray(size)

@@ -57,6 +57,12 @@ class ReplicaLog:
         return self._loop is not None
 
     @property
+    def has_more(self) -> bool:
+        """Whether another record has come as a whole, and waits to be entered. Raises
+        ForeignBytes."""
+        return self._follower.has_next
+
+    @property
     def is_due(self) -> bool:
         """Whether something is about to be entered."""
         return self._due is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, BrokerRole
+from pocketmq.broker.replication.replication import Replication
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from tests.broker.conftest import Client
@@ -16,6 +17,13 @@ from tests.client.waiting import until
 
 NAME = "pair"
 FILE = 256 * 1024
+
+
+def classic(broker: Broker) -> Replication:
+    """The replication of a broker that is not in controller mode."""
+    replication = broker.components.replication
+    assert isinstance(replication, Replication)
+    return replication
 
 
 class Pair:
@@ -72,7 +80,7 @@ class Pair:
 
     async def connected(self, count: int = 1) -> None:
         """Until so many slaves have reported to the master."""
-        server = self.master.components.replication.service.server
+        server = classic(self.master).service.server
         await until(lambda: sum(ack >= 0 for ack in server.acks()) == count)
 
     async def copied(self) -> None:

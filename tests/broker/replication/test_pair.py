@@ -24,7 +24,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
-from tests.broker.replication.pair import Pair, client_of, running
+from tests.broker.replication.pair import Pair, classic, client_of, running
 from tests.client.waiting import until
 
 
@@ -146,7 +146,7 @@ async def test_reading_from_a_slave(pair: Pair) -> None:
     async with client_of(pair.master) as client:
         await client.send("T", b"one")
     await pair.copied()
-    metadata = pair.slave.components.replication.metadata
+    metadata = classic(pair.slave).metadata
     assert metadata is not None
     await metadata.copy_all()
     async with client_of(pair.slave) as client:
@@ -178,7 +178,7 @@ async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
     master.groups.update([SubscriptionGroupConfig(group_name="G", retry_max_times=3)])
     master.groups.forbid_reading("G", "Kept", forbidden=True)
     master.offsets.commit("G", "Kept", 0, 1)
-    metadata = pair.slave.components.replication.metadata
+    metadata = classic(pair.slave).metadata
     assert metadata is not None
     await pair.copied()
     await metadata.copy_all()
@@ -230,7 +230,7 @@ async def test_a_stranger_at_the_ha_port(
     said: bytes, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     await pair.start(0)
-    port = pair.master.components.replication.service.server.port
+    port = classic(pair.master).service.server.port
     caplog.clear()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)

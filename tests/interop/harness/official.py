@@ -23,6 +23,7 @@ VERSION = "5.3.3"
 CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
 PROJECT = Path(__file__).parents[3]
 _HERE = Path(__file__).parents[1]
+_NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _POMS = {VERSION: "pom.xml", CLIENT_4: "client-4.9.xml"}
 
 
@@ -105,7 +106,7 @@ def go_program() -> Path:
     return program
 
 
-def _java(
+def java_command(
     home: Path, main: str, *flags: str, classes: Path | None = None, version: str = VERSION
 ) -> list[str]:
     class_path = f"{jars(version)}/*"
@@ -155,7 +156,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
     )
     process = Process(
         "official name server",
-        [*_java(home, "org.apache.rocketmq.namesrv.NamesrvStartup", "-Xmx256m"), "-c", config],
+        [*java_command(home, _NAME_SERVER, "-Xmx256m"), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -201,7 +202,7 @@ def spawn_broker(
     )
     process = Process(
         f"official broker {name}",
-        [*_java(home, "org.apache.rocketmq.broker.BrokerStartup", *memory), "-c", config],
+        [*java_command(home, "org.apache.rocketmq.broker.BrokerStartup", *memory), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -247,7 +248,7 @@ class JavaPeer:
         home = directory / f"java-peer-{version}"
         home.mkdir(parents=True, exist_ok=True)
         self.version = version
-        command = _java(
+        command = java_command(
             home, "Peer", "-Xmx256m", "-Dcom.rocketmq.remoting.client.connect.timeout=15000",
             *flags, classes=java_classes(version), version=version,
         )  # fmt: skip

@@ -6,9 +6,10 @@ Reference: broker AdminBrokerProcessor.
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 from pocketmq.broker.delayed.timer import TimerService
-from pocketmq.broker.replication.replication import Replication
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.timer import TimerMetricsSerializeWrapper
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
@@ -21,11 +22,20 @@ from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 
+class Replicates(Protocol):
+    """What replicates the log; see `Replication` and `GroupReplication`."""
+
+    ha_address: str
+
+    def status(self, now: float) -> HARuntimeInfo:
+        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+
+
 class ReplicationProcessor:
     """Requests about the copies of one broker, which has this `address`."""
 
     def __init__(
-        self, store: MessageStore, replication: Replication, timer: TimerService, address: str
+        self, store: MessageStore, replication: Replicates, timer: TimerService, address: str
     ) -> None:
         self._store = store
         self._replication = replication

@@ -68,8 +68,7 @@ class AckProcessor:
         """End the delivery of messages whose checkpoints are in memory, up to the first one that
         is not: that is for `ack`.
 
-        Consumers acknowledge each message by itself, and this is all that most of them need. Here
-        it costs half of what `ack` does (bench.stages).
+        Consumers acknowledge each message by itself, and this is all that most of them need.
         """
         ack, subtract = self._deliveries.buffer.ack, self._in_flight.subtract
         wakes = self._config.enable_pop_message_threshold

@@ -1,0 +1,279 @@
+"""A slave's connection to the master of its group: it copies the master's log.
+
+The rules are a `MasterLink`'s. Where they want the log cut, reading waits until the store has done
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from pocketmq.broker.controller.epoch_log import CutRefused
+from pocketmq.broker.controller.group_server import Driver
+from pocketmq.broker.controller.ha_frames import (
+    BadFrame,
+    MasterEpochs,
+    MasterFrames,
+    encode_handshake,
+    encode_report,
+)
+from pocketmq.broker.controller.master_link import MasterLink, UnfitMaster
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.connection import split_address
+from pocketmq.store.errors import StoreError
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS: Final = 1.0
+"""Between two attempts; the reference waits five."""
+
+_CONNECT_SECONDS: Final = 5.0
+_BUFFER: Final = 256 * 1024
+_UNFIT_SECONDS: Final = 10.0
+
+
+class GroupClient:
+    """Copies the log of the master at `address`, until it is stopped. `clock` gives milliseconds.
+
+    Attributes:
+        connection: the one to the master; None while there is none.
+        on_connected: called when a master is connected.
+        on_cut: called when the end of the log was cut.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        driver: Driver,
+        clock: Callable[[], int],
+        *,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+    ) -> None:
+        self.address = ""
+        self.connection: MasterConnection | None = None
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_cut: Callable[[], None] = lambda: None
+        self.store = store
+        self.driver = driver
+        self.clock = clock
+        self.lines = LimitedLog(log)
+        self._reconnect = reconnect_seconds
+        self._known = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect as soon as the address is known, and stay connected."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Close the connection, and forget the address."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self.address = ""
+        self._known.clear()
+
+    def use(self, address: str) -> None:
+        """Copy from this HA address."""
+        if address and address != self.address:
+            log.info("the master's HA address is %s", address)
+            self.address = address
+            self._known.set()
+            if self.connection is not None:
+                self.connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            await self._known.wait()
+            pause = self._reconnect
+            try:
+                await self._copy()
+            except (UnfitMaster, CutRefused, StoreError) as error:
+                self.lines.error("this broker cannot copy its master %s: %s", self.address, error)
+                pause = _UNFIT_SECONDS
+            except OSError as error:  # TimeoutError is one
+                self.lines.warning(
+                    "no connection to the master's HA port %s: %s", self.address, error or "silence"
+                )
+            except Exception:
+                # A bug here must not leave a slave without its master for ever.
+                log.exception("copying the master %s failed", self.address)
+                pause = _UNFIT_SECONDS
+            await asyncio.sleep(pause)
+
+    async def _copy(self) -> None:
+        """Connect, and copy until the connection ends. Raises what ended it."""
+        await self.driver.cut_torn()
+        loop = asyncio.get_running_loop()
+        try:
+            host, port = split_address(self.address)
+        except ValueError as error:
+            raise OSError(str(error)) from None
+        replica = self.driver.replica
+        assert replica is not None
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            _, connection = await loop.create_connection(
+                lambda: MasterConnection(self, replica.connected(self.clock())), host, port
+            )
+        self.connection = connection
+        log.info(
+            "connected to the master's HA port %s; this log ends at %d",
+            self.address, self.store.commit_log.end,
+        )  # fmt: skip
+        self.on_connected()
+        try:
+            await connection.closed
+        finally:
+            self.connection = None
+            await connection.ended()
+            if replica.link is connection.link:
+                replica.disconnected()
+        if connection.failure is not None:
+            raise connection.failure
+
+
+class MasterConnection(asyncio.BufferedProtocol):
+    """One connection to a master.
+
+    Attributes:
+        link: the rules.
+        closed: done when the connection is closed.
+        failure: what was wrong, if anything was.
+        rate: bytes per second that came lately.
+        master_end: how far the master was known to be.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, client: GroupClient, link: MasterLink) -> None:
+        self.link = link
+        self.rate = 0
+        self.master_end = 0
+        self.failure: Exception | None = None
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._reader = MasterFrames()
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._received = 0
+        self._counted = self._loop.time()
+        self._cutting: asyncio.Task[None] | None = None
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        # In one write: the official master looks at a handshake of which 12 bytes have come.
+        self._transport.write(encode_handshake(self.link.handshake()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the client connect again."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what came."""
+        if self._transport.is_closing() or not self._is_current:
+            return
+        self._received += nbytes
+        try:
+            for item in self._reader.feed(self._buffer[:nbytes]):
+                if isinstance(item, MasterEpochs):
+                    # The master sends nothing more before the first report.
+                    self._cutting = self._loop.create_task(self._join(item))
+                    return
+                if not isinstance(item, memoryview):
+                    self.master_end = max(self.master_end, item.offset + item.size)
+                self.link.received(item, self._client.clock())
+        except (BadFrame, UnfitMaster, StoreError, OSError) as error:
+            self._fail(error)
+            return
+        self.report()
+        self._client.driver.obey([])
+
+    async def _join(self, master: MasterEpochs) -> None:
+        """Cut off what the master does not have, and begin to copy."""
+        store = self._client.store
+        try:
+            place = self.link.place_to_cut(master)
+            if place is not None:
+                log.warning(
+                    "the master's log ends at %d, with the epochs %s; here are %s: cutting this "
+                    "log at %d", master.end, master.epochs, self.link.epochs, place,
+                )  # fmt: skip
+                try:
+                    await store.cut(place)
+                except ValueError as error:
+                    raise UnfitMaster(
+                        f"the log cannot be cut where the master's goes on: {error}. Stop this "
+                        "broker, empty its store (keep a copy), and start it again"
+                    ) from None
+                self._client.on_cut()
+            if not self._is_current:
+                return
+            self.master_end = master.end
+            self.link.received(master, self._client.clock())
+        except (BadFrame, UnfitMaster, CutRefused, StoreError, OSError) as error:
+            self._fail(error)
+            return
+        except Exception as error:
+            self._fail(error)
+            log.exception("joining the master failed")
+            return
+        finally:
+            self._cutting = None
+        self.report()
+        self._client.driver.obey([])
+
+    # --- reporting ----------------------------------------------------------------------------
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = OSError(str(error)) if isinstance(error, BadFrame) else error
+        self.close()
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the rules still go by this connection: the role may have changed."""
+        replica = self._client.driver.replica
+        return replica is not None and replica.link is self.link
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
+
+    async def ended(self) -> None:
+        """Close the connection, and wait for a cut that is under way: nobody else may touch the log
+        before."""
+        self.close()
+        if self._cutting is not None:
+            await asyncio.wait([self._cutting])
+
+    def report(self) -> None:
+        """Report if that is due."""
+        offset = self.link.report(self._client.clock())
+        if offset is not None and not self._transport.is_closing():
+            self._transport.write(encode_report(offset))
+
+    def tick(self) -> None:
+        """Report, take the rate, and leave a silent master; about once a second."""
+        now = self._loop.time()
+        if now > self._counted:
+            self.rate = round(self._received / (now - self._counted))
+        self._received, self._counted = 0, now
+        if self.link.is_lost(self._client.clock()):
+            self.failure = TimeoutError("silence")
+            self.close()
+        else:
+            self.report()

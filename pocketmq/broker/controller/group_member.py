@@ -1,0 +1,247 @@
+"""The life of a member of a controller group: how it gets its id and its role, and keeps both.
+
+First it needs an id (`identity_file`), then it registers and takes the role that the controller
+says; if the group has no master, it asks for an election. From then on it sends heartbeats, asks
+for its role every few seconds in case an order was lost, and looks after the SyncStateSet. Without
+a controller it goes on in its role. Reference: ReplicasManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from pocketmq.broker.controller.controller_client import ControllerClient, Standing
+from pocketmq.broker.controller.identity_file import (
+    Application,
+    GroupIdentity,
+    IdentityFile,
+    IdentityUnusable,
+)
+from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+
+class MemberPeriods(NamedTuple):
+    """Seconds.
+
+    Attributes:
+        heartbeat: brokerHeartbeatInterval.
+        role: syncBrokerMetadataPeriod: between two questions for the role.
+        first_role: until the first of them.
+        leader: syncControllerMetadataPeriod: between two questions for the controllers' leader.
+        retry: the longest pause between two attempts to register.
+    """
+
+    heartbeat: float = 1.0
+    role: float = 5.0
+    first_role: float = 3.0
+    leader: float = 10.0
+    retry: float = 5.0
+
+
+class RoleTaker(Protocol):
+    """What takes the roles of a broker; see `Replica` for the rules."""
+
+    @property
+    def standing(self) -> Standing:
+        """What an election goes by."""
+
+    @property
+    def master_epoch(self) -> int:
+        """The reign that this broker has taken its role in; 0 before the first one."""
+
+    def begin(self, identity: GroupIdentity) -> None:
+        """The id is known now. Raises OSError, StoreError."""
+
+    async def take_role(self, told: RoleTold) -> None:
+        """Take the role, unless it is an older one. Raises RoleRefused, OSError."""
+
+    def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
+        """Take the answer to `GroupMember.ask_for_set`; None when there was none."""
+
+
+class GroupMember:
+    """One broker as a member of its group. `start` begins, `stop` ends.
+
+    `check_code` gives the code for an application.
+
+    Attributes:
+        identity: None before the controller has given an id.
+    """
+
+    def __init__(
+        self,
+        controllers: ControllerClient,
+        files: IdentityFile,
+        taker: RoleTaker,
+        check_code: Callable[[], str],
+        *,
+        periods: MemberPeriods | None = None,
+    ) -> None:
+        self.identity: GroupIdentity | None = None
+        self._controllers = controllers
+        self._files = files
+        self._taker = taker
+        self._check_code = check_code
+        self._periods = periods or MemberPeriods()
+        self._lines = LimitedLog(log)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._roles = asyncio.Lock()  # one change after another
+        self._silent = False  # no heartbeats, so that another broker is elected
+
+    def start(self) -> None:
+        """Begin; call this on the event loop."""
+        self._spawn(self._live())
+
+    async def stop(self) -> None:
+        """End everything that was begun."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def told(self, told: RoleTold) -> None:
+        """Take an order that a controller sent (NOTIFY_BROKER_ROLE_CHANGED)."""
+        if self.identity is not None:
+            self._spawn(self._take(told))
+
+    def ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
+        """Ask the controller for another SyncStateSet; the answer goes to the role taker."""
+        self._spawn(self._ask_for_set(role, order))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _live(self) -> None:
+        identity = await self._until_done(self._identify)
+        self._taker.begin(identity)
+        self.identity = identity
+        await self._until_done(self._join)
+        log.info("this broker is member %d of the group %s", identity.broker_id, identity.group)
+        periods = self._periods
+        self._spawn(self._every(periods.heartbeat, 0.0, self._heartbeat))
+        self._spawn(self._every(periods.leader, periods.leader, self._find_leader))
+        await self._every(periods.role, periods.first_role, self._review)
+
+    async def _until_done(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """Repeat `attempt` until it works."""
+        pause = 0.2
+        while True:
+            try:
+                return await attempt()
+            except RemotingError as error:
+                self._lines.warning("the controllers do not take this broker: %s", error)
+            except (IdentityUnusable, OSError) as error:
+                self._lines.error("this broker cannot become a member of its group: %s", error)
+                pause = self._periods.retry
+            # At random, since members that start together ask for the same id.
+            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+            pause = min(pause * 2, self._periods.retry)
+
+    async def _identify(self) -> GroupIdentity:
+        """Return this broker's identity; get one from the controller the first time."""
+        found = self._files.load()
+        if found is not None:
+            return found
+        application = self._files.applied()
+        if application is None:
+            application = Application(await self._controllers.next_id(), self._check_code())
+            self._files.apply(application)
+        if await self._controllers.apply(application):
+            return self._files.confirm(application.broker_id)
+        self._files.give_up()
+        log.info("broker id %d is another broker's; asking for the next one", application.broker_id)
+        return await self._identify()
+
+    async def _join(self) -> None:
+        """Register, and take a role. Raises RemotingError while there is none to take."""
+        assert self.identity is not None
+        told = await self._controllers.register(self.identity)
+        if told is not None:
+            await self._take(told)
+        await self._heartbeat()
+        if told is None:
+            told = await self._controllers.elect(self.identity)
+            if told is not None:
+                await self._take(told)
+        if told is None:
+            raise RemotingError(
+                ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+                f"the group {self.identity.group} has no master, and no member that may become one "
+                "is there",
+                self._controllers.leader,
+            )
+
+    async def _take(self, told: RoleTold) -> None:
+        async with self._roles:
+            try:
+                await self._taker.take_role(told)
+            except RoleRefused as error:
+                self._silent = True
+                self._lines.error("the role that the controller says is not taken: %s", error)
+            except OSError as error:
+                self._lines.error("the role that the controller says cannot be taken: %s", error)
+            else:
+                self._silent = False
+
+    async def _heartbeat(self) -> None:
+        assert self.identity is not None
+        if not self._silent:
+            await self._controllers.heartbeat(self.identity, self._taker.standing)
+
+    async def _find_leader(self) -> None:
+        await self._controllers.find_leader()
+
+    async def _review(self) -> None:
+        """Ask for the role: an order of the controller may have been lost."""
+        assert self.identity is not None
+        try:
+            epoch, told = await self._controllers.replica_info()
+        except RemotingError as error:
+            if error.code != ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                raise
+            await self._controllers.register(self.identity)
+            return
+        if told is None and epoch > self._taker.master_epoch:
+            told = await self._controllers.elect(self.identity)
+        if told is not None:
+            await self._take(told)
+
+    async def _ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
+        told = None
+        try:
+            # The controller takes nobody that is not alive for it.
+            await self._heartbeat()
+            told = await self._controllers.alter_set(role, order.members, order.set_epoch)
+        except RemotingError as error:
+            self._lines.warning(
+                "the SyncStateSet stays as it is, in place of %s: %s", sorted(order.members), error
+            )
+        finally:
+            self._taker.set_answered(told)
+
+    async def _every(
+        self, seconds: float, first: float, action: Callable[[], Awaitable[None]]
+    ) -> None:
+        await asyncio.sleep(first)
+        while True:
+            began = time.monotonic()
+            try:
+                await action()
+            except RemotingError as error:
+                self._lines.warning("the controllers do not answer: %s", error)
+            except Exception:
+                # A bug here must not end what keeps the broker in its group.
+                log.exception("%s failed", action)
+            await asyncio.sleep(max(seconds - (time.monotonic() - began), 0.0))

@@ -1,0 +1,548 @@
+"""Replication of a broker that is a member of a controller group.
+
+It drives the rules (`replica`): carries out their orders, changes the role of the store and of the
+broker's services while they run, and tells the sends that wait how far the group is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pocketmq.auth.service import inner_signer
+from pocketmq.broker.background import every
+from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole
+from pocketmq.broker.controller.controller_client import ControllerClient, Standing
+from pocketmq.broker.controller.epoch_log import CutRefused
+from pocketmq.broker.controller.group_client import GroupClient
+from pocketmq.broker.controller.group_member import GroupMember, MemberPeriods
+from pocketmq.broker.controller.group_server import GroupServer
+from pocketmq.broker.controller.identity_file import GroupIdentity, IdentityFile
+from pocketmq.broker.controller.replica import (
+    AskForSet,
+    Drop,
+    Follow,
+    Lead,
+    Order,
+    Replica,
+    Role,
+    RoleRefused,
+    RoleTold,
+    StayMaster,
+)
+from pocketmq.broker.controller.settings import ReplicaSettings
+from pocketmq.broker.controller.store_log import StoreLog
+from pocketmq.broker.put_safety import PutSafety
+from pocketmq.broker.replication.metadata_sync import MetadataSync
+from pocketmq.broker.replication.replica_waits import ReplicaWaits
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.bodies.cluster import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
+from pocketmq.remoting.bodies.controller import NO_END, EpochEntry, EpochEntryCache
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
+from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.store.config import FlushDiskType
+from pocketmq.store.epochs import EpochFile
+from pocketmq.store.errors import StoreError
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+EVERYTHING: Final = 1 << 63
+_FENCED: Final = "this broker has no role in its group yet"
+_ENTERED_SECONDS: Final = 0.005
+_ASK_SECONDS: Final = 0.5  # between two questions for the master's HA address
+_SEARCH_SECONDS: Final = 5.0  # between two of them while the address is known
+
+
+class Services(Protocol):
+    """What a broker does besides serving requests, which depends on its role."""
+
+    async def lead(self, epoch: int) -> None:
+        """Do what a master does, and tell the name servers. Raises StoreError, OSError."""
+
+    async def follow(self, epoch: int) -> None:
+        """Do what a slave does, and tell the name servers. Raises StoreError, OSError."""
+
+    def new_reign(self, epoch: int) -> None:
+        """The same master has a new reign: tell the name servers."""
+
+    def was_cut(self) -> None:
+        """The end of the log, and of the queues, is gone: do not go on behind it."""
+
+
+class GroupReplication:
+    """The part of one broker in its group. Made and used on the event loop, with an open store.
+
+    Attributes:
+        ha_address: host:port of the HA port, as slaves connect to it.
+        needed: how many copies a send waits for; 1 while this broker is alone in the set.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        metadata: MetadataSync,
+        safety: PutSafety,
+        *,
+        address: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`address` is the broker's own, for clients; `tls` encrypts requests to controllers and to
+        a master, but never the log.
+
+        Raises StoreError, OSError: the files of the group cannot be read.
+        """
+        self._config = config
+        self._store = store
+        self._safety = safety
+        self._address = address
+        self._lines = LimitedLog(log)
+        self._loop = asyncio.get_running_loop()
+        port = int(address.rpartition(":")[2])
+        self._port = config.ha_listen_port or (port + 1 if config.listen_port else 0)
+        self.ha_address = f"{config.ha_host}:{self._port or port + 1}"
+        self._epoch_file = EpochFile(config.epoch_file)
+        self._epochs = self._epoch_file.load()
+        self._replica: Replica | None = None
+        self._waits = ReplicaWaits(lambda end, _: self._replicated(end))
+        self._timer: asyncio.TimerHandle | None = None
+        self._hurrying = False
+        self._settings = ReplicaSettings(
+            all_ack=config.all_ack_in_sync_state_set,
+            min_in_sync=config.min_in_sync_replicas,
+            in_sync_replicas=config.in_sync_replicas,
+            ack_flushed=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            from_last_file=config.sync_from_last_file,
+            learner=config.async_learner,
+            batch_size=config.ha_transfer_batch_size,
+            heartbeat_interval=config.ha_send_heartbeat_interval,
+            housekeeping_interval=config.ha_housekeeping_interval,
+            most_behind=config.ha_max_time_slave_not_catchup,
+        )
+        self._server = GroupServer(store, self, self._now)
+        self._client = GroupClient(store, self, self._now)
+        self._metadata = metadata
+        self._client.on_connected = metadata.ask_now
+        self._client.on_cut = self._was_cut
+        self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
+        controllers = ControllerClient(
+            self._pool,
+            config.controllers,
+            config.broker_cluster_name,
+            config.broker_name,
+            address,
+            heartbeat_timeout=config.controller_heart_beat_timeout_mills,
+            priority=config.broker_election_priority,
+        )
+        self._member = GroupMember(
+            controllers,
+            IdentityFile(config.root, config.broker_cluster_name, config.broker_name),
+            self,
+            lambda: f"{address};{time.time_ns() // 1_000_000}",
+            periods=MemberPeriods(
+                heartbeat=config.broker_heartbeat_interval / 1000,
+                role=config.sync_broker_metadata_period / 1000,
+                leader=config.sync_controller_metadata_period / 1000,
+            ),
+        )
+        self._services: Services | None = None
+        self._searching: asyncio.Task[None] | None = None
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
+        """Serve slaves until `stack` is closed, as soon as this broker is master; until it has a
+        role, nothing is put. Raises PortInUse, CannotListen."""
+        config, store = self._config, self._store
+        store.refuse(_FENCED)
+        store.on_flushed = self._flushed
+        self._safety.wait_for(self)
+        stack.push_async_callback(self._stop)
+        try:
+            await self._server.start(config.bind_address, self._port)
+        except OSError as error:
+            kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
+            raise kind(f"haListenPort {self._port}: {error}") from error
+        self.ha_address = f"{config.ha_host}:{self._server.port}"
+
+    def join(self, stack: contextlib.AsyncExitStack, services: Services) -> None:
+        """Become a member, and take roles until `stack` is closed."""
+        self._services = services
+        stack.push_async_callback(self._leave)
+        every(stack, 1.0, self._tick)
+        self._member.start()
+
+    async def _leave(self) -> None:
+        """Take no more roles, and copy nothing more. The controllers notice at once."""
+        await self._member.stop()
+        await self._stop_following()
+        await self._metadata.stop()
+        await self._pool.close()
+
+    async def _stop(self) -> None:
+        """Give up what waits, and close the port."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        await self._server.stop()
+        self._waits.fail_all()
+
+    def _now(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    # --- roles (`group_member.RoleTaker`) -----------------------------------------------------
+
+    @property
+    def replica(self) -> Replica | None:
+        """The rules; None before this broker has an id."""
+        return self._replica
+
+    @property
+    def identity(self) -> GroupIdentity | None:
+        """This broker as a member; None before a controller has given it an id."""
+        return self._member.identity
+
+    @property
+    def standing(self) -> Standing:
+        """What an election goes by."""
+        replica = self._replica
+        if replica is None:
+            return Standing(-1, self._store.commit_log.written, 0)
+        return Standing(
+            replica.epochs.last_epoch, self._store.commit_log.written, replica.confirmed
+        )
+
+    @property
+    def master_epoch(self) -> int:
+        """The reign in which this broker has its role; 0 before the first one."""
+        master = None if self._replica is None else self._replica.master
+        return 0 if master is None else master.master_epoch
+
+    def begin(self, identity: GroupIdentity) -> None:
+        """Take the id."""
+        self._replica = Replica(
+            self._settings,
+            StoreLog(self._store, self._epoch_file),
+            self._epochs,
+            identity.broker_id,
+            confirmed=self._store.confirmed_before,
+        )
+
+    def told(self, told: RoleTold) -> None:
+        """Take an order that a controller sent."""
+        self._member.told(told)
+
+    async def take_role(self, told: RoleTold) -> None:
+        """Take a role, unless it is an older one. Raises RoleRefused, OSError."""
+        replica, services = self._replica, self._services
+        assert replica is not None
+        assert services is not None
+        known = replica.master
+        if known is not None and told.master_epoch <= known.master_epoch:
+            self.obey(replica.told(told, self._now()))
+            return
+        identity = self._member.identity
+        leads = identity is not None and told.master_id == identity.broker_id
+        try:
+            if leads and replica.role is not Role.MASTER:
+                await self._stop_following()
+                await self.cut_torn()
+            orders = replica.told(told, self._now())
+            for order in orders:
+                if isinstance(order, Lead):
+                    await self._lead(order, services)
+                elif isinstance(order, StayMaster):
+                    services.new_reign(order.epoch)
+                elif isinstance(order, Follow):
+                    await self._follow(order, services)
+            self.obey(orders)
+        except (StoreError, CutRefused) as error:
+            raise RoleRefused(str(error)) from error
+
+    async def _lead(self, order: Lead, services: Services) -> None:
+        log.info("this broker is the master of its group, in epoch %d", order.epoch)
+        store, config = self._store, self._config
+        store.confirm(self._readable())
+        self._count_members()
+        store.lead()
+        config.broker_id = MASTER_ID
+        config.broker_role = BrokerRole.SYNC_MASTER
+        await services.lead(order.epoch)
+
+    async def _follow(self, order: Follow, services: Services) -> None:
+        log.info(
+            "broker %d at %s is the master of this group, in epoch %d",
+            order.master_id, order.address, order.epoch,
+        )  # fmt: skip
+        store, config = self._store, self._config
+        identity = self._member.identity
+        assert identity is not None
+        # Nothing is put from here on.
+        config.broker_role = BrokerRole.SLAVE
+        config.broker_id = identity.broker_id
+        store.follow()
+        self._waits.fail_all()
+        await self._stop_following()
+        self._metadata.use(order.address)
+        await services.follow(order.epoch)
+        self._client.start()
+        self._searching = self._loop.create_task(self._search(order.address))
+
+    async def _stop_following(self) -> None:
+        if self._searching is not None:
+            self._searching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._searching
+            self._searching = None
+        self._metadata.use("")
+        await self._client.stop()
+
+    async def cut_torn(self) -> None:
+        """Wait until all records that came are entered, and cut what is left of another one, and
+        the epochs that begin behind that. Raises StoreError, OSError."""
+        store = self._store
+        store.settle()
+        store.replica.catch_up()
+        while store.replica.has_more:  # with SYNC_FLUSH some wait for the disk
+            await asyncio.sleep(_ENTERED_SECONDS)
+            store.replica.catch_up()
+        if store.commit_log.whole < store.commit_log.end:
+            await store.cut(store.commit_log.whole)
+            self._was_cut()
+
+    def _was_cut(self) -> None:
+        if self._services is not None:
+            self._services.was_cut()
+
+    async def _search(self, address: str) -> None:
+        """Find the HA address of the master: it tells it, once it is master itself."""
+        while True:
+            with contextlib.suppress(RemotingError):
+                answer = await self._pool.request(
+                    address,
+                    RequestCode.EXCHANGE_BROKER_HA_INFO,
+                    ExchangeHAInfoRequestHeader(),
+                    timeout=_SEARCH_SECONDS,
+                )
+                told = ExchangeHAInfoResponseHeader.from_ext(answer.ext_fields)
+                if answer.code == 0 and told.master_ha_address:
+                    self._client.use(told.master_ha_address)
+            known = self._client.connection is not None
+            await asyncio.sleep(_SEARCH_SECONDS if known else _ASK_SECONDS)
+
+    def master_is(self, ha_address: str, address: str) -> None:
+        """Take what a name server says of the master, if the controller says so, too: a stale
+        master would be followed otherwise."""
+        replica = self._replica
+        master = None if replica is None else replica.master
+        if replica is None or replica.role is not Role.SLAVE or master is None:
+            return
+        if address == master.master_address:
+            self._client.use(ha_address)
+
+    @property
+    def lacks_master(self) -> bool:
+        """Whether this is a slave without a connection to its master."""
+        return self._config.is_slave and self._client.connection is None
+
+    # --- orders of the rules (`group_server.Driver`) ------------------------------------------
+
+    def obey(self, orders: list[Order]) -> None:
+        """Do what the rules order, and tell what has changed."""
+        replica = self._replica
+        if replica is None:
+            return
+        for order in orders:
+            if isinstance(order, AskForSet):
+                assert replica.master is not None
+                log.info(
+                    "asking for the SyncStateSet %s, in place of %s",
+                    sorted(order.members), sorted(replica.set.members),
+                )  # fmt: skip
+                self._member.ask_for_set(replica.master, order)
+            elif isinstance(order, Drop):
+                self._server.drop(order.link)
+        self._count_members()
+        self._store.note_confirmed(replica.confirmed)
+        try:
+            self._store.confirm(self._readable())
+        except OSError as error:
+            self._lines.error("messages wait for their queues: %s", error)
+        self._waits.acked()
+
+    def _count_members(self) -> None:
+        """Refuse sends while the SyncStateSet is too small."""
+        replica = self._replica
+        if replica is not None and replica.role is Role.MASTER:
+            self._store.lack_replicas(replica.set.size < self._settings.min_in_sync)
+
+    def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
+        """Take the controller's answer to a request for another set."""
+        if self._replica is not None:
+            if told is not None:
+                log.info("the SyncStateSet is %s", sorted(told[0]))
+            self.obey(self._replica.set_answered(told, self._now()))
+
+    def _readable(self) -> int:
+        """Behind which physical offset messages are not readable yet."""
+        replica = self._replica
+        if replica is None or self._config.read_un_committed:
+            return EVERYTHING
+        if replica.alone or (replica.role is Role.MASTER and not self._settings.all_ack):
+            return EVERYTHING
+        return replica.confirmed
+
+    def _flushed(self) -> None:
+        replica = self._replica
+        if replica is None or not self._settings.ack_flushed:
+            return
+        replica.flushed()
+        if self._client.connection is not None:
+            self._client.connection.report()
+        self.obey([])
+
+    def _tick(self) -> None:
+        replica = self._replica
+        if replica is None:
+            return
+        self.obey(replica.tick(self._now()))
+        if self._client.connection is not None:
+            self._client.connection.tick()
+        for connection in list(self._server.connections):
+            connection.count()
+            connection.pump()
+
+    # --- sends that wait (`put_safety.Replicas`) ----------------------------------------------
+
+    @property
+    def needed(self) -> int:
+        """How many copies a send waits for, this broker's among them."""
+        if not self._settings.all_ack:
+            return self._settings.in_sync_replicas
+        members = 2 if self._replica is None else len(self._replica.set.needed)
+        return max(members, self._settings.min_in_sync)
+
+    def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
+        """Call `listener` when enough members have the log up to the physical offset `end`; with
+        False when that takes longer than slaveTimeout, or this broker is no master any more."""
+        deadline = self._loop.time() + self._config.slave_timeout / 1000
+        self._waits.add(end, self.needed, deadline, listener)
+        if not self._waits:
+            return
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._expire)
+        if not self._hurrying:
+            # At the end of the turn, with everything else that was put in it.
+            self._hurrying = True
+            self._loop.call_soon(self._hurry)
+
+    def _hurry(self) -> None:
+        self._hurrying = False
+        with contextlib.suppress(OSError):
+            self._store.settle()
+        self._server.hurry()
+
+    def _replicated(self, end: int) -> bool:
+        return self._replica is not None and self._replica.replicated(end)
+
+    def _expire(self) -> None:
+        self._timer = None
+        next_deadline = self._waits.expire(self._loop.time())
+        if next_deadline is not None:
+            self._timer = self._loop.call_at(next_deadline, self._expire)
+
+    # --- what others see ----------------------------------------------------------------------
+
+    def epoch_cache(self) -> EpochEntryCache:
+        """Return what GET_BROKER_EPOCH_CACHE answers."""
+        config = self._config
+        epochs = self._epochs if self._replica is None else self._replica.epochs
+        return EpochEntryCache(
+            broker_id=config.broker_id,
+            broker_name=config.broker_name,
+            cluster_name=config.broker_cluster_name,
+            epoch_list=[
+                EpochEntry(epochs.end_of(entry, NO_END), entry.epoch, entry.start)
+                for entry in epochs
+            ],
+            max_offset=self._store.commit_log.written,
+        )
+
+    def status(self, now: float) -> HARuntimeInfo:
+        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+        end = self._store.commit_log.written
+        info = HARuntimeInfo(
+            master=not self._config.is_slave, master_commit_log_max_offset=end,
+            ha_connection_info=[],
+        )  # fmt: skip
+        if self._config.is_slave:
+            info.ha_client_runtime_info = self._client_status(now)
+            info.master_commit_log_max_offset = 0
+            return info
+        members = self._replica.set.members if self._replica is not None else frozenset()
+        info.in_sync_slave_nums = max(len(members) - 1, 0)
+        info.ha_connection_info = [
+            HAConnectionRuntimeInfo(
+                addr=connection.peer,
+                slave_ack_offset=connection.link.acked,
+                diff=end - connection.link.acked,
+                in_sync=connection.link.slave_id in members,
+                transferred_byte_in_second=connection.rate,
+                transfer_from_where=connection.link.next,
+            )
+            for connection in self._server.connections
+            if connection.link is not None
+        ]
+        return info
+
+    def _client_status(self, now: float) -> HAClientRuntimeInfo:
+        client = self._client
+        connection = client.connection
+        info = HAClientRuntimeInfo(
+            master_addr=client.address,
+            max_offset=self._store.commit_log.end,
+            activated=connection is not None,
+        )
+        if connection is not None:
+            since = int(now * 1000) - self._now()
+            info.last_read_timestamp = since + connection.link.last_heard
+            info.last_write_timestamp = since + connection.link.last_reported
+            info.transferred_byte_in_second = connection.rate
+            info.master_flush_offset = connection.master_end
+        return info
+
+    def figures(self) -> dict[str, object]:
+        """Return what brokerStatus shows, and metrics count. Lags are in bytes."""
+        commit_log = self._store.commit_log
+        replica = self._replica
+        figures: dict[str, object] = {"brokerRole": self._config.broker_role.value}
+        if replica is None or replica.role is Role.FENCED:
+            figures["brokerRole"] = Role.FENCED.value
+            return figures
+        figures["masterEpoch"] = self.master_epoch
+        figures["confirmOffset"] = replica.confirmed
+        if replica.role is Role.SLAVE:
+            figures["haMasterConnected"] = self._client.connection is not None
+            figures["haReceivedUnchecked"] = commit_log.end - commit_log.whole
+            return figures
+        acks = [link.acked for link in replica.links if link.acked >= 0]
+        figures["syncStateSet"] = ",".join(map(str, sorted(replica.set.members)))
+        figures["haSlaves"] = len(acks)
+        figures["haSlavesInSync"] = max(len(replica.set.members) - 1, 0)
+        figures["haLargestLag"] = commit_log.written - min(acks, default=commit_log.written)
+        figures["haSendsWaiting"] = len(self._waits)
+        return figures

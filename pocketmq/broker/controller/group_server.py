@@ -1,0 +1,259 @@
+"""A master's HA port in controller mode: the connections of its slaves.
+
+Each has a `SlaveLink` with the rules. After each write into the log the connections send what is
+new: within 2 ms, and at once when a send waits for replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from pocketmq.broker.controller.ha_frames import (
+    BadFrame,
+    Handshake,
+    SlaveFrames,
+    encode_epochs,
+    encode_transfer,
+)
+from pocketmq.broker.controller.replica import Order, Replica
+from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.identity import host_text, pack_host
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 100
+_GATHER_SECONDS: Final = 0.002
+_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
+_WRITE_BUFFER: Final = 1024 * 1024
+
+
+class Driver(Protocol):
+    """What drives the rules of this broker."""
+
+    @property
+    def replica(self) -> Replica | None:
+        """The rules; None before the broker is a member of a group."""
+
+    def obey(self, orders: list[Order]) -> None:
+        """Do what the rules order, and tell what has changed."""
+
+    async def cut_torn(self) -> None:
+        """Wait until all records that came are entered, and cut what is left of another one.
+        Raises StoreError, OSError."""
+
+
+class GroupServer:
+    """The slaves of one broker. `clock` gives milliseconds that never go back.
+
+    Attributes:
+        connections: those of slaves, in the order in which they came.
+        port: the one that is listened on.
+    """
+
+    def __init__(self, store: MessageStore, driver: Driver, clock: Callable[[], int]) -> None:
+        self.connections: list[GroupConnection] = []
+        self.port = 0
+        self.driver = driver
+        self.clock = clock
+        self.lines = LimitedLog(log)
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self._pumping: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+        self._server = await self._loop.create_server(lambda: GroupConnection(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.close()
+        if self._pumping is not None:
+            self._pumping.cancel()
+        self._store.commit_log.on_written = None
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def drop(self, link: SlaveLink) -> None:
+        """Close the connection of a slave."""
+        for connection in list(self.connections):
+            if connection.link is link:
+                connection.close()
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Return bytes of the log, which the rules say are there."""
+        data = self._store.commit_log.read(offset, size)
+        assert data is not None
+        return data
+
+    def hurry(self) -> None:
+        """Send what is written at once: somebody waits for it."""
+        for connection in list(self.connections):
+            connection.pump()
+
+    # --- of connections -----------------------------------------------------------------------
+
+    def joined(self, connection: GroupConnection) -> SlaveLink | None:
+        """Take a connection, unless there are too many, or this is not a master."""
+        replica = self.driver.replica
+        if replica is None or len(self.connections) >= MOST_CONNECTIONS:
+            return None
+        link = replica.accepted(self.clock())
+        if link is not None:
+            self.connections.append(connection)
+            self._store.commit_log.on_written = self._written
+        return link
+
+    def left(self, connection: GroupConnection) -> None:
+        """Forget a connection that is closed."""
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        replica, link = self.driver.replica, connection.link
+        if replica is not None and link is not None:
+            self.driver.obey(replica.closed(link, self.clock()))
+        if not self.connections:
+            self._store.commit_log.on_written = None
+
+    def _written(self) -> None:
+        if self._pumping is None:
+            self._pumping = self._loop.call_later(_GATHER_SECONDS, self._pump_all)
+
+    def _pump_all(self) -> None:
+        self._pumping = None
+        self.hurry()
+
+
+class GroupConnection(asyncio.Protocol):
+    """The connection of one slave.
+
+    Attributes:
+        link: the rules; None for a connection that was refused.
+        peer: its address, as text.
+        rate: bytes per second that were sent to it lately.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: GroupServer) -> None:
+        self.link: SlaveLink | None = None
+        self.peer = ""
+        self.rate = 0
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._reader = SlaveFrames()
+        self._paused = False
+        self._again: asyncio.Handle | None = None
+        self._sent = 0  # since `_counted`
+        self._counted = self._loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the handshake."""
+        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(_WRITE_BUFFER)  # type: ignore[attr-defined]
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer = host_text(pack_host(host, port))
+        self.link = self._server.joined(self)
+        if self.link is None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the slave."""
+        if self._again is not None:
+            self._again.cancel()
+        if self.link is not None and self.link.slave_id > 0:
+            log.info("slave %d at %s is gone", self.link.slave_id, self.peer)
+        self._server.left(self)
+
+    def pause_writing(self) -> None:
+        """The slave reads more slowly than it is sent to."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._paused = False
+        self._pump_soon()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the slave says."""
+        replica, link = self._server.driver.replica, self.link
+        if replica is None or link is None or link not in replica.links:
+            return  # it is being dropped
+        now = self._server.clock()
+        orders: list[Order] = []
+        try:
+            for frame in self._reader.feed(data):
+                if isinstance(frame, Handshake):
+                    answer, more = replica.greeted(link, frame, now)
+                    orders += more
+                    if answer is not None:
+                        log.info(
+                            "slave %d at %s is here; this log ends at %d, with the epochs %s",
+                            frame.broker_id, self.peer, answer.end, answer.epochs,
+                        )  # fmt: skip
+                        self._transport.write(encode_epochs(answer))
+                else:
+                    first = link.acked < 0
+                    orders += replica.reported(link, frame, now)
+                    if first:
+                        log.info("slave %d copies from %d on", link.slave_id, frame.offset)
+        except (BadFrame, UnfitSlave) as error:
+            self._server.lines.error(
+                "the HA port closes the connection of %s: %s", self.peer, error
+            )
+            self.close()
+        self._server.driver.obey(orders)
+        self.pump()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
+
+    def pump(self) -> None:
+        """Send what is to be sent, but no more than a turn's worth."""
+        replica, link = self._server.driver.replica, self.link
+        if self._paused or self._transport.is_closing() or replica is None or link is None:
+            return
+        if link not in replica.links:
+            return
+        left = _TURN
+        while left > 0 and not self._paused:
+            head = replica.next_transfer(link, self._server.clock())
+            if head is None:
+                return
+            frame = encode_transfer(head)
+            if head.size:
+                # One write: bodies are small, and two would be two packets.
+                frame = b"".join((frame, self._server.read(head.offset, head.size)))
+            self._transport.write(frame)
+            self._sent += head.size
+            left -= head.size
+        if not self._paused:
+            self._pump_soon()
+
+    def count(self) -> None:
+        """Take the rate; about once a second."""
+        now = self._loop.time()
+        if now > self._counted:
+            self.rate = round(self._sent / (now - self._counted))
+        self._sent, self._counted = 0, now
+
+    def _pump_soon(self) -> None:
+        if self._again is None:
+            self._again = self._loop.call_soon(self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._again = None
+        self.pump()

@@ -1,0 +1,73 @@
+"""What changes with the role of a broker in a controller group, besides its log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.store.message_store import MessageStore
+
+
+class RoleServices:
+    """The services that only a master runs, and what name servers are told.
+
+    `on_role(broker_id)` is called with the id of the new role, before the topics are announced; the
+    first time it registers the broker.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigs,
+        transactions: Transactions,
+        delayed: DelayedDelivery,
+        take_over_pops: Callable[[contextlib.AsyncExitStack], None],
+        on_role: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._transactions = transactions
+        self._delayed = delayed
+        self._take_over_pops = take_over_pops
+        self._on_role = on_role
+        self._running = contextlib.AsyncExitStack()
+
+    async def stop(self) -> None:
+        """Run no master's services any more."""
+        await self._running.aclose()
+
+    async def lead(self, epoch: int) -> None:
+        """Do what a master does, and tell the name servers. Raises StoreError, OSError."""
+        await self.stop()
+        # A topic that was made in the last moment has come with its messages, but not in the table.
+        log = self._store.commit_log
+        self._topics.adopt(self._store.queues, log.min_offset, log.end)
+        self._transactions.take_over()
+        self._running.callback(self._transactions.stop)
+        self._delayed.take_over(self._running)
+        self._take_over_pops(self._running)
+        await self._announce(epoch)
+
+    async def follow(self, epoch: int) -> None:
+        """Do what a slave does, and tell the name servers. Raises StoreError, OSError."""
+        await self.stop()
+        await self._announce(epoch)
+
+    def new_reign(self, epoch: int) -> None:
+        """The same master has a new reign: tell the name servers."""
+        self._topics.new_reign(epoch)
+
+    def was_cut(self) -> None:
+        """The end of the log, and of the queues, is gone: do not go on behind it."""
+        self._delayed.was_cut()
+
+    async def _announce(self, epoch: int) -> None:
+        # Of two that say they are master, name servers believe the one of the later reign.
+        self._topics.new_reign(epoch)
+        await self._on_role(self._config.broker_id)

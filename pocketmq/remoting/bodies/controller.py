@@ -1,0 +1,41 @@
+"""Bodies of the requests between brokers and controllers."""
+
+from msgspec import field
+
+from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.cluster import BrokerMemberGroup
+
+NO_END = 2**63 - 1
+"""`end_offset` of an epoch that goes on."""
+
+
+class SyncStateSet(Body):
+    """The ids of the members that have every acknowledged message, and the set's epoch."""
+
+    sync_state_set: list[int] = field(default_factory=list)
+    sync_state_set_epoch: int = 0
+
+
+class ElectMasterResponseBody(Body):
+    """CONTROLLER_ELECT_MASTER."""
+
+    broker_member_group: BrokerMemberGroup | None = None
+    sync_state_set: list[int] = field(default_factory=list)
+
+
+class EpochEntry(Body):
+    """Bytes of a commit log that one master wrote; offsets are physical."""
+
+    end_offset: int = NO_END
+    epoch: int = 0
+    start_offset: int = 0
+
+
+class EpochEntryCache(Body):
+    """GET_BROKER_EPOCH_CACHE: the epochs of a broker's commit log, which ends at `max_offset`."""
+
+    broker_id: int = 0
+    broker_name: str = ""
+    cluster_name: str = ""
+    epoch_list: list[EpochEntry] = field(default_factory=list)
+    max_offset: int = 0

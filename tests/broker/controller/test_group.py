@@ -1,0 +1,305 @@
+"""Members of a group over real connections: roles, copies, cuts, and what clients see of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerRole
+from pocketmq.message.record import iter_records
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
+from pocketmq.remoting.bodies.controller import EpochEntryCache
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import EndTransactionRequestHeader
+from pocketmq.store.epochs import EpochFile, Epochs
+from tests.broker.conftest import Client
+from tests.broker.replication.pair import client_of
+from tests.client.waiting import until
+
+from .group import PATIENCE, Group, running
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    async with running(tmp_path) as group:
+        yield group
+
+
+async def send(broker: Broker, *bodies: bytes, **options: object) -> list[int]:
+    """Send to queue 0 of T; the codes of the answers."""
+    async with client_of(broker) as client:
+        return [(await client.send("T", body, **options)).code for body in bodies]  # type: ignore[arg-type]
+
+
+def stored(broker: Broker) -> list[bytes]:
+    """The bodies in the log, in its order."""
+    log = broker.store.commit_log
+    log.write()
+    return [
+        bytes(record.body)
+        for file in log.files.mapped
+        for record in iter_records(file.view[: log.end - file.base_offset])
+    ]
+
+
+async def read(client: Client, topic: str = "T") -> list[bytes]:
+    """Everything that queue 0 shows."""
+    answer = await client.pull(topic, 0)
+    return [bytes(record.body) for record in iter_records(answer.body)]
+
+
+async def test_an_acknowledged_message_is_on_every_member(group: Group) -> None:
+    await group.start("a")
+    await group.start("b")
+    await group.start("c")
+    await group.in_sync(3)
+    bodies = [b"%d" % n for n in range(20)]
+    async with client_of(group.master) as client:
+        for body in bodies:
+            assert (await client.send("T", body)).code == 0
+            assert all(
+                slave.store.commit_log.end == group.master.store.commit_log.end
+                for slave in group.slaves
+            )
+    await group.copied()
+    assert [stored(member) for member in group.members.values()] == [bodies] * 3
+
+
+async def test_the_next_master_goes_on(group: Group) -> None:
+    await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(group.members["a"], b"1", b"2") == [0, 0]
+    await group.stop("a")
+    group.elect()
+    b = await group.leads("b")
+    assert await send(b, b"3") == [0]
+    await group.start("a")
+    await group.in_sync(2)
+    assert await send(b, b"4") == [0]
+    await group.copied()
+    assert [stored(member) for member in group.members.values()] == [[b"1", b"2", b"3", b"4"]] * 2
+    for name in ("a", "b"):
+        epochs = EpochFile(group.directory / name / "epochFileCheckpoint").load()
+        assert [entry.epoch for entry in epochs] == [1, 2]
+
+
+async def test_the_roles_change_while_all_run(group: Group) -> None:
+    await group.start("a")
+    await group.start("b")
+    names, bodies = ["b", "a"] * 3, []
+    for number, name in enumerate(names):
+        await group.in_sync(2)
+        group.elect(name)
+        leader = await group.leads(name)
+        await until(lambda: len(group.slaves) == 1, PATIENCE)
+        bodies.append(b"%d" % number)
+        assert await send(leader, bodies[-1]) == [0]
+    await group.in_sync(2)
+    await group.copied()
+    assert [stored(member) for member in group.members.values()] == [bodies] * 2
+    async with client_of(group.master) as client:
+        assert await read(client) == bodies
+
+
+async def test_what_was_not_copied_is_cut_when_its_master_comes_back(group: Group) -> None:
+    """10 and one without acknowledgement, then 10 by the other one (AutoSwitchHATest)."""
+    await group.start("a", slave_timeout=50)
+    await group.start("b")
+    await group.in_sync(2)
+    first = [b"a%d" % n for n in range(10)]
+    assert await send(group.members["a"], *first) == [0] * 10
+    await group.copied()
+    group.controller.decides.set_epoch += 100  # so that the set cannot shrink
+    await group.stop("b")
+    assert await send(group.members["a"], b"dirty") == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    await group.stop("a")
+    group.controller.decides.set_epoch -= 100
+    await group.start("b", wait=False)
+    await until(lambda: 2 in group.controller.decides.alive(group.controller.now), PATIENCE)
+    group.elect()
+    b = await group.leads("b")
+    second = [b"b%d" % n for n in range(10)]
+    assert await send(b, *second) == [0] * 10
+    a = await group.start("a")
+    await group.in_sync(2)
+    await group.copied()
+    assert stored(a) == stored(b) == first + second
+    [queue] = a.store.queues["T"].values()
+    assert (queue.max_offset, queue.next_offset) == (20, 20)
+    async with client_of(a) as client:
+        assert await read(client) == first + second
+
+
+async def test_consumers_see_nothing_that_is_not_confirmed(group: Group) -> None:
+    await group.start("a", slave_timeout=50)
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(group.members["a"], b"seen") == [0]
+    group.controller.decides.set_epoch += 100
+    await group.stop("b")
+    assert await send(group.members["a"], b"hidden") == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
+    async with client_of(group.members["a"]) as client:
+        assert await read(client) == [b"seen"]
+        group.controller.decides.set_epoch -= 100
+        await group.in_sync(1)
+        assert await read(client) == [b"seen", b"hidden"]
+
+
+async def test_with_too_few_members_sends_are_refused_before_they_are_stored(group: Group) -> None:
+    await group.start("a", min_in_sync_replicas=2)
+    end = group.members["a"].store.commit_log.end
+    assert await send(group.members["a"], b"no") == [ResponseCode.SYSTEM_ERROR]
+    assert group.members["a"].store.commit_log.end == end
+    await group.start("b", min_in_sync_replicas=2)
+    await group.in_sync(2)
+    await until(lambda: not group.members["a"].store.refusal, PATIENCE)
+    assert await send(group.members["a"], b"yes") == [0]
+
+
+async def test_without_a_role_nothing_is_taken(group: Group) -> None:
+    group.controller.leads = False
+    broker = await group.start("a", wait=False)
+    await group.controller.until(lambda: len(group.controller.asked) > 2)
+    assert broker.config.broker_id == -1
+    assert await send(broker, b"no") == [ResponseCode.SYSTEM_BUSY]
+    group.controller.leads = True
+    await group.leads("a")
+    assert await send(broker, b"yes") == [0]
+
+
+async def test_a_single_store_becomes_a_group(group: Group, tmp_path: Path) -> None:
+    """All bytes of before the first controller are of epoch 0, so that they can be copied."""
+    single = await group.start_single("a")
+    bodies = [b"old%d" % n for n in range(2_000)]
+    for at in range(0, len(bodies), 500):
+        assert await send(single, *bodies[at : at + 500]) == [0] * 500
+    await group.stop("a")
+    a = await group.start("a")
+    assert await send(a, b"new") == [0]
+    await group.start("b")
+    await group.in_sync(2)
+    await group.copied()
+    [b] = group.slaves
+    assert stored(a) == stored(b) == [*bodies, b"new"]
+    assert b.store.queues["T"][0].max_offset == 2_001
+    epochs = EpochFile(tmp_path / "b" / "epochFileCheckpoint").load()
+    assert [entry.epoch for entry in epochs] == [0, 1]
+
+
+async def test_a_store_of_somebody_else_is_not_continued(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    single = await group.start_single("b")
+    assert await send(single, b"foreign") == [0]
+    await group.stop("b")
+    await group.start("a")
+    assert await send(group.members["a"], b"ours") == [0]
+    b = await group.start("b")
+    await until(lambda: "none from a member of this group" in caplog.text, PATIENCE)
+    assert stored(b) == [b"foreign"]
+
+
+# --- what operators ask -----------------------------------------------------------------------
+
+
+async def test_epochs_and_ha_status_are_told(group: Group) -> None:
+    await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(group.members["a"], b"1") == [0]
+    await group.copied()
+    async with client_of(group.members["a"]) as client:
+        answer = await client.request(RequestCode.GET_BROKER_EPOCH_CACHE)
+        told = EpochEntryCache.decode(answer.body)
+        assert (told.broker_id, told.broker_name) == (0, "group")
+        assert [(entry.epoch, entry.start_offset) for entry in told.epoch_list] == [(1, 0)]
+        answer = await client.request(RequestCode.GET_BROKER_HA_STATUS)
+        status = HARuntimeInfo.decode(answer.body)
+        assert (status.master, status.in_sync_slave_nums) == (True, 1)
+        [connection] = status.ha_connection_info
+        assert (connection.diff, connection.in_sync) == (0, True)
+    async with client_of(group.members["b"]) as client:
+        answer = await client.request(RequestCode.GET_BROKER_HA_STATUS)
+        status = HARuntimeInfo.decode(answer.body)
+        assert status.master is False
+        assert status.ha_client_runtime_info is not None
+        assert status.ha_client_runtime_info.max_offset == told.max_offset
+
+
+async def test_the_routes_follow_the_master(group: Group) -> None:
+    await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    group.elect("b")
+    b = await group.leads("b")
+    assert b.config.broker_role is BrokerRole.SYNC_MASTER
+    assert group.members["a"].config.broker_id == 1
+    async with client_of(b) as client:
+        answer = await client.request(RequestCode.GET_BROKER_EPOCH_CACHE)
+    assert len(EpochEntryCache.decode(answer.body).epoch_list) == 1  # nothing was sent before
+    assert EpochFile(group.directory / "b" / "epochFileCheckpoint").load() == Epochs([(2, 0)])
+
+
+# --- what a master does besides ---------------------------------------------------------------
+
+
+async def changed_master(group: Group) -> Broker:
+    """Have b lead in place of a, both of which run."""
+    await group.in_sync(2)
+    await group.copied()
+    group.elect("b")
+    b = await group.leads("b")
+    await until(lambda: len(group.slaves) == 1, PATIENCE)
+    return b
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+async def test_the_next_master_delivers_what_waits(
+    group: Group, properties: dict[str, str]
+) -> None:
+    a = await group.start("a", message_delay_level="1s")
+    await group.start("b", message_delay_level="1s")
+    await group.in_sync(2)
+    assert await send(a, b"later", properties=properties) == [0]
+    b = await changed_master(group)
+    await until(lambda: "T" in b.store.queues and b.store.max_offset("T", 0) > 0, PATIENCE)
+    async with client_of(b) as client:
+        # The old master may have delivered it just before, too.
+        assert set(await read(client)) == {b"later"}
+    # And again, the other way round.
+    assert await send(b, b"later still", properties=properties) == [0]
+    await group.in_sync(2)
+    await group.copied()
+    group.elect("a")
+    await group.leads("a")
+    await until(lambda: b"later still" in stored(a)[-2:], PATIENCE)
+
+
+async def test_a_transaction_ends_at_the_next_master(group: Group) -> None:
+    a = await group.start("a")
+    await group.start("b")
+    await group.in_sync(2)
+    assert await send(a, b"plain") == [0]
+    properties = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "u"}
+    async with client_of(a) as client:
+        half = await client.send("T", b"half", sys_flag=4, properties=properties)
+    assert half.code == 0
+    b = await changed_master(group)
+    async with client_of(b) as client:
+        answer = await client.request(
+            RequestCode.END_TRANSACTION,
+            EndTransactionRequestHeader(
+                producer_group="PG",
+                tran_state_table_offset=int(half.ext_fields["queueOffset"]),
+                commit_log_offset=int(half.ext_fields["msgId"][-16:], 16),
+                commit_or_rollback=8,
+                msg_id=half.ext_fields["msgId"],
+                transaction_id="u",
+            ),
+        )
+        assert answer.code == 0
+        assert await read(client) == [b"plain", b"half"]
