@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pocketmq import Message, MessageExt, Producer, PullConsumer, PushConsumer
 from pocketmq.broker.config import BrokerRole
+from pocketmq.broker.replication.replication import Replication
 from pocketmq.types import SendStatus
 from tests.broker.replication.pair import running
 from tests.client.waiting import until
@@ -31,7 +32,9 @@ async def test_clients_read_from_the_slave_and_follow_the_new_master(tmp_path: P
         await pair.start(0, in_sync_replicas=2)
         await pair.start(1)
         await pair.connected()
-        metadata = pair.slave.components.replication.metadata
+        replication = pair.slave.components.replication
+        assert isinstance(replication, Replication)
+        metadata = replication.metadata
         assert metadata is not None
         async with (
             Producer("PG", namesrv=pair.namesrv, timeout=60.0) as producer,
