@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pocketmq.store.files import Files
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class SteppedFiles(Files):
