@@ -24,9 +24,9 @@ USER 1000
 # Last, so that it is what a build without --target makes.
 FROM base AS server
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir "$(echo /wheels/*.whl)[server]"
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,proxy]"
 USER 1000
-EXPOSE 9876 10911
+EXPOSE 9876 10911 8081
 # The port of a name server or of a broker; a container with other ports brings a check of its own.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=1s \
     CMD ["python", "-c", "import socket\ntry: socket.create_connection(('127.0.0.1', 9876), 2)\nexcept OSError: socket.create_connection(('127.0.0.1', 10911), 2)"]

@@ -13,7 +13,7 @@ COMPILE := $(BIN)/python -m compileall -q pocketmq
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-full docs java clean
+.PHONY: help demo test lint format bench bench-full docs java chromium clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
@@ -29,7 +29,7 @@ help:
 demo: $(INSTALLED) java
 	$(BIN)/pocketmq demo
 
-test: $(INSTALLED) java
+test: $(INSTALLED) java chromium
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: $(INSTALLED)
@@ -55,6 +55,10 @@ docs: $(INSTALLED)
 # Spark needs a Java runtime of version 17 or newer.
 java:
 	@sh scripts/ensure-java.sh
+
+# Tests of the dashboard drive a browser; without one they are skipped.
+chromium:
+	@sh scripts/ensure-chromium.sh
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -16,7 +16,7 @@ from .clean_slate import clean_slate
 from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
-from .measures import loads
+from .measures import BROKER, loads
 from .stolen_time import StolenTime
 from .work_directory import work_directory
 
@@ -111,7 +111,9 @@ def measure(
     for load in loads(scale):
         clean_slate(scale, directory)
         topic = f"{load.topic}-{turn}"
-        line = generator.run(contender.broker.address, topic, *load.arguments)
+        broker = contender.broker
+        arguments = (broker.broker_name if one == BROKER else one for one in load.arguments)
+        line = generator.run(broker.address, topic, *arguments)
         contender.refused += line["failed"]
         for key, name in load.figures.items():
             contender.add(key, float(line[name]))

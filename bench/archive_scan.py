@@ -17,7 +17,7 @@ from statistics import median
 
 from bench.filled_store import write_store
 from bench.work_directory import work_directory
-from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.sparse_log import REQUEST, REQUESTS

@@ -104,3 +104,5 @@ def warm_up(contender: Contender, generator: LoadGenerator, messages: int) -> No
     for load in ("-binary",), ("-batch", "32"):
         generator.run(contender.broker.address, "warm", *arguments, *load, "-n", str(messages // 5))
     generator.run(contender.broker.address, "warm", "pull", "-conns", "4")
+    name = contender.broker.broker_name
+    generator.run(contender.broker.address, "warm", "pop", "-conns", "4", "-broker", name)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -25,22 +26,14 @@ LIVE_TARGET = 0.7
 def measure_live(spark: SparkSession, root: Path, name: str, schema: str, rounds: int) -> float:
     """The ratio of the rates of reads from a broker of the store at `root` and of reads of its
     files, printed with both. The broker writes its tables there."""
-    with work_directory("pocketmq-live-") as directory:
-        name_server = ours.start_name_server(directory)
-        broker = ours.start_broker(
-            directory,
-            name_server.address,
-            store=root,
-            settings={"mappedFileSizeCommitLog": 1 << 30},
-        )
-        asyncio.run(_create_topic(name_server.address))
+    with running_broker(root) as namesrv:
 
         def reader() -> DataFrameReader:
             return spark.read.format("rocketmq").schema(schema).option("subscribe", TOPIC)
 
         contenders: dict[str, Callable[[], DataFrame]] = {
             "files": lambda: reader().load(str(root)),
-            "brokers": lambda: reader().option("namesrv", name_server.address).load(),
+            "brokers": lambda: reader().option("namesrv", namesrv).load(),
         }
         counts = {load().count() for load in contenders.values()}
         if len(counts) != 1:
@@ -52,11 +45,27 @@ def measure_live(spark: SparkSession, root: Path, name: str, schema: str, rounds
                 load().write.format("noop").mode("overwrite").save()
                 if turn:  # the first warms up
                     times[contender].append(time.perf_counter() - started)
-        broker.process.terminate()
-        name_server.process.terminate()
     rows = counts.pop()
     print(f"from a running broker, {name}: {rows} rows")
     return report(times, rows, "rows", LIVE_TARGET)
+
+
+@contextmanager
+def running_broker(root: Path) -> Iterator[str]:
+    """Run a broker of the store at `root`, with the topic that `write_store` has filled. The result
+    is the address of its name server."""
+    with work_directory("pocketmq-live-") as directory:
+        name_server = ours.start_name_server(directory)
+        broker = ours.start_broker(
+            directory,
+            name_server.address,
+            store=root,
+            settings={"mappedFileSizeCommitLog": 1 << 30},
+        )
+        asyncio.run(_create_topic(name_server.address))
+        yield name_server.address
+        broker.process.terminate()
+        name_server.process.terminate()
 
 
 async def _create_topic(namesrv: str) -> None:

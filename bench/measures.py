@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+BROKER = "BROKER"
+"""Stands for the name of the broker among the arguments of a load."""
+
 
 class Better(Enum):
     """Which way a figure should go, as the comparison of a value with its target."""
@@ -49,6 +52,7 @@ MEASURES = (
     Measure("single_binary", "single sends, binary headers", "msg/s", Better.HIGHER),
     Measure("batch", "sends in batches of 32", "msg/s", Better.HIGHER, 2.0),
     Measure("pull", "pulls of 32", "msg/s", Better.HIGHER, 1.2),
+    Measure("pop", "pops of 32, each message acknowledged", "msg/s", Better.HIGHER, 1.0),
     Measure("one_p50", "one at a time, p50", "µs", Better.LOWER, 0.7),
     Measure("one_p99", "one at a time, p99", "µs", Better.LOWER),
     Measure("clients", "64 clients, one at a time each", "msg/s", Better.HIGHER),
@@ -69,6 +73,7 @@ def loads(scale: float) -> tuple[Load, ...]:
     return (
         Load(("send", *many, "-n", count(200_000)), {"single": "per_second"}, "single"),
         Load(("pull", "-conns", "4", "-rounds", "2"), {"pull": "per_second"}, "single"),
+        Load(("pop", "-conns", "4", "-broker", BROKER), {"pop": "per_second"}, "single"),
         Load(
             ("send", *many, "-n", count(200_000), "-binary"),
             {"single_binary": "per_second"},

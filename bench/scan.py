@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import repeat
 from pathlib import Path
@@ -104,20 +104,23 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def start_session() -> SparkSession:
+def start_session(config: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session on two cores; `config` has further settings of Spark."""
     project = str(Path(__file__).parents[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (project, os.environ.get("PYTHONPATH", "")))
     )
-    return (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    for name, value in (config or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 class ReadyMade(DataSource):

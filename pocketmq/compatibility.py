@@ -29,7 +29,6 @@ _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answer
 _REPLICATION: Final = "replication between brokers; a broker here has no copies"
 _TIMER_COPIES: Final = "only slaves ask, beside the log that they copy; a broker here has no copies"
 _CONTROLLER: Final = "the controller, which elects masters among replicas; there are none here"
-_POP: Final = "POP consumption, not there yet; a client told so pulls instead"
 _COLD: Final = "throttles reads of cold data from the disk; the page cache decides here"
 _ROCKSDB: Final = "about stores in RocksDB; there are only files here"
 
@@ -78,6 +77,7 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "GET_BROKER_LIVE_INFO_REQUEST": _CONTROLLER,
     "GET_SYNC_STATE_DATA_REQUEST": _CONTROLLER,
     "RAFT_BROKER_HEART_BEAT_EVENT_REQUEST": _CONTROLLER,
+    "POP_ROLLBACK": "moves what was popped out of a RocksDB store; there are only files here",
     "CHECK_ROCKSDB_CQ_WRITE_PROGRESS": _ROCKSDB,
     "EXPORT_ROCKSDB_CONFIG_TO_JSON": _ROCKSDB,
     "UPDATE_AND_CREATE_STATIC_TOPIC": "static topics, whose queues move between brokers",
@@ -85,17 +85,6 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "REMOVE_COLD_DATA_FLOW_CTR_CONFIG": _COLD,
     "GET_COLD_DATA_FLOW_CTR_INFO": _COLD,
     "SET_COMMITLOG_READ_MODE": _COLD,
-    "QUERY_ASSIGNMENT": _POP,
-    "SET_MESSAGE_REQUEST_MODE": _POP,
-    "GET_ALL_MESSAGE_REQUEST_MODE": _POP,
-    "POP_MESSAGE": _POP,
-    "ACK_MESSAGE": _POP,
-    "BATCH_ACK_MESSAGE": _POP,
-    "PEEK_MESSAGE": _POP,
-    "CHANGE_MESSAGE_INVISIBLETIME": _POP,
-    "NOTIFICATION": _POP,
-    "POLLING_INFO": _POP,
-    "POP_ROLLBACK": _POP,
 }
 
 

@@ -14,10 +14,11 @@ import contextlib
 import json
 import logging
 import secrets
+import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -29,6 +30,10 @@ from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
+from pocketmq.remoting.tls_context import loopback_context
+
+if TYPE_CHECKING:
+    from pocketmq.local_proxy import LocalProxy
 
 __all__ = ["EmbeddedServer"]
 
@@ -51,6 +56,8 @@ class EmbeddedServer:
       end.
     - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
     - `advertise`: the host that clients connect to (brokerIP1).
+    - `grpc_port`: the port for RocketMQ 5's own clients (extra `proxy`), 0 for a free one; None for
+      none.
     - `properties`: settings of the broker by their official names, which win over those above;
       but storePathRootDir and namesrvAddr are set here. The settings of TLS are for both servers.
 
@@ -58,11 +65,12 @@ class EmbeddedServer:
     with a value that is not allowed, and TypeError for a value that is not a text. `start` raises
     what the two servers raise: PortInUse, StoreLocked, StoreCorrupt. `start` and `stop` are what
     `async with` calls; a stopped server may be started again. `name_server` and `broker` are there
-    after `start`.
+    after `start`, and `proxy` if there is a `grpc_port`.
     """
 
     name_server: NameServer
     broker: Broker
+    proxy: LocalProxy | None = None
 
     def __init__(
         self,
@@ -72,6 +80,7 @@ class EmbeddedServer:
         namesrv_port: int = 0,
         listen_port: int = 0,
         advertise: str = "",
+        grpc_port: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         for key in ("storePathRootDir", "namesrvAddr"):
@@ -96,6 +105,7 @@ class EmbeddedServer:
         self._tls = _linked(tls)
         for warning in warnings + more:
             log.warning("%s", warning)
+        self._grpc_port = grpc_port
         self._namesrv_config, _ = load_namesrv_config("")
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port
@@ -114,6 +124,11 @@ class EmbeddedServer:
         bind = self._namesrv_config.bind_address
         host = "127.0.0.1" if bind in WILDCARDS else bind
         return f"{host}:{self.name_server.port}"
+
+    @property
+    def client_tls(self) -> ssl.SSLContext | None:
+        """How clients in this process encrypt; None if the servers take plain connections."""
+        return loopback_context(self._tls)
 
     @property
     def store(self) -> Path:
@@ -144,6 +159,7 @@ class EmbeddedServer:
             self._broker_config.namesrv_addr = self.namesrv
             self.broker = self._make_broker()
             await stack.enter_async_context(self.broker)
+            await self._start_proxy(stack, self._grpc_port)
             self._stack = stack.pop_all()
 
     async def restart_broker(self) -> None:
@@ -153,6 +169,9 @@ class EmbeddedServer:
         """
         if self._stack is None:
             raise RuntimeError("the server is not running")
+        grpc_port = self.proxy.port if self.proxy is not None else None
+        if self.proxy is not None:
+            await self.proxy.stop()
         await self.broker.stop()
         self._broker_config.listen_port, asked = self.broker.port, self._broker_config.listen_port
         try:
@@ -160,6 +179,15 @@ class EmbeddedServer:
         finally:
             self._broker_config.listen_port = asked
         await self._stack.enter_async_context(self.broker)
+        await self._start_proxy(self._stack, grpc_port)
+
+    async def _start_proxy(self, stack: contextlib.AsyncExitStack, port: int | None) -> None:
+        if port is None:
+            return
+        from pocketmq.local_proxy import LocalProxy
+
+        self.proxy = LocalProxy(self.broker, port=port, tls=self._tls)
+        await stack.enter_async_context(self.proxy)
 
     def _make_broker(self) -> Broker:
         return Broker(self._broker_config, tls=self._tls, auth=self._auth)

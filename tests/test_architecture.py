@@ -26,9 +26,11 @@ MAY_IMPORT = {
     "namesrv": {"auth", "limited_log", "message", "remoting"},
     "client": {"auth", "limited_log", "message", "remoting"},
     "broker": {"auth", "limited_log", "message", "remoting", "store", "table_writer"},
+    "proxy": {"auth", "client", "limited_log", "message", "remoting"},
     "archive": {"message", "store"},
     "tables": {"_extras", "message", "store"},
     "spark": {"_extras", "archive", "client", "message", "store", "tables"},
+    "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
     "pocketmq": {
         "_extras",
         "auth",
@@ -39,10 +41,12 @@ MAY_IMPORT = {
         "table_writer",
         "namesrv",
         "client",
+        "proxy",
         "broker",
         "archive",
         "tables",
         "spark",
+        "dashboard",
     },
     "pyspark_rocketmq": {"spark"},
 }
@@ -67,6 +71,20 @@ MAY_NOT_IMPORT = {
     "auth/policies.py": {"asyncio", "socket", "time"},
     "auth/signature.py": {"asyncio", "socket", "time"},
     "auth/users.py": {"asyncio", "socket", "time"},
+    "dashboard/body_preview.py": {"asyncio", "socket", "time"},
+    "dashboard/chart.py": {"asyncio", "socket", "time"},
+    "dashboard/guard.py": {"asyncio", "socket", "time"},
+    "dashboard/views": {"aiohttp", "jinja2", "socket"},
+    "proxy/transport/grpc_codec.py": {"asyncio", "socket"},
+    "proxy/transport/http2.py": {"asyncio", "socket", "time"},
+    "proxy/port/queue_choice.py": {"asyncio", "socket", "time"},
+    "proxy/service": {"socket", "ssl"},
+    "broker/pop/assignment.py": {"asyncio", "socket", "time"},
+    "broker/pop/buffer.py": {"asyncio", "socket", "time"},
+    "broker/pop/check_point.py": {"asyncio", "socket", "time"},
+    "broker/pop/in_flight.py": {"asyncio", "socket", "time"},
+    "broker/pop/order_info.py": {"asyncio", "socket", "time"},
+    "broker/pop/revive_log.py": {"asyncio", "socket", "time"},
     "client/selector/filters.py": {"asyncio", "socket", "time"},
     "client/selector/latency.py": {"asyncio", "socket", "time"},
     "client/selector/penalty.py": {"asyncio", "socket", "time"},
@@ -85,8 +103,13 @@ ONLY_IN = {
     "pyarrow": ("store/scan", "archive", "tables", "spark", "cli/export.py"),
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
+    "google": ("proxy",),
+    "h2": ("proxy/transport/http2.py",),
     "lark": ("message/sql_filter/parser.py",),
     "rich": ("cli", "demo"),
+    "aiohttp": ("dashboard",),
+    "jinja2": ("dashboard/rendering.py",),
+    "markupsafe": ("dashboard/rendering.py",),
     "uvloop": ("remoting/service.py",),
 }
 
@@ -263,7 +286,7 @@ def test_importing_pocketmq_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"
         "import pocketmq, pocketmq.cli\n"
-        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'aiohttp', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported {sorted(heavy)}' if heavy else 0)\n"
     )
     ended = subprocess.run(

@@ -4,6 +4,7 @@
 //	loadgen send  -conns 4 -inflight 64 -n 200000 -size 1024 [-batch 32] [-binary]
 //	loadgen nest  -conns 4 -inflight 4 -children 20 [-op commit]   batch requests; -children 0: singles
 //	loadgen pull  -conns 4 [-rounds 2]              reads every queue from its first to its last message
+//	loadgen pop   -conns 4 -broker NAME             pops all messages, and acknowledges each
 //	loadgen delay -n 1000 -rate 500                 from send to arrival in a waiting long poll
 //
 // Every connection is one goroutine: it writes what its window allows in one call, then takes the
@@ -34,6 +35,7 @@ var options struct {
 	rounds   int
 	children int
 	op       string
+	broker   string
 }
 
 // result is the printed line.
@@ -64,9 +66,12 @@ func main() {
 	flag.IntVar(&options.rounds, "rounds", 1, "how often pull reads everything")
 	flag.IntVar(&options.children, "children", 20, "requests in one of nest")
 	flag.StringVar(&options.op, "op", "send", "what the requests of nest do: send or commit")
-	modes := map[string]func(*tally){"send": send, "nest": nest, "pull": pull, "delay": delay}
+	flag.StringVar(&options.broker, "broker", "", "name of the broker, for the handles of pop")
+	modes := map[string]func(*tally){
+		"send": send, "nest": nest, "pull": pull, "pop": pop, "delay": delay,
+	}
 	if len(os.Args) < 2 || modes[os.Args[1]] == nil {
-		fail("usage: loadgen send|nest|pull|delay [options]")
+		fail("usage: loadgen send|nest|pull|pop|delay [options]")
 	}
 	if err := flag.CommandLine.Parse(os.Args[2:]); err != nil {
 		fail("%v", err)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import Part
@@ -38,6 +38,8 @@ class ArchiveFiles:
         folder: the broker's folder there; the empty text if `location` is that folder.
     """
 
+    has_log_per_queue: ClassVar[bool] = False
+
     def __init__(
         self,
         location: Location,
@@ -57,7 +59,7 @@ class ArchiveFiles:
         """The name of the broker."""
         return self._broker_name
 
-    def log(self) -> Segments:
+    def log(self, topic: str, queue_id: int) -> Segments:
         """Return the parts of the log."""
         return log_of(self._opened[0], self._parts)
 

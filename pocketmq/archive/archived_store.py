@@ -24,7 +24,6 @@ from pocketmq.archive.queue_index import Directory, decode_directory
 from pocketmq.message.checksum import crc32
 from pocketmq.message.record import HEAD_SIZE
 from pocketmq.store.queue.entry_array import EntryArray
-from pocketmq.store.scan.query import TakeStores
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, NO_TAIL, QueueSlice, Tail, entries_of
 from pocketmq.store.scan.scanned_store import ScannedQueue
@@ -151,7 +150,7 @@ class ArchivedStore:
         files = self.files.needed_for([found.slice().cut(before.chunk.first, before.stop)])
         (segment,) = files.queue(found.topic, found.queue_id).all
         entries = entries_of(segment)
-        parts = files.log()
+        parts = files.log(found.topic, found.queue_id)
         offset = bisect_left(
             range(len(entries)), True, key=lambda row: _is_from(parts, entries[row], timestamp)
         )
@@ -240,33 +239,6 @@ class ArchivedBroker:
                     raise found
                 else:
                     lose(found)
-
-
-def brokers_under(location: Location) -> list[ArchivedBroker]:
-    """Return the archives of brokers that lie under a URL, or the one that lies there.
-
-    Raises:
-        NoArchive: there is none.
-        ArchiveError: it cannot be read.
-    """
-    objects = location.open()
-    if objects.size("manifest.json") is not None:
-        return [ArchivedBroker(location)]
-    folders = [name for name in objects.folders() if objects.size(f"{name}/manifest.json")]
-    if not folders:
-        raise NoArchive(location.shown)
-    return [ArchivedBroker(location, folder) for folder in folders]
-
-
-def archives_at(location: Location) -> TakeStores:
-    """Return what takes the archives under a URL as they are now.
-
-    Raises:
-        NoArchive: there is none.
-        ArchiveError: it cannot be read.
-    """
-    brokers = brokers_under(location)
-    return lambda choice, lose: [broker.look(lambda _: choice, lose) for broker in brokers]
 
 
 def _read_directory(objects: Objects, part: Part) -> Directory:

@@ -15,8 +15,8 @@ class NoArchive(ArchiveError):
 
     def __init__(self, shown: str) -> None:
         super().__init__(
-            f"no archive at {shown}: there is no manifest.json in it, nor in a directory of it. "
-            "`pocketmq sync STORE URL` makes one"
+            f"no archive at {shown}: there is no manifest.json in it, nor in a directory of it, "
+            "nor is it a tiered storage of RocketMQ. `pocketmq sync STORE URL` makes an archive"
         )
 
 

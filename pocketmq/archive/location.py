@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pyarrow import ArrowException, fs
 
 from pocketmq.archive.errors import Unreachable, WrongLocation
-from pocketmq.archive.manifest import NAME
 from pocketmq.archive.objects import Objects, why
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -72,6 +71,19 @@ class Location:
     def __hash__(self) -> int:
         return hash(self.shown)
 
+    @property
+    def directory(self) -> Path | None:
+        """The local directory; None with other schemes. Raises WrongLocation for the directory of
+        another machine."""
+        if self._scheme != "file":
+            return None
+        if not _SCHEME.match(self._url):
+            return Path(self.shown)
+        parts = urlsplit(self._url)
+        if parts.netloc not in ("", "localhost"):
+            raise WrongLocation(self.shown, f"names the machine {parts.netloc}: write file:///PATH")
+        return Path(unquote(parts.path))
+
     def open(self, environment: Mapping[str, str] = os.environ) -> Objects:
         """Return what lies there. Nothing is asked of a server, except by the library to find out
         a region.
@@ -88,16 +100,8 @@ class Location:
     def _opened(self, environment: Mapping[str, str]) -> tuple[Any, str]:
         if self._scheme in _S3:
             return self._s3(environment)
-        if self._scheme == "file":
-            path = self.shown
-            if _SCHEME.match(self._url):
-                parts = urlsplit(self._url)
-                if parts.netloc not in ("", "localhost"):
-                    raise WrongLocation(
-                        self.shown, f"names the machine {parts.netloc}: write file:///PATH"
-                    )
-                path = unquote(parts.path)
-            return fs.LocalFileSystem(), path
+        if self.directory is not None:
+            return fs.LocalFileSystem(), str(self.directory)
         system, path = fs.FileSystem.from_uri(self._url)
         return system, path
 
@@ -141,13 +145,6 @@ class Location:
         if isinstance(error, OSError):
             return Unreachable(f"{self.shown}: {why(error)}")
         return WrongLocation(self.shown, f"cannot be opened: {_without(text, self._url)}")
-
-
-def is_archive(directory: Path) -> bool:
-    """Return whether a local directory holds archives, and no store."""
-    if (directory / "commitlog").is_dir():
-        return False
-    return (directory / NAME).is_file() or any(directory.glob(f"*/{NAME}"))
 
 
 def _without(text: str, url: str) -> str:

@@ -23,7 +23,7 @@ def open_store(directory: Path | str) -> StoredMessages:
         directory: the broker's storePathRootDir. If storePathCommitLog is elsewhere, make a link to
             it named `commitlog` in this directory. Or where `pocketmq sync` has put archives: a URL
             such as `s3://bucket/archives`, or a directory. The archives of several brokers are read
-            as one.
+            as one. Or the directory of RocketMQ's tiered storage (tieredStoreFilePath).
 
     Raises:
         NoStore: the directory is missing or holds no store.
@@ -46,8 +46,8 @@ def open_store(directory: Path | str) -> StoredMessages:
             "type: pip install 'pocketmq[arrow]'",
             name=missing.name,
         ) from None
-    from pocketmq.archive.archived_store import archives_at
-    from pocketmq.archive.location import Location, is_archive
+    from pocketmq.archive.archives import archives_at, is_archive
+    from pocketmq.archive.location import Location
     from pocketmq.store.local_path import is_remote
     from pocketmq.store.scan.snapshot import check_store
     from pocketmq.store.scan.tail import take_snapshot

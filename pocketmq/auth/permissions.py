@@ -17,7 +17,13 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.auth.policies import Action, Kind
 from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
+from pocketmq.remoting.bodies.pop import (
+    BatchAckMessageRequestBody,
+    QueryAssignmentRequestBody,
+    SetMessageRequestModeRequestBody,
+)
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from pocketmq.remoting.bodies.subscription_group import (
     SubscriptionGroupConfig,
@@ -150,6 +156,36 @@ def _kv_list(request: Request[Any], own: str) -> Iterator[Need]:
         yield Need(Kind.CLUSTER, own, (GET,))
 
 
+def _popped(request: Request[Any], cluster: str) -> Iterator[Need]:
+    yield from _of_popped(request.header.topic, request.header.consumer_group)
+
+
+def _acks(request: Request[Any], cluster: str) -> Iterator[Need]:
+    if not request.body:
+        return  # there is nothing in it, and its client hears of that
+    body = BatchAckMessageRequestBody.decode(request.body)
+    for topic, group in sorted({(ack.topic, ack.consumer_group) for ack in body.acks}):
+        yield from _of_popped(topic, group)
+
+
+def _assignment(request: Request[Any], cluster: str) -> Iterator[Need]:
+    body = QueryAssignmentRequestBody.decode(request.body)
+    yield Need(Kind.GROUP, body.consumer_group, (SUB,))
+    yield on_topic(body.topic, SUB)
+
+
+def _request_mode(request: Request[Any], cluster: str) -> Iterator[Need]:
+    body = SetMessageRequestModeRequestBody.decode(request.body)
+    yield Need(Kind.GROUP, body.consumer_group, (UPDATE,))
+    yield on_topic(body.topic, UPDATE)
+
+
+def _of_popped(topic: str, group: str) -> Iterator[Need]:
+    """Return the needs for what a group popped from a topic, or from its retry topic for that."""
+    yield Need(Kind.GROUP, group, (SUB,))
+    yield on_topic(normal_topic(topic, group), SUB)
+
+
 NOTHING: Final[tuple[Part, ...]] = ()
 """A valid signature is enough; a Batch-Protocol parent's children are checked one by one."""
 
@@ -175,13 +211,15 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.PULL_MESSAGE: _RECEIVE,
     Code.LITE_PULL_MESSAGE: _RECEIVE,
     Code.POP_MESSAGE: _RECEIVE,
-    Code.ACK_MESSAGE: _RECEIVE,
-    Code.CHANGE_MESSAGE_INVISIBLETIME: _RECEIVE,
+    Code.ACK_MESSAGE: (_popped,),
+    Code.BATCH_ACK_MESSAGE: (_acks,),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: (_popped,),
     Code.NOTIFICATION: _RECEIVE,
     Code.PEEK_MESSAGE: _RECEIVE,
     Code.POLLING_INFO: _RECEIVE,
-    # Not served yet; a client that asks has to hear just that, to go on without.
-    Code.QUERY_ASSIGNMENT: NOTHING,
+    Code.QUERY_ASSIGNMENT: (_assignment,),
+    Code.SET_MESSAGE_REQUEST_MODE: (_request_mode,),
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: (cluster(GET),),
     Code.HEART_BEAT: (_heartbeat,),
     Code.UNREGISTER_CLIENT: (optional_group(SUB),),
     Code.CHECK_CLIENT_CONFIG: NOTHING,
@@ -299,6 +337,7 @@ ADMIN: Final = frozenset(
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN,
     Code.INVOKE_BROKER_TO_RESET_OFFSET,
     Code.CLONE_GROUP_OFFSET,
+    Code.SET_MESSAGE_REQUEST_MODE,
     Code.CONSUME_MESSAGE_DIRECTLY,
     Code.AUTH_GET_USER,
     Code.AUTH_LIST_USER,

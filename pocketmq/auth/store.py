@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -215,6 +215,18 @@ class AuthTables:
         else:
             self.acls.pop(name, None)
         self._changed()
+
+    def adopt(self, users: Iterable[UserInfo], acls: Iterable[AclInfo]) -> None:
+        """Take over the users and access lists of another server, which keeps them.
+
+        Raises AuthError.
+        """
+        found = [info.user(info.username or "") for info in users]
+        lists = {(acl.subject or "").removeprefix("User:"): acl for acl in acls if acl.policies}
+        self.acls = {name: acl.merged_into(Acl()) for name, acl in lists.items()}
+        self.users = {user.username: user for user in found}
+        for callback in self.on_change:
+            callback()
 
     def _changed(self) -> None:
         for callback in self.on_change:

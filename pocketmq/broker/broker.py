@@ -58,12 +58,14 @@ class Broker:
         tables: topics, groups, offsets and clients.
         components: the parts that store, deliver and answer.
         dispatcher: the request codes that it serves.
+        auth: who may do what; None where requests need no signature.
     """
 
     store: MessageStore
     tables: Tables
     components: Components
     dispatcher: Dispatcher
+    auth: Auth | None
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class Broker:
         topics = self.tables.topics
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)
-        auth = await self._start_auth(stack)
+        auth = self.auth = await self._start_auth(stack)
         with contextlib.suppress(RemotingError):  # it goes on trying
             # Before there is any message that what is on the disk takes for a deleted one.
             await topics.saved()
@@ -152,6 +154,7 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            ask=self._registration.ask,
             auth=auth,
         )
         self.dispatcher = self.components.dispatcher()
@@ -174,7 +177,7 @@ class Broker:
         if reservation is not None:
             reservation.close()
         stack.push_async_callback(server.stop)
-        stack.callback(holds.end_all)
+        stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)
         stack.push_async_callback(self._registration.stop)
         await self._registration.start()

@@ -18,6 +18,9 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
+from pocketmq.broker.pop.consumption import PopConsumption
+from pocketmq.broker.pop.long_polling import PopLongPolling
+from pocketmq.broker.pop.order_locks import OrderLocks
 from pocketmq.broker.processors.admin.cleaning import CleaningProcessor
 from pocketmq.broker.processors.admin.connections import ConnectionsProcessor
 from pocketmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor
@@ -31,6 +34,13 @@ from pocketmq.broker.processors.client import ClientProcessor
 from pocketmq.broker.processors.forward import ForwardProcessor
 from pocketmq.broker.processors.message_query import MessageQueryProcessor
 from pocketmq.broker.processors.offset import OffsetProcessor
+from pocketmq.broker.processors.pop.access import PopAccess
+from pocketmq.broker.processors.pop.ack import AckProcessor
+from pocketmq.broker.processors.pop.assignment import AssignmentProcessor
+from pocketmq.broker.processors.pop.change_invisible_time import ChangeInvisibleTimeProcessor
+from pocketmq.broker.processors.pop.notification import NotificationProcessor
+from pocketmq.broker.processors.pop.peek import PeekProcessor
+from pocketmq.broker.processors.pop.pop import PopProcessor
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.queue_lock import QueueLockProcessor
 from pocketmq.broker.processors.send.checks import SendChecks
@@ -42,6 +52,7 @@ from pocketmq.broker.processors.send.send_back import SendBackProcessor
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables import Tables
+from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.remoting.dispatch import Dispatcher
@@ -60,8 +71,8 @@ class Components:
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes; `auth` says
-    who may do what, None lets everybody do everything.
+    `announced()` waits (bounded) until the name servers know of the latest changes; `ask` asks
+    them; `auth` says who may do what, None lets everybody do everything.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class Components:
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
+        ask: AskNameServers = ask_nobody,
         auth: Auth | None = None,
     ) -> None:
         self._config = config
@@ -84,6 +96,7 @@ class Components:
         self._address = address
         self._clock = clock
         self._announced = announced
+        self._ask = ask
         self._auth = auth
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
@@ -134,7 +147,49 @@ class Components:
             tables.offsets,
             tables.statistics,
         )
-        self._processors = (*self._for_clients(), *self._for_admins())
+        self.pop = PopConsumption(
+            config,
+            store,
+            put_hooks,
+            tables,
+            self._delayed.timer,
+            store_host,
+            clock,
+            call_later,
+        )
+        access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
+        self.pops = PopProcessor(
+            config,
+            store,
+            access,
+            tables.topics,
+            tables.offsets,
+            self.pop.offset,
+            self.pop.deliveries,
+            self.pop.orders,
+            self.pop.in_flight,
+            tables.statistics,
+            self.pulls.holds.woken,
+            clock,
+            call_later,
+        )
+        self.notifications = NotificationProcessor(
+            config,
+            store,
+            access,
+            tables.topics,
+            self.pop.offset,
+            self.pop.orders,
+            self.pulls.holds.woken,
+            clock,
+            call_later,
+        )
+        self._order_locks = OrderLocks(self.pop.orders, self._order_free, clock, call_later)
+        self._processors = (
+            *self._for_clients(),
+            *self._for_pop_clients(),
+            *self._for_admins(),
+        )
 
     def _for_clients(self) -> Sequence[Processor]:
         """Make the processors that applications need, except for pulls."""
@@ -183,6 +238,40 @@ class Components:
             ),
         )
 
+    def _for_pop_clients(self) -> Sequence[Processor]:
+        """Make the processors of POP consumption that never wait for messages."""
+        config, tables, store, pop = self._config, self._tables, self._store, self.pop
+        return (
+            AckProcessor(
+                config,
+                store,
+                self._pop_access,
+                tables.offsets,
+                pop.deliveries,
+                pop.orders,
+                pop.in_flight,
+                self.pops.polling,
+                self.unwritten,
+            ),
+            ChangeInvisibleTimeProcessor(
+                store,
+                self._pop_access,
+                tables.offsets,
+                pop.deliveries,
+                pop.orders,
+                self.unwritten,
+                self._clock,
+            ),
+            AssignmentProcessor(
+                config,
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                TopicRoutes(config, tables.topics, self._ask),
+                pop.modes,
+            ),
+        )
+
     def _for_admins(self) -> Sequence[Processor]:
         """Make the processors that operators and their tools need."""
         config, tables, store, clock = self._config, self._tables, self._store, self._clock
@@ -196,7 +285,7 @@ class Components:
             self._delayed,
             clock,
         )
-        wake_topic = self.pulls.holds.wake_topic
+        wake_topic = self._wake_topic
         return (
             AdminProcessor(runtime_info, tables.statistics, store),
             SettingsProcessor(self._live, self._announced),
@@ -209,7 +298,7 @@ class Components:
                 self._announced,
                 wake_topic,
             ),
-            GroupProcessor(tables.groups, tables.offsets, tables.statistics),
+            GroupProcessor(tables.groups, tables.offsets, tables.statistics, self.pop.forget_group),
             ConnectionsProcessor(tables.consumers, tables.producers),
             ConsumeStatsProcessor(
                 config,
@@ -236,20 +325,25 @@ class Components:
             AuthProcessor(self._auth.tables if self._auth is not None else None),
         )
 
-    def dispatcher(self, *, pulls: bool = True) -> Dispatcher:
+    def dispatcher(self, *, pulls: bool = True, guarded: bool = True) -> Dispatcher:
         """Return a table of everything that is served, alone and as children of batches.
 
-        The VIP channel does without pulls, which would hold up sends.
+        The VIP channel does without pulls, which would hold up sends. One that is not `guarded`
+        is for a proxy in this process, which checks its clients itself.
         """
         dispatcher = Dispatcher()
         if pulls:
-            self.pulls.register(dispatcher)
+            for waiting in (self.pulls, self.pops, self.notifications):
+                waiting.register(dispatcher)
+            PeekProcessor(
+                self._config, self._store, self._pop_access, self._tables.topics, self.pop.offset
+            ).register(dispatcher)
         for processor in self._processors:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
         audit(dispatcher)
-        if self._auth is not None:
+        if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
         return dispatcher
 
@@ -262,3 +356,30 @@ class Components:
         stack.callback(self.transactions.stop)
         stack.callback(self.pulls.holds.close)
         self._delayed.start(stack)
+        self.pop.start(stack)
+        self._order_locks.start()
+        stack.callback(self._order_locks.stop)
+        for polling in self._pollings:
+            stack.callback(polling.close)
+
+    def end_waiting(self) -> None:
+        """Answer all that waits for messages now, as if its time were over."""
+        for polling in self._pollings:
+            polling.end_all()
+        self.pulls.holds.end_all()
+
+    @property
+    def _pollings(self) -> tuple[PopLongPolling, PopLongPolling]:
+        return self.pops.polling, self.notifications.polling
+
+    def _wake_topic(self, topic: str) -> None:
+        """Have everything executed again that waits for a topic: it was deleted or changed."""
+        if self._tables.topics.get(topic) is None:
+            self.pop.forget_topic(topic)
+        self.pulls.holds.wake_topic(topic)
+        for polling in self._pollings:
+            polling.wake_topic(topic)
+
+    def _order_free(self, topic: str, group: str, queue_id: int) -> None:
+        for polling in self._pollings:
+            polling.wake_group(topic, group, queue_id)

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
@@ -129,6 +129,28 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     max_large_transfer_count: Count = 256
     max_large_transfer_bytes: Count = 256 * 1024
     access_message_in_memory_max_ratio: Annotated[int, Meta(ge=0, le=100)] = 40  # % of RAM
+
+    # POP: waiting pops, checkpoints in memory, the revive log, retry topics
+    pop_polling_size: Count = 1_024  # of one group at one queue
+    max_pop_polling_size: Count = 100_000
+    pop_long_polling_force_notify_interval: Annotated[int, Meta(ge=0)] = 800  # messages; 0: never
+    enable_pop_buffer_merge: bool = True
+    pop_ck_stay_buffer_time: Millis = 10_000
+    pop_ck_stay_buffer_time_out: Millis = 3_000
+    pop_ck_max_buffer_size: Count = 200_000
+    pop_ck_offset_max_queue_size: Count = 20_000
+    enable_pop_batch_ack: bool = False
+    revive_queue_num: Annotated[int, Meta(ge=1, le=998)] = 8
+    enable_retry_topic_v2: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    pop_from_retry_probability: Annotated[int, Meta(ge=0, le=100)] = 20  # %
+    pop_response_return_actual_retry_topic: bool = False
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    enable_pop_message_threshold: bool = False
+    pop_inflight_message_threshold: Count = 10_000
+    default_message_request_mode: Literal["PULL", "POP"] = "PULL"
+    default_pop_share_queue_num: int = -1
+    server_load_balancer_enable: bool = True
 
     # Batch-Protocol
     max_child_request_num: Annotated[int, Meta(ge=1, le=1000)] = 1000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from pocketmq.message.tags import TagExpression
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -40,6 +42,16 @@ DEAD_BEFORE_START: Final = 30_000
 def is_tag_type(expression_type: str | None) -> bool:
     """Tell whether an expression names tags; TAG may be left out."""
     return expression_type in (None, "", TAG)
+
+
+# Consumers repeat the same few expressions in every request.
+@lru_cache(maxsize=1024)
+def codes_of(expression: str) -> frozenset[int] | None:
+    """Return the hashes of the tags that an expression names; None for all messages.
+
+    Raises TagExpressionError.
+    """
+    return TagExpression(expression).codes or None
 
 
 def filter_not_supported(what: str | None) -> RemotingError:

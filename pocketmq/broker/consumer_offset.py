@@ -9,7 +9,7 @@ Reference: broker ConsumerOffsetManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +30,20 @@ class _Stored(msgspec.Struct, rename="camel"):
     data_version: DataVersion | None = None
 
 
+async def _nothing_to_flush() -> bool:
+    return True
+
+
 class ConsumerOffsets(OffsetFile):
     """The offset table of one broker.
 
     `clock` gives milliseconds; the data version rises every `version_step` commits.
+
+    Attributes:
+        after_log: an offset moved because of a message that was stored, as a checkpoint of a pop.
+            The next write waits until the log is on the disk, or a power cut would leave an offset
+            that passes over what nobody has.
+        log_flushed: waits for that, and returns whether it is.
     """
 
     def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
@@ -45,6 +55,8 @@ class ConsumerOffsets(OffsetFile):
         # Offsets that an admin set and that the group has not received yet; never stored.
         self._resets: dict[str, dict[int, int]] = {}
         self._writing = asyncio.Lock()
+        self.after_log = False
+        self.log_flushed: Callable[[], Awaitable[bool]] = _nothing_to_flush
 
     def load(self) -> None:
         """Read the file. Raises ConfigFileError."""
@@ -63,9 +75,15 @@ class ConsumerOffsets(OffsetFile):
 
     async def _flush(self) -> None:
         async with self._writing:
+            after_log, self.after_log = self.after_log, False
             content = self.unsaved()
-            if content is not None:
-                await asyncio.to_thread(self.write, content)
+            if content is None:
+                return
+            if after_log and not await self.log_flushed():
+                self.after_log = True
+                self.not_written()
+                raise OSError("the commit log is not on the disk yet")
+            await asyncio.to_thread(self.write, content)
 
     async def saved(self) -> None:
         """Wait until all changes so far are on the disk.

@@ -28,10 +28,12 @@ from pocketmq.remoting.bodies.registration import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError, error_for
+from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import (
     BrokerHeartbeatRequestHeader,
+    Header,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 1.0
 UNREGISTER_TIMEOUT_SECONDS: Final = 2.0
+ASK_TIMEOUT_SECONDS: Final = 3.0
 
 
 class BrokerIdentity(NamedTuple):
@@ -192,6 +195,18 @@ class Registration:
             log.warning("the name server's order topics cannot be read: %.80r", body)
             return
         self._on_order_topics(table)
+
+    async def ask(self, code: RequestCode, header: Header) -> Command:
+        """Ask one name server after another, until one answers. Raises `RemotingError`."""
+        error = RemotingError(ResponseCode.SYSTEM_ERROR, "namesrvAddr is not set")
+        for link in self._links:
+            try:
+                return await self._pool.request(
+                    link.address, code, header, timeout=ASK_TIMEOUT_SECONDS
+                )
+            except RemotingError as failure:
+                error = failure
+        raise error
 
     async def heartbeat(self, address: str) -> None:
         """Send a sign of life between registrations. Raises `RemotingError`."""

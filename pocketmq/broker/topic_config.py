@@ -42,7 +42,6 @@ PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
 
 SCHEDULE_QUEUES: Final = 18
 BENCHMARK_QUEUES: Final = 1024
-REVIVE_QUEUES: Final = 8
 CLUSTER_TOPIC_QUEUES: Final = 16
 
 MOST_DELETED: Final = 10_000
@@ -98,7 +97,7 @@ class TopicConfigs:
             (limits.OFFSET_MOVED_EVENT, 1, PERM_READ_WRITE),
             (limits.SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
             (f"{cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
-            (f"{limits.REVIVE_LOG_PREFIX}{cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
+            (f"{limits.REVIVE_LOG_PREFIX}{cluster}", config.revive_queue_num, PERM_READ_WRITE),
             (f"{limits.SYNC_BROKER_MEMBER_PREFIX}{name}", 1, PERM_INHERIT),
             (limits.HALF_TOPIC, 1, PERM_READ_WRITE),
             (limits.OP_HALF_TOPIC, 1, PERM_READ_WRITE),

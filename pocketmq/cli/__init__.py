@@ -31,6 +31,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "serve": "run a name server and a broker in one process",
         "broker": "run a broker",
         "namesrv": "run a name server",
+        "proxy": "serve RocketMQ 5's own clients (gRPC) in front of brokers",
     },
     "Messages": {
         "send": "send messages: from the command line, files, or standard input",
@@ -40,12 +41,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Administration": {
         "status": "show the brokers with their versions, rates, and disks",
+        "cluster": "show each cluster in one row",
+        "clients": "list the producers and consumers that are connected",
         "top": "watch the rates of brokers and topics, and the lag of groups",
         "topics": "list, show, create, and delete topics",
-        "groups": "list and show consumer groups",
+        "groups": "list, show, create, and delete consumer groups",
         "lag": "show how far a consumer group is behind",
         "reset": "move a consumer group to another place",
         "config": "show and change settings of running servers",
+        "dashboard": "serve a web page about a cluster",
     },
     "Stored files": {
         "store": "look for damage in a store, and mend it",
@@ -66,11 +70,13 @@ COMMANDS: Final = tuple(command for group in GROUPS.values() for command in grou
 EXTRAS: Final = {
     "broker": "server",
     "serve": "server",
+    "proxy": "proxy",
     "store": "server",
     "export": "arrow",
     "sync": "arrow",
     "query": "spark",
     "demo": "demo",
+    "dashboard": "dashboard",
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from pocketmq.cli.server_command import (
     add_config_options,
     add_repair_option,
     announce,
+    need_proxy,
     read_config,
     read_tls_config,
     run_server,
@@ -23,7 +26,14 @@ from pocketmq.cli.server_command import (
     stop_at_end_of_input,
     store_exit_codes,
 )
+from pocketmq.cli.server_dashboard import (
+    add_dashboard_options,
+    check_dashboard_options,
+    running_dashboard,
+)
 from pocketmq.remoting.properties_file import Settings
+from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -61,7 +71,15 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
+    parser.add_argument(
+        "--grpc-port",
+        type=port,
+        metavar="PORT",
+        help="also serve RocketMQ 5's own clients on this port, with the extra `proxy` (the "
+        "official proxy's is 8081; 0: any free one)",
+    )
     add_repair_option(parser)
+    add_dashboard_options(parser, on=False)
     parser.add_argument(
         STOP_AT_EOF,
         action="store_true",
@@ -79,6 +97,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     from pocketmq.broker.broker import Broker
     from pocketmq.broker.config import load_broker_config
 
+    check_dashboard_options(options)
     addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
     config = read_config(load_broker_config, options, Settings.of_options(addresses, "-n"))
     if options.config is not None:
@@ -95,17 +114,42 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     if options.bind is not None:
         config.bind_address = options.bind
     tls = read_tls_config(options)
-    return lambda stop: _serve(Broker(config, tls=tls), options, stop)
+    if options.grpc_port is not None:
+        need_proxy()
+    links = client_context(tls)
+    return lambda stop: _serve(Broker(config, tls=tls), options, tls, links, stop)
 
 
-async def _serve(broker: Broker, options: argparse.Namespace, stop: asyncio.Event) -> None:
+async def _serve(
+    broker: Broker,
+    options: argparse.Namespace,
+    tls: TlsConfig,
+    links: ssl.SSLContext | None,
+    stop: asyncio.Event,
+) -> None:
     config = broker.config
     if options.stop_at_eof:
         stop_at_end_of_input(stop)
-    async with started(broker, repair=options.repair):
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(started(broker, repair=options.repair))
+        proxy = ""
+        if options.grpc_port is not None:
+            from pocketmq.local_proxy import LocalProxy
+
+            local = LocalProxy(broker, port=options.grpc_port, tls=tls)
+            await stack.enter_async_context(local)
+            proxy = f"gRPC on port {local.port}, "
+        dashboard = await stack.enter_async_context(
+            running_dashboard(
+                options,
+                ";".join(config.name_servers),
+                tls=links,
+                inner_credentials=config.inner_client_authentication_credentials,
+            )
+        )
         name_servers = ", ".join(config.name_servers) or "none"
         announce(
-            f"broker {config.broker_name} listening on {broker.address}, store {config.root}, "
-            f"name server {name_servers}"
+            f"broker {config.broker_name} listening on {broker.address}, {proxy}{dashboard}"
+            f"store {config.root}, name server {name_servers}"
         )
         await stop.wait()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.cli.client_tls import add_tls_options, tls_of
+from pocketmq.cli.connection_options import add_connection_options, connection_of
 from pocketmq.cli.options import name_servers
 from pocketmq.cli.output import complain
 from pocketmq.client.errors import RemotingError
@@ -47,7 +47,7 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(NAMESRV_ADDR) or DEFAULT_NAME_SERVER,
         help=f"the name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
     )
-    add_tls_options(parser)
+    add_connection_options(parser)
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def run_admin(
         return await main(admin)
 
     async def ask(stop: StopEvent) -> int:
-        async with Admin(namesrv=options.namesrv, tls=tls_of(options)) as admin:
+        async with Admin(namesrv=options.namesrv, **connection_of(options)) as admin:
             asking = asyncio.ensure_future(reach_and_run(admin))
             stopping = asyncio.ensure_future(stop.wait())
             try:

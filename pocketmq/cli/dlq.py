@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
-from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
-from pocketmq.cli.groups import existing_group, online
+from pocketmq.cli.connection_options import connection_of
+from pocketmq.cli.groups import existing_group
 from pocketmq.cli.message_text import body_text, json_fields
 from pocketmq.cli.options import count
 from pocketmq.cli.output import counted, local_time, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
-from pocketmq.client.admin.messages import TOOLS_GROUP
+from pocketmq.client.admin.connected_clients import online
+from pocketmq.client.admin.dead_letters import DeadLetters, origin_topic
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message import properties as names
 from pocketmq.message.limits import DLQ_PREFIX
-from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.message import Message, MessageExt
 from pocketmq.remoting.service import ExitCode
 
 _PRODUCER_GROUP = "pocketmq_dlq"
@@ -70,51 +70,6 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 run = run_action
 
 
-class DeadLetters:
-    """The dead letters of one group, and which of them were sent again.
-
-    How far that is, is kept as an offset of RocketMQ's own tool group, which every broker has.
-    """
-
-    def __init__(self, admin: Admin, group: str) -> None:
-        self._admin = admin
-        self.topic = f"{DLQ_PREFIX}{group}"
-
-    async def bounds(self) -> dict[MessageQueue, tuple[int, int]]:
-        """The first dead letter of each queue that was not resent, and the end."""
-        if self.topic not in await self._admin.topics():
-            return {}
-        bounds = {}
-        for queue in await self._admin.queues(self.topic):
-            first, end = await self._admin.min_offset(queue), await self._admin.max_offset(queue)
-            sent = await self._admin.group_offset(TOOLS_GROUP, queue)
-            bounds[queue] = (max(first, sent or 0), end)
-        return bounds
-
-    async def messages(self, *, sent_too: bool) -> AsyncIterator[tuple[MessageQueue, MessageExt]]:
-        """Each dead letter with its queue, those of a queue in their order."""
-        for queue, (first, end) in (await self.bounds()).items():
-            offset = 0 if sent_too else first
-            while offset < end:
-                result = await self._admin.read(queue, offset)
-                for message in result.messages:
-                    if message.queue_offset < end:
-                        yield queue, message
-                if result.next_begin_offset <= offset:
-                    break
-                offset = result.next_begin_offset
-
-    async def mark_sent(self, queue: MessageQueue, message: MessageExt) -> None:
-        """This one and all before it in the queue were sent again."""
-        await self._admin.set_group_offset(TOOLS_GROUP, queue, message.queue_offset + 1)
-
-
-def origin_topic(message: MessageExt) -> str:
-    """The topic that a dead letter came from; empty where nothing says so."""
-    properties = message.properties
-    return properties.get(names.RETRY_TOPIC) or properties.get(names.DLQ_ORIGIN_TOPIC) or ""
-
-
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
     if options.group is None:
         await _list_groups(admin, options)
@@ -155,9 +110,9 @@ async def _list_groups(admin: Admin, options: argparse.Namespace) -> None:
     for topic in await admin.topics():
         if topic.startswith(DLQ_PREFIX):
             group = topic.removeprefix(DLQ_PREFIX)
-            bounds = (await DeadLetters(admin, group).bounds()).items()
-            stored = sum([end - await admin.min_offset(queue) for queue, (_, end) in bounds])
-            left = sum(end - first for _, (first, end) in bounds)
+            bounds = (await DeadLetters(admin, group).bounds()).values()
+            stored = sum(each.end - each.begin for each in bounds)
+            left = sum(each.end - each.first_left for each in bounds)
             if left or (options.all and stored):
                 rows.append({"group": group, "deadLetters": left, "sentAgain": stored - left})
     print_rows(rows[: options.count], as_json=options.json, empty="there are no dead letters")
@@ -168,8 +123,10 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     await existing_group(admin, group)
     letters = DeadLetters(admin, group)
     sent = 0
-    oldest = {queue: first for queue, (first, _) in (await letters.bounds()).items()}
-    async with Producer(_PRODUCER_GROUP, namesrv=options.namesrv, tls=tls_of(options)) as producer:
+    oldest = {queue: each.first_left for queue, each in (await letters.bounds()).items()}
+    async with Producer(
+        _PRODUCER_GROUP, namesrv=options.namesrv, **connection_of(options)
+    ) as producer:
         async for queue, message in letters.messages(sent_too=options.id is not None):
             if sent == options.count:
                 break

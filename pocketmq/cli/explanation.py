@@ -7,8 +7,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 
-from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.command_parser import nearest
+from pocketmq.cli.connection_options import connection_of
 from pocketmq.client.admin import Admin
 from pocketmq.client.errors import (
     BrokerNotFound,
@@ -16,6 +16,7 @@ from pocketmq.client.errors import (
     InvalidMessage,
     InvalidName,
     NoNameServer,
+    NoPermission,
     NoRouteInfo,
     RemotingConnectError,
     RemotingError,
@@ -60,6 +61,8 @@ async def explained(error: RemotingError, options: argparse.Namespace) -> tuple[
         return await _no_group(options)
     if isinstance(error, BrokerNotFound):
         return await _no_broker(error, options)
+    if isinstance(error, NoPermission) and "username cannot be null" in error.remark:
+        return "the cluster wants signed requests: --credentials FILE signs them", ExitCode.FAILURE
     if "SQL92" in error.remark:
         return (
             f"{error.remark}; a broker takes SQL92 conditions with enablePropertyFilter=true "
@@ -172,7 +175,7 @@ async def _asked(
     try:
         async with (
             asyncio.timeout(_TIMEOUT),
-            Admin(namesrv=options.namesrv, tls=tls_of(options)) as admin,
+            Admin(namesrv=options.namesrv, **connection_of(options)) as admin,
         ):
             return await ask(admin)
     except (RemotingError, TimeoutError):

@@ -29,7 +29,7 @@ def progress_by_queue(stats: ConsumeStats) -> list[dict[str, Any]]:
             "queue": queue.queue_id,
             "end": progress.broker_offset,
             "consumed": progress.consumer_offset,
-            "lag": max(progress.broker_offset - progress.consumer_offset, 0),
+            "lag": progress.lag,
             "storeTimestamp": progress.last_timestamp or None,
         }
         for queue, progress in sorted(stats.offset_table.items())

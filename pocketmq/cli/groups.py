@@ -6,41 +6,31 @@ import argparse
 import asyncio
 from typing import Any
 
+import msgspec
+
 from pocketmq.cli.cluster_command import CommandError, add_action, check_cluster, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
+from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.explanation import no_such_group
 from pocketmq.cli.group_progress import progress_by_topic
+from pocketmq.cli.options import offset
 from pocketmq.cli.output import counted, print_json, print_rows, print_table
 from pocketmq.client.admin import Admin
-from pocketmq.client.errors import ConsumerNotOnline
-from pocketmq.message.limits import SYSTEM_GROUP_PREFIX
-from pocketmq.remoting.bodies.consumer import ConsumerConnection
+from pocketmq.client.admin.connected_clients import online
+from pocketmq.client.admin.system_names import is_users_group
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.service import ExitCode
 
-#: Groups that brokers and tools keep for themselves.
-_SYSTEM_GROUPS = frozenset(
-    {
-        "DEFAULT_CONSUMER",
-        "DEFAULT_PRODUCER",
-        "CLIENT_INNER_PRODUCER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "SELF_TEST_P_GROUP",
-        "TOOLS_CONSUMER",
-        "pocketmq_pull",
-        "__MONITOR_CONSUMER",
-    }
-)
-_SYSTEM_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS")
 #: Groups that are asked for at the same time.
 _AT_ONCE = 16
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
-    parser = subparsers.add_parser("groups", description="Lists and shows consumer groups.")
-    actions = parser.add_subparsers(metavar="list|show", required=True)
+    parser = subparsers.add_parser(
+        "groups", description="Lists, shows, creates, and deletes consumer groups."
+    )
+    actions = parser.add_subparsers(metavar="list|show|create|delete", required=True)
     listing = actions.add_parser(
         "list",
         help="the consumer groups, how many clients they have, and how far they are behind",
@@ -56,17 +46,45 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "and how far it is in each topic.",
     )
     show.add_argument("group", metavar="GROUP")
+    create = actions.add_parser(
+        "create",
+        help="create a group, or change it",
+        description="Creates a consumer group on every broker, or on those of a cluster, or on "
+        "one. Of a group that exists, what you name is changed.",
+    )
+    create.add_argument("group", metavar="GROUP")
+    create.add_argument(
+        "--retries",
+        type=offset,
+        metavar="N",
+        help="redeliveries before a message is a dead letter (retryMaxTimes, default 16)",
+    )
+    create.add_argument(
+        "--consume",
+        choices=("on", "off"),
+        help="whether brokers let the group consume (consumeEnable, default on)",
+    )
+    place = create.add_mutually_exclusive_group()
+    place.add_argument("--cluster", help="only on the brokers of this cluster")
+    place.add_argument("--broker", help="only on this broker")
+    delete = actions.add_parser(
+        "delete",
+        help="delete a group",
+        description="Deletes a consumer group from the brokers, with its offsets: if it comes "
+        "back, it begins as a new group.",
+    )
+    delete.add_argument("group", metavar="GROUP")
+    delete.add_argument("--cluster", help="only on the brokers of this cluster")
+    delete.add_argument("--keep-offsets", action="store_true", help="keep the offsets of the group")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
     add_action(listing, _list, json=True)
     add_action(show, _show, json=True)
+    add_action(create, _create)
+    add_action(delete, _delete)
     return parser
 
 
 run = run_action
-
-
-def is_users_group(group: str) -> bool:
-    """Whether neither brokers nor tools keep this group for themselves."""
-    return not (group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES))
 
 
 async def existing_group(admin: Admin, group: str) -> SubscriptionGroupConfig:
@@ -75,14 +93,6 @@ async def existing_group(admin: Admin, group: str) -> SubscriptionGroupConfig:
     if group not in groups:
         raise CommandError(no_such_group(group, nearest(group, groups)), ExitCode.UNAVAILABLE)
     return groups[group]
-
-
-async def online(admin: Admin, group: str) -> ConsumerConnection | None:
-    """The clients of a group that are connected; None when there is none."""
-    try:
-        return await admin.consumers(group)
-    except ConsumerNotOnline:
-        return None
 
 
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
@@ -152,3 +162,33 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
             print_table(rows)
     if not topics:
         print("\nthe group has no offset in any topic")
+
+
+async def _create(admin: Admin, options: argparse.Namespace) -> None:
+    await check_cluster(admin, options.cluster)
+    before = (await admin.groups()).get(options.group)
+    changes: dict[str, Any] = {}
+    if options.retries is not None:
+        changes["retry_max_times"] = options.retries
+    if options.consume is not None:
+        changes["consume_enable"] = options.consume == "on"
+    config = msgspec.structs.replace(before or SubscriptionGroupConfig(), **changes)
+    brokers = await admin.create_group(
+        options.group, cluster=options.cluster, broker=options.broker, config=config
+    )
+    done = "is created" if before is None else "is changed"
+    print(f"group {options.group} {done} on {', '.join(brokers)}")
+
+
+async def _delete(admin: Admin, options: argparse.Namespace) -> None:
+    group = options.group
+    await existing_group(admin, group)
+    await check_cluster(admin, options.cluster)
+    connected = await online(admin, group)
+    if connected is not None:
+        clients = counted(len(connected.connection_set), "client")
+        raise CommandError(f"group {group} has {clients} online; stop them first")
+    offsets = "" if options.keep_offsets else " with its offsets"
+    confirm(f"Delete group {group}{offsets}?", options.yes)
+    await admin.delete_group(group, cluster=options.cluster, clean_offsets=not options.keep_offsets)
+    print(f"group {group} is deleted")

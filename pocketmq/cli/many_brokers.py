@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pocketmq.broker.address import reserve_port
 from pocketmq.broker.config import WILDCARDS
@@ -18,11 +20,23 @@ from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsMode, load_tls_config
+from pocketmq.remoting.tls_context import loopback_context
 
 #: Brokers also use the ports two below (VIP channel) and one above (replication, in routes).
 PORT_STEP = 10
 #: Shorter than the 30 s for which container engines and Kubernetes wait before they kill.
 STOP_SECONDS = 25.0
+
+_INNER = "innerClientAuthenticationCredentials"
+
+
+class RunningDashboard(Protocol):
+    """Runs the dashboard of the name server at an address, if there is to be one; gives what to say
+    of it."""
+
+    def __call__(
+        self, namesrv: str, *, tls: ssl.SSLContext | None, inner_credentials: str
+    ) -> AbstractAsyncContextManager[str]: ...
 
 
 class ManyBrokers:
@@ -38,6 +52,7 @@ class ManyBrokers:
         arguments: of `pocketmq broker`, for all of them.
         security: settings of TLS and authentication, by their official names, among `arguments`:
             the name server has them too.
+        dashboard: what runs beside them.
 
     Raises ConfigError for a port, or for settings with which the brokers could not register.
     """
@@ -53,6 +68,7 @@ class ManyBrokers:
         name: str,
         arguments: list[str],
         security: Mapping[str, str],
+        dashboard: RunningDashboard,
         restarts: Restarts = Restarts(),  # noqa: B008 - immutable
     ) -> None:
         last = listen_port + PORT_STEP * (count - 1)
@@ -67,12 +83,13 @@ class ManyBrokers:
         self._name = name
         self._arguments = arguments
         self._security = security
+        self._dashboard = dashboard
         self._tls = load_tls_config(format_properties(security))[0]
         self._restarts = restarts
         self._check_links()
 
     def _check_links(self) -> None:
-        key, text = "innerClientAuthenticationCredentials", ""
+        key, text = _INNER, ""
         if self._namesrv_config(Path()).authentication_enabled and not self._security.get(key):
             text = f"--brokers with authenticationEnabled needs {key}: brokers sign with it"
         elif self._tls.mode is TlsMode.ENFORCING and not self._tls.enable:
@@ -109,8 +126,18 @@ class ManyBrokers:
             starting = asyncio.ensure_future(self._start(brokers))
             if not await _done_before(stop, starting):
                 return
+            dashboard = await stack.enter_async_context(
+                self._dashboard(
+                    namesrv,
+                    tls=loopback_context(self._tls),
+                    inner_credentials=self._security.get(_INNER, ""),
+                )
+            )
             kept = "temporary store" if self._root is None else "store"
-            announce(f"name server listening on {namesrv}, {self._count} brokers, {kept} {root}")
+            announce(
+                f"name server listening on {namesrv}, {self._count} brokers, {dashboard}"
+                f"{kept} {root}"
+            )
             await self._supervise(brokers, stop)
 
     def _namesrv_config(self, root: Path) -> NamesrvConfig:

@@ -6,8 +6,8 @@ import datetime as dt
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +15,31 @@ from pocketmq.remoting.service import ExitCode
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+def _plain(cell: str) -> str:
+    return ""
+
+
+def _if_any(colour: str) -> Callable[[str], str]:
+    return lambda cell: "" if cell in ("", "0", "no") else colour
+
+
+def _disk(cell: str) -> str:
+    """A broker cleans up by force from 85% on, and refuses messages at 90%."""
+    percent = int(cell.rstrip("%") or 0)
+    return "bold red" if percent >= 85 else "yellow" if percent >= 75 else ""
+
+
+#: What stands out on a terminal: colours of cells by the title of their column.
+_STYLES: Final[Mapping[str, Callable[[str], str]]] = {
+    "LAG": _if_any("yellow"),
+    "DEAD LETTERS": _if_any("yellow"),
+    "SILENT": _if_any("bold red"),
+    "DISK": _disk,
+    "DISK PERCENT": _disk,
+    "CLIENTS": lambda cell: "dim" if cell == "0" else "",
+}
 
 
 def print_json(value: Any) -> None:
@@ -99,10 +124,11 @@ def _table(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
+    styles = [_STYLES.get(title, _plain) for title in titles]
     for title, number in zip(titles, right, strict=True):
         table.add_column(title, justify="right" if number else "left")
     for row in cells:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell, style(cell)) for cell, style in zip(row, styles, strict=True)))
     return table
 
 

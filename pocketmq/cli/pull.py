@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
     run_command,
     telling_what_is_awaited,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.message_text import json_line, text_line
 from pocketmq.cli.options import count, start
 from pocketmq.cli.standard_files import UnreadOutput, discard_output
@@ -94,10 +94,10 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
         consumer = PullConsumer(
             options.group or GROUP,
             namesrv=options.namesrv,
-            tls=tls_of(options),
             start="begin",
             auto_commit=options.group is not None,
             start_timeout=START_TIMEOUT,
+            **connection_of(options),
         )
         awaited = f"name server {options.namesrv}"
         with telling_what_is_awaited(awaited):

@@ -11,10 +11,11 @@ from pocketmq.cli.cluster_command import (
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
-from pocketmq.cli.groups import existing_group, online
+from pocketmq.cli.groups import existing_group
 from pocketmq.cli.options import position
 from pocketmq.cli.output import complain, counted, print_rows
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.service import ExitCode
 

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.client_tls import tls_of
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
     run_command,
     telling_what_is_awaited,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.line_sender import LineSender, Tally
 from pocketmq.cli.lines import STDIN, LineReader, total_size
 from pocketmq.cli.message_lines import LineFormat, MessageTemplate
@@ -135,7 +135,7 @@ async def _find_queues(producer: Producer, options: argparse.Namespace) -> None:
 
 async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
     """The messages one after another, so that they are stored in their order."""
-    async with Producer(GROUP, namesrv=options.namesrv, tls=tls_of(options)) as producer:
+    async with Producer(GROUP, namesrv=options.namesrv, **connection_of(options)) as producer:
         await _find_queues(producer, options)
         for number, message in enumerate(messages):
             try:
@@ -165,7 +165,7 @@ async def _send_lines(
     size = total_size(files)  # also says at once that a file is missing
     thread = BlockingThread("lines")
     reader = LineReader(files, thread, max_line=MAX_BODY)
-    async with Producer(GROUP, namesrv=options.namesrv, tls=tls_of(options)) as producer:
+    async with Producer(GROUP, namesrv=options.namesrv, **connection_of(options)) as producer:
         await _find_queues(producer, options)  # no route: say so before anything is read
         began = time.perf_counter()
         with _progress(size) as on_progress:

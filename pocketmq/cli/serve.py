@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pocketmq._extras import is_installed
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, port
 from pocketmq.cli.output import complain
@@ -19,11 +21,18 @@ from pocketmq.cli.server_command import (
     add_repair_option,
     announce,
     given_settings,
+    need_proxy,
+    print_line,
     read_config,
     read_tls_config,
     run_server,
     started,
     store_exit_codes,
+)
+from pocketmq.cli.server_dashboard import (
+    add_dashboard_options,
+    check_dashboard_options,
+    running_dashboard,
 )
 from pocketmq.cli.store_layout import check_layout
 from pocketmq.remoting.properties_file import ConfigError
@@ -36,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pocketmq")
 
+#: The port of the official proxy.
+GRPC_PORT = 8081
 DEFAULT_STORE = Path("~/store")
 _OWN_NAME_SERVER = "`pocketmq serve` runs its own name server"
 
@@ -93,7 +104,18 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port of the broker, or of the first one (listenPort, default 10911; 0: any free one)",
     )
+    parser.add_argument(
+        "--grpc-port",
+        type=port,
+        metavar="PORT",
+        help=f"port for RocketMQ 5's own clients, with the extra `proxy` (default {GRPC_PORT}; 0: "
+        "any free one)",
+    )
+    parser.add_argument(
+        "--no-grpc", action="store_true", help="do not serve RocketMQ 5's own clients"
+    )
     add_repair_option(parser)
+    add_dashboard_options(parser, on=True)
     return parser
 
 
@@ -125,12 +147,21 @@ def run(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     from pocketmq.embedded import EmbeddedServer
 
+    check_dashboard_options(options)
     properties = _properties(options)
     root = _root(options, properties.pop("storePathRootDir", None))
     if root is not None:
         check_layout(root, 1)
+    grpc_port = options.grpc_port
+    if options.no_grpc:
+        grpc_port = None
+    elif is_installed("proxy"):
+        grpc_port = GRPC_PORT if grpc_port is None else grpc_port
+    elif grpc_port is not None:
+        need_proxy()
     server = EmbeddedServer(
         store=root,
+        grpc_port=grpc_port,
         bind=properties.get("bindAddress", "127.0.0.1"),
         namesrv_port=options.namesrv_port,
         listen_port=10911,
@@ -140,10 +171,14 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
 
 
 def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
+    if options.grpc_port is not None:
+        text = "one broker's: with --brokers, run `pocketmq proxy` beside them"
+        raise ConfigError("--grpc-port", str(options.grpc_port), text)
     from pocketmq.auth.settings import PROPERTIES as AUTH_SETTINGS
     from pocketmq.cli.many_brokers import ManyBrokers
     from pocketmq.embedded import EPHEMERAL_FILE_SIZE
 
+    check_dashboard_options(options)
     properties = _properties(options)
     root = _root(options, properties.get("storePathRootDir"))
     if root is not None:
@@ -163,6 +198,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         listen_port=int(properties.get("listenPort", 10911)),
         name=properties.get("brokerName", "broker"),
         arguments=arguments,
+        dashboard=partial(running_dashboard, options),
         security={
             name: value
             for name, value in properties.items()
@@ -219,10 +255,23 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 async def _serve(server: EmbeddedServer, options: argparse.Namespace, stop: asyncio.Event) -> None:
-    async with started(server, repair=options.repair):
+    async with (
+        started(server, repair=options.repair),
+        running_dashboard(
+            options,
+            server.namesrv,
+            tls=server.client_tls,
+            inner_credentials=server.broker.config.inner_client_authentication_credentials,
+        ) as dashboard,
+    ):
         kept = "temporary store" if options.ephemeral else "store"
+        proxy = ""
+        if server.proxy is not None:
+            proxy = f"gRPC on port {server.proxy.port}, "
+        elif not options.no_grpc:
+            print_line("clients of RocketMQ 5 (gRPC) need: pip install 'pocketmq[proxy]'")
         announce(
             f"name server listening on {server.namesrv}, broker on {server.broker.address}, "
-            f"{kept} {server.store}"
+            f"{proxy}{dashboard}{kept} {server.store}"
         )
         await stop.wait()

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from pocketmq._extras import MissingExtra, require
 from pocketmq.auth.store import AuthFileError
 from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
@@ -84,6 +85,14 @@ def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
         metavar="NAME=VALUE",
         help="one setting by its official name; wins over the file (repeatable)",
     )
+
+
+def need_proxy() -> None:
+    """Raise ConfigError if the gRPC port is asked for and its extra is not installed."""
+    try:
+        require("proxy", "--grpc-port")
+    except MissingExtra as error:
+        raise ConfigError("--grpc-port", "", "left out", text=str(error)) from None
 
 
 def add_repair_option(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,12 +15,10 @@ from pocketmq.cli.cluster_command import (
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.output import print_json, print_table
 from pocketmq.client.admin import Admin
-from pocketmq.client.errors import RemotingError
+from pocketmq.client.admin.broker_figures import broker_states
+from pocketmq.client.route import MASTER_ID
+from pocketmq.dashboard.wording import short_time
 from pocketmq.remoting.service import ExitCode
-
-_MASTER_ID = 0
-#: Seconds of each unit, the largest first.
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -46,35 +42,22 @@ def run(options: argparse.Namespace) -> int:
 
 async def broker_rows(admin: Admin) -> list[dict[str, Any]]:
     """A row for each registered broker; `problem` says why one does not answer."""
-    info = await admin.cluster_info()
-    cluster_of = {
-        broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
-    }
-
-    async def row(name: str, broker_id: int, address: str) -> dict[str, Any]:
-        figures: Mapping[str, str] = {}
-        problem = None
-        if broker_id == _MASTER_ID:
-            try:
-                figures = await admin.broker_runtime(name)
-            except RemotingError as error:
-                problem = error.remark or str(error)
-        return {
-            "cluster": cluster_of.get(name, ""),
-            "broker": name,
-            "id": broker_id,
-            "address": address,
-            **_figures(figures),
-            "problem": problem,
+    return [
+        {
+            "cluster": state.cluster,
+            "broker": state.broker,
+            "id": state.broker_id,
+            "address": state.address,
+            "version": state.figures.version,
+            "inPerSecond": state.figures.in_per_second,
+            "outPerSecond": state.figures.out_per_second,
+            "today": state.figures.stored_today,
+            "diskPercent": state.figures.disk_percent,
+            "runningSeconds": state.figures.running_seconds,
+            "problem": state.problem,
         }
-
-    return await asyncio.gather(
-        *(
-            row(name, broker_id, address)
-            for name, data in sorted(info.broker_addr_table.items())
-            for broker_id, address in sorted(data.broker_addrs.items())
-        )
-    )
+        for state in await broker_states(admin)
+    ]
 
 
 async def _status(admin: Admin, options: argparse.Namespace) -> int:
@@ -96,7 +79,7 @@ async def _status(admin: Admin, options: argparse.Namespace) -> int:
 
 def shown_broker(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row for people: no wider than most terminals."""
-    replica = "" if row["id"] == _MASTER_ID else f" (replica {row['id']})"
+    replica = "" if row["id"] == MASTER_ID else f" (replica {row['id']})"
     disk = row["diskPercent"]
     return {
         "cluster": row["cluster"],
@@ -108,49 +91,3 @@ def shown_broker(row: Mapping[str, Any]) -> dict[str, Any]:
         "disk": None if disk is None else f"{disk}%",
         "running": short_time(row["runningSeconds"]),
     }
-
-
-def _figures(figures: Mapping[str, str]) -> dict[str, Any]:
-    """What to show of a broker's runtime figures; None for what it does not tell."""
-    disk = _number(figures.get("commitLogDiskRatio", ""))
-    return {
-        "version": figures.get("brokerVersionDesc"),
-        "inPerSecond": _number(figures.get("putTps", "")),
-        "outPerSecond": _number(figures.get("getTransferredTps", "")),
-        "today": _today(figures),
-        "diskPercent": None if disk is None else round(disk * 100),
-        "runningSeconds": _seconds(figures.get("runtime", "")),
-    }
-
-
-def _number(text: str) -> float | None:
-    """The first number of a text, such as of rates over 10, 60 and 600 s."""
-    try:
-        return float(text.split()[0])
-    except (IndexError, ValueError):
-        return None
-
-
-def _today(figures: Mapping[str, str]) -> int | None:
-    """Messages stored since midnight."""
-    now = _number(figures.get("msgPutTotalTodayNow", ""))
-    morning = _number(figures.get("msgPutTotalTodayMorning", ""))
-    return None if now is None or morning is None else int(now - morning)
-
-
-def _seconds(text: str) -> int | None:
-    """ "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" as 7501."""
-    parts = re.findall(r"(\d+) ([dhms])", text)
-    return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None
-
-
-def short_time(seconds: int | None) -> str | None:
-    """7501 as "2h 5m": the two largest units."""
-    if seconds is None:
-        return None
-    told = []
-    for unit, length in _UNITS.items():
-        number, seconds = divmod(seconds, length)
-        if number:
-            told.append(f"{number}{unit}")
-    return " ".join(told[:2]) or "0s"

@@ -35,8 +35,8 @@ def snapshot_of(root: Path) -> StoreSnapshot:
 def stores_at(place: Path | str) -> Sequence[ScannedStore]:
     """The store in a directory, or the archives under a URL or in a directory, as they are now.
     Raises StoreError."""
-    from pocketmq.archive.archived_store import brokers_under
-    from pocketmq.archive.location import Location, is_archive
+    from pocketmq.archive.archives import brokers_under, is_archive
+    from pocketmq.archive.location import Location
 
     if isinstance(place, Path) and not is_archive(place):
         return [snapshot_of(place)]

@@ -12,9 +12,11 @@ from pocketmq.cli.cluster_command import add_json_option, add_name_server_option
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, duration
 from pocketmq.cli.output import on_terminal, print_json, print_table, rich_table
-from pocketmq.cli.status import broker_rows, short_time, shown_broker
-from pocketmq.cli.traffic import group_rows, look, topic_rows
+from pocketmq.cli.status import broker_rows, shown_broker
+from pocketmq.cli.traffic import group_rows, topic_rows
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.traffic import look
+from pocketmq.dashboard.wording import short_time
 
 #: Seconds between two looks; less would measure little but the looks themselves.
 _SHORTEST = 0.1

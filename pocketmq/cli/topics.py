@@ -11,8 +11,8 @@ from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.options import count
 from pocketmq.cli.output import counted, local_time, print_json, print_table
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.system_names import users_topics
 from pocketmq.client.errors import NoRouteInfo
-from pocketmq.message.limits import is_internal_topic
 
 _PERMISSIONS = {"read": 4, "write": 2, "both": 6}
 
@@ -88,15 +88,6 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--cluster", help="only on the brokers of this cluster")
     place.add_argument("--broker", help="only on this broker")
-
-
-async def users_topics(admin: Admin, *, cluster: str | None = None) -> list[str]:
-    """The topics without those that brokers keep for themselves, retries and dead letters."""
-    info = await admin.cluster_info()
-    # Brokers have a topic of their own name, and one of their cluster's.
-    brokers = {*info.broker_addr_table, *info.cluster_addr_table}
-    topics = await admin.topics(cluster=cluster)
-    return [name for name in topics if not (is_internal_topic(name) or name in brokers)]
 
 
 async def _list(admin: Admin, options: argparse.Namespace) -> None:

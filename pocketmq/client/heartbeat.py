@@ -45,6 +45,12 @@ class Heartbeat:
     def add_producer(self, group: str) -> None:
         self._producers.add(group)
 
+    def remove_producer(self, group: str) -> None:
+        self._producers.discard(group)
+
+    def remove_consumer(self, group: str) -> None:
+        self._consumers.pop(group, None)
+
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
         """`describe` gives the group's present subscriptions at each heartbeat."""
         self._consumers[group] = describe

@@ -8,6 +8,8 @@ from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
 """Characters of a topic a client may create (internal topics of 5.x may be longer: record v2)."""
+MAX_STORED_TOPIC: Final = 255
+"""Characters of any topic: its queues lie in a directory of its name."""
 MAX_GROUP_LENGTH: Final = 255
 MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
@@ -18,6 +20,9 @@ MAX_DELAY_LEVEL: Final = 18
 
 TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Use it with `fullmatch`; topics and groups share it."""
+
+STORED_TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
+"""What brokers store: retry topics of POP have a `+` in their names of v2."""
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 TBW102: Final = AUTO_CREATE_TOPIC

@@ -9,6 +9,21 @@ from enum import IntEnum
 VERSION = 479
 """The ordinal of release 5.3.3: what a compatible peer reports as its version."""
 
+_FIRST = 212
+_LAST = 611
+
+
+def release_of(version: int) -> str:
+    """Return the release with this ordinal, as 5.3.3; ordinals are regular from 4.0.0 to 5.9.9.
+
+    Reference: MQVersion, where each release comes behind its snapshot.
+    """
+    if not _FIRST <= version <= _LAST:
+        return "before 4.0.0" if version < _FIRST else "after 5.9.9"
+    number, is_release = divmod(version - _FIRST, 2)
+    name = f"{4 + number // 100}.{number // 10 % 10}.{number % 10}"
+    return name if is_release else f"{name}-SNAPSHOT"
+
 
 class Code(IntEnum):
     """A number of the protocol that prints as its name; `int(code)` and `%d` give the number."""

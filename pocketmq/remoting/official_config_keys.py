@@ -182,6 +182,62 @@ AUTH_CONFIG: Final = _names(
 )
 """AuthConfig."""
 
+PROXY_CONFIG: Final = _names(
+    """
+    aclCacheExpiredSeconds aclCacheMaxNum aclCacheRefreshSeconds brokerConfigPath
+    channelExpiredInSeconds channelExpiredTimeout consumerProcessorThreadPoolNums
+    consumerProcessorThreadPoolQueueCapacity contextExpiredInSeconds defaultInvisibleTimeMills
+    detectInterval detectTimeout enableAclRpcHookForClusterMode enableBatchAck enableGrpcEpoll
+    enableMessageBodyEmptyCheck enablePrintJstack enableProxyAutoRenew
+    enableRemotingLocalProxyGrpc enableTopicMessageTypeCheck grpcBossLoopNum
+    grpcClientConsumerLongPollingBatchSize grpcClientConsumerMaxLongPollingTimeoutMillis
+    grpcClientConsumerMinLongPollingTimeoutMillis grpcClientIdleTimeMills
+    grpcClientManagerThreadPoolNums grpcClientManagerThreadQueueCapacity
+    grpcClientProducerBackoffInitialMillis grpcClientProducerBackoffMaxMillis
+    grpcClientProducerBackoffMultiplier grpcClientProducerMaxAttempts grpcConsumerThreadPoolNums
+    grpcConsumerThreadQueueCapacity grpcMaxInboundMessageSize grpcProducerThreadPoolNums
+    grpcProducerThreadQueueCapacity grpcProxyRelayRequestTimeoutInSeconds
+    grpcRouteThreadPoolNums grpcRouteThreadQueueCapacity grpcServerPort grpcShutdownTimeSeconds
+    grpcThreadPoolNums grpcThreadPoolQueueCapacity grpcTransactionThreadPoolNums
+    grpcTransactionThreadQueueCapacity grpcWorkerLoopNum heartbeatSyncerThreadPoolNums
+    heartbeatSyncerThreadPoolQueueCapacity heartbeatSyncerTopicClusterName
+    heartbeatSyncerTopicName invisibleTimeMillisWhenClear localProxyConnectTimeoutMs
+    localServeAddr lockTimeoutMsInHandleGroup longPollingReserveTimeInMillis maxDelayTimeMills
+    maxInvisibleTimeMills maxMessageGroupSize maxMessageSize maxRenewRetryTimes
+    maxTransactionRecoverySecond maxUserPropertySize messageDelayLevel metadataThreadPoolNums
+    metadataThreadPoolQueueCapacity metricCollectorAddress metricCollectorMode
+    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
+    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsPromExporterHost
+    metricsPromExporterPort minInvisibleTimeMillsForRecv namesrvAddr namesrvDomain
+    namesrvDomainSubgroup printJstackInMillis printThreadPoolStatusInMillis
+    producerProcessorThreadPoolNums producerProcessorThreadPoolQueueCapacity proxyClusterName
+    proxyMode proxyName regionId remotingAccessAddr remotingDefaultThreadPoolNums
+    remotingDefaultThreadPoolQueueCapacity remotingHeartbeatThreadPoolNums
+    remotingHeartbeatThreadPoolQueueCapacity remotingListenPort
+    remotingPullMessageThreadPoolNums remotingPullThreadPoolQueueCapacity
+    remotingSendMessageThreadPoolNums remotingSendThreadPoolQueueCapacity
+    remotingTopicRouteThreadPoolNums remotingTopicRouteThreadPoolQueueCapacity
+    remotingUpdateOffsetThreadPoolNums remotingUpdateOffsetThreadPoolQueueCapacity
+    remotingWaitTimeMillsInDefaultQueue remotingWaitTimeMillsInHeartbeatQueue
+    remotingWaitTimeMillsInPullQueue remotingWaitTimeMillsInSendQueue
+    remotingWaitTimeMillsInTopicRouteQueue remotingWaitTimeMillsInUpdateOffsetQueue
+    renewAheadTimeMillis renewMaxThreadPoolNums renewMaxTimeMillis renewSchedulePeriodMillis
+    renewThreadPoolNums renewThreadPoolQueueCapacity rocketMQClusterName rocketmqMQClientNum
+    sendLatencyEnable startDetectorEnable subscriptionGroupConfigCacheExpiredSeconds
+    subscriptionGroupConfigCacheMaxNum subscriptionGroupConfigCacheRefreshSeconds tlsCertPath
+    tlsKeyPath tlsTestModeEnable topicConfigCacheExpiredSeconds topicConfigCacheMaxNum
+    topicConfigCacheRefreshSeconds topicRouteServiceCacheExpiredSeconds
+    topicRouteServiceCacheMaxNum topicRouteServiceCacheRefreshSeconds
+    topicRouteServiceThreadPoolNums topicRouteServiceThreadPoolQueueCapacity traceOn
+    transactionDataExpireMillis transactionDataExpireScanPeriodMillis transactionDataMaxNum
+    transactionDataMaxWaitClearMillis transactionHeartbeatBatchNum
+    transactionHeartbeatPeriodSecond transactionHeartbeatThreadPoolNums
+    transactionHeartbeatThreadPoolQueueCapacity useDelayLevel useEndpointPortFromRequest
+    userCacheExpiredSeconds userCacheMaxNum userCacheRefreshSeconds userPropertyMaxNum
+    """
+)
+
 BROKER_KEYS: Final = (
     BROKER_CONFIG | MESSAGE_STORE_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG | AUTH_CONFIG
 )
@@ -189,3 +245,4 @@ BROKER_KEYS: Final = (
 
 NAMESRV_KEYS: Final = NAMESRV_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG
 """What an official name server reads from namesrv.conf."""
+PROXY_KEYS: Final = PROXY_CONFIG | AUTH_CONFIG | NETTY_CLIENT_CONFIG

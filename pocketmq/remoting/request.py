@@ -183,6 +183,8 @@ _unpack_word = Layout(">I").unpack_from
 _CODE_FIRST = re.compile(rb'\{"code":(\d+),')
 _PREFIX = slice(4, 16)
 """Where a JSON header's first 12 bytes are in a frame: `{"code":310,` with up to three digits."""
+_LONG_PREFIX = slice(0, 15)
+"""Where the first 15 bytes are in a header: `{"code":200050,`, the codes of POP."""
 
 _MAX_HEADER = 0xFFFFFF
 _BINARY = SerializeType.ROCKETMQ
@@ -206,6 +208,7 @@ class RequestDecoder:
     def __init__(self, header_types: Mapping[int, type[Header] | None]) -> None:
         self._header_types = header_types
         self.quick: dict[bytes, Callable[[Any], Request[Any]]] = {}
+        self._long: dict[bytes, Callable[[Any], Request[Any]]] = {}
         self._layouts = LayoutCache()
 
     def decode(self, frame: bytes | memoryview) -> Request[Any]:
@@ -255,7 +258,7 @@ class RequestDecoder:
         head = bytes(frame[4 : len(frame) - len(command.body)])
         request = self._request_of(command, head)
         if command.serialize_type is SerializeType.JSON:
-            self._learn(bytes(frame[_PREFIX]))
+            self._learn(head)
         elif not command.flag & 1 and command.code in self._header_types:
             request_type = _request_type(self._header_types[command.code])
             self._layouts.learn(head, command.language, request_type)
@@ -287,15 +290,26 @@ class RequestDecoder:
             body=command.body,
         )
 
-    def _learn(self, prefix: bytes) -> None:
-        """Make the quick decoder for the code that `prefix` names, if it names a known one."""
+    def _learn(self, head: bytes) -> None:
+        """Make the quick decoder for the code that a header begins with, if it is a known one."""
+        decoders, prefix = self.quick, head[: _PREFIX.stop - _PREFIX.start]
         match = _CODE_FIRST.match(prefix)
-        if match is None or prefix in self.quick:
-            return
+        if match is None:
+            decoders, prefix = self._long, head[_LONG_PREFIX]
+            match = _CODE_FIRST.match(prefix)
+            # Shorter, it would have as many prefixes as there are texts behind the code.
+            if match is None or match.end() != len(prefix):
+                return
         code = int(match[1])
-        if code in self._header_types:
+        if prefix not in decoders and code in self._header_types:
             request_type = _request_type(self._header_types[code])
-            self.quick[prefix] = msgspec.json.Decoder(request_type, strict=False).decode
+            decoders[prefix] = msgspec.json.Decoder(request_type, strict=False).decode
+            if decoders is self._long:
+                self.quick[prefix[: _PREFIX.stop - _PREFIX.start]] = self._decode_long
+
+    def _decode_long(self, head: bytes | memoryview) -> Request[Any]:
+        """Decode a header whose code has six digits. Raises KeyError for one not seen before."""
+        return self._long[bytes(head[_LONG_PREFIX])](head)
 
 
 def _request_type(header_type: type[Header] | None) -> Any:

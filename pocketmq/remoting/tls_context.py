@@ -10,9 +10,11 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from pocketmq.remoting.exposure import warn_if_readable
 from pocketmq.remoting.properties_file import ConfigError
@@ -36,17 +38,32 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 class ServerTls:
     """The TLS side of the servers of one process; made by `server_tls`.
 
+    `protocols`: what is spoken in the connections (ALPN), for clients that insist on an answer.
+
     Attributes:
         required: plain connections are refused.
     """
 
-    def __init__(self, config: TlsConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: TlsConfig,
+        *,
+        protocols: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.required = config.mode is TlsMode.ENFORCING
+        self._protocols = protocols
         self._config = config
         self._clock = clock
         self._looked = clock()
         self._stamp = self._look()
-        self._context = server_context(config)
+        self._context = self._new_context()
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = server_context(self._config)
+        if self._protocols:
+            context.set_alpn_protocols(list(self._protocols))
+        return context
 
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection: that of the files as they are now, if they are
@@ -59,7 +76,7 @@ class ServerTls:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._context = server_context(self._config)
+                self._context = self._new_context()
             except ConfigError as error:
                 log.error("new connections still get the old certificate: %s", error)
             else:
@@ -79,8 +96,10 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def server_tls(config: TlsConfig) -> ServerTls | None:
+def server_tls(config: TlsConfig, *, protocols: Sequence[str] = ()) -> ServerTls | None:
     """Return the TLS side of a server, None if it serves plain connections only.
+
+    `protocols` as in `ServerTls`.
 
     Raises:
         ConfigError: the settings contradict each other, or a file is no good.
@@ -89,7 +108,7 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
         return None
     if config.test_mode or config.cert_path or config.key_path:
         warn_if_readable(log, [config.key_path, config.client_key_path])
-        return ServerTls(config)
+        return ServerTls(config, protocols=protocols)
     if config.mode is TlsMode.ENFORCING:
         raise ConfigError(
             "tls.server.certPath",
@@ -157,6 +176,18 @@ def client_context(config: TlsConfig) -> ssl.SSLContext | None:
             config.client_key_password,
         )
     return context
+
+
+def loopback_context(config: TlsConfig) -> ssl.SSLContext | None:
+    """Return the context of a process's connections to its own servers; None if they take plain
+    ones. Their certificates are not verified.
+
+    Raises:
+        ConfigError: a file is no good.
+    """
+    if config.mode is not TlsMode.ENFORCING:
+        return None
+    return client_context(msgspec.structs.replace(config, enable=True, client_auth_server=False))
 
 
 def _load_chain(context: ssl.SSLContext, setting: str, chain: str, key: str, password: str) -> None:

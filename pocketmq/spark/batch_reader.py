@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
 from pocketmq.spark.option_error import OptionError
 from pocketmq.spark.options import Options

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from pocketmq.archive.archives import is_archive
 from pocketmq.archive.errors import WrongLocation
-from pocketmq.archive.location import Location, is_archive
+from pocketmq.archive.location import Location
 from pocketmq.message.limits import is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
 from pocketmq.spark.live.options import LIVE_NAMES, LiveOptions

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
 from pocketmq.spark.options import Options, Use
 from pocketmq.spark.schema import ddl
@@ -38,9 +38,10 @@ class RocketMQDataSource(DataSource):
 
     Options (names as in Spark's Kafka source):
         path: directory of a store (storePathRootDir), or the URL of archives that `pocketmq sync`
-            has made, such as `s3://bucket/archives`; several with commas between them, or a glob; a
-            store that is named twice is read once. Where a broker's storePathCommitLog is
-            elsewhere, a link to it named `commitlog` has to be made in that directory.
+            has made, such as `s3://bucket/archives`, or the directory of RocketMQ's tiered storage;
+            several with commas between them, or a glob; a store that is named twice is read once.
+            Where a broker's storePathCommitLog is elsewhere, a link to it named `commitlog` has to
+            be made in that directory.
         subscribe, subscribePattern, assign: topics as `a,b`, as a regular expression, or queues
             as `{"a":[0,1]}` or, by the name of the broker, `{"a":{"broker-a":[0,1]}}`. Default:
             every topic but the internal ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from pocketmq.archive.archived_store import ArchivedBroker, brokers_under
+from pocketmq.archive.archives import BrokerArchive, brokers_under
 from pocketmq.spark.batch_reader import check_names, leave_out
 from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
@@ -46,7 +46,7 @@ class StreamStores:
             for archive in brokers_under(location):
                 self._add(archive, archive.look(self._choice, self._left_out).broker_name)
 
-    def _add(self, archive: ArchivedBroker, name: str) -> None:
+    def _add(self, archive: BrokerArchive, name: str) -> None:
         if name in self._places:
             raise two_of_one(name, archive.shown, self._places[name])
         self._places[name] = archive.shown

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.archive.archived_store import brokers_under
+from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.errors import ArchiveError, NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import Manifest, read_manifest

@@ -128,6 +128,6 @@ async def test_places_without_a_message(client: Client, topic: str, offset: str)
 
 
 async def test_codes_that_are_not_served(client: Client) -> None:
-    for code in (RequestCode.POP_MESSAGE, 999):
+    for code in (RequestCode.POP_ROLLBACK, 999):
         answer = await client.request(code, ext_fields={})
         assert (answer.code, answer.remark) == (3, f" request type {int(code)} not supported")

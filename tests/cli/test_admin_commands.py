@@ -1,4 +1,5 @@
-"""topics, groups, lag, reset, message, config, status: against one `pocketmq serve`."""
+"""topics, groups, clients, lag, reset, message, config, status, cluster: against one `pocketmq
+serve`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import re
 import pytest
 
 from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message.message import Message
 from pocketmq.remoting.service import ExitCode
 from tests.cli.conftest import Call
 from tests.cli.running import Running
@@ -277,3 +280,74 @@ def test_a_condition_names_the_setting_that_allows_it(call: Call) -> None:
     ended = call("pull", "filtered", "--sql", "amount > 5")
     assert ended.code == ExitCode.FAILURE
     assert "pocketmq config set enablePropertyFilter=true" in ended.err
+
+
+def test_a_group_is_created_changed_and_deleted(call: Call) -> None:
+    created = call("groups", "create", "makers", "--retries", "3")
+    assert created == (ExitCode.OK, f"group makers is created on {BROKER}\n", "")
+    changed = call("groups", "create", "makers", "--consume", "off", "--broker", BROKER)
+    assert changed.out == f"group makers is changed on {BROKER}\n"
+    [shown] = call("groups", "show", "makers", "--json").rows
+    assert (shown["retryMaxTimes"], shown["consumeEnable"]) == (3, False)
+    refused = call("groups", "delete", "makers")
+    assert refused.code == ExitCode.USAGE
+    assert "--yes" in refused.err
+    deleted = call("groups", "delete", "makers", "--yes")
+    assert deleted == (ExitCode.OK, "group makers is deleted\n", "")
+    assert call("groups", "show", "makers").code == ExitCode.UNAVAILABLE
+    assert call("groups", "delete", "makers", "--yes").code == ExitCode.UNAVAILABLE
+
+
+async def test_clients_are_listed_and_keep_their_group(namesrv: str, call: Call) -> None:
+    await asyncio.to_thread(call, "topics", "create", "busy", "--queues", "1")
+    async with (
+        Producer("makers-of-clients", namesrv=namesrv) as producer,
+        PullConsumer("readers-of-clients", namesrv=namesrv) as consumer,
+    ):
+        await producer.send(Message("busy", b"x"))
+        await consumer.subscribe("busy")
+        rows = (await asyncio.to_thread(call, "clients", "--json")).rows
+        found = {(row["group"], row["role"], row["client"]) for row in rows}
+        assert ("makers-of-clients", "producer", producer.client_id) in found
+        assert ("readers-of-clients", "pull consumer", consumer.client_id) in found
+        assert {row["version"] for row in rows} == {"5.3.3"}
+        [row] = (await asyncio.to_thread(call, "clients", "readers-of-clients", "--json")).rows
+        assert row["client"] == consumer.client_id
+        table = (await asyncio.to_thread(call, "clients")).out
+        assert table.splitlines()[0].split()[:3] == ["GROUP", "ROLE", "CLIENT"]
+        refused = await asyncio.to_thread(call, "groups", "delete", "readers-of-clients", "--yes")
+        assert "has 1 client online; stop them first" in refused.err
+    nobody = await asyncio.to_thread(call, "clients", "nobody")
+    assert nobody.err == "no client of group nobody is connected\n"
+
+
+def test_the_cluster_in_one_row(call: Call) -> None:
+    call("topics", "create", "clustered", "--queues", "1")
+    call("send", "clustered", "a", "b", "c")
+    call("pull", "clustered", "-g", "clusterers", "--count", "1")
+    [row] = call("cluster", "--json").rows
+    assert (row["cluster"], row["masters"], row["replicas"], row["silent"]) == (
+        "DefaultCluster", 1, 0, 0,
+    )  # fmt: skip
+    assert row["today"] >= 3
+    assert row["log"] > 0
+    assert row["topics"] >= 1
+    assert row["groups"] >= 1
+    assert row["lag"] >= 2
+    head = call("cluster").out.splitlines()[0]
+    assert head.split()[:3] == ["CLUSTER", "MASTERS", "REPLICAS"]
+
+
+def test_the_lag_with_rates(call: Call) -> None:
+    call("topics", "create", "rated", "--queues", "1")
+    call("send", "rated", "a", "b", "c")
+    call("pull", "rated", "-g", "raters", "--count", "1")
+    [row] = call("lag", "raters", "rated", "--over", "100ms", "--json").rows
+    assert (row["lag"], row["inPerSecond"], row["outPerSecond"]) == (2, 0.0, 0.0)
+    assert row["secondsToCatchUp"] is None
+    text = call("lag", "raters", "rated", "--over", "100ms").out
+    for title in ("IN/S", "OUT/S", "CATCH UP"):
+        assert title in text.splitlines()[0]
+    assert "2 messages behind in topic rated: 0.0 arrive in a second, 0.0 are consumed, " in text
+    assert "and the lag does not shrink" in text
+    assert "inPerSecond" not in call("lag", "raters", "rated", "--json").rows[0]

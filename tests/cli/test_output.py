@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.cli.output import counted, local_time, print_rows, print_table
+from pocketmq.cli.output import counted, local_time, print_rows, print_table, rich_table
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lastStored": None, "lag": 7, "online": True},
@@ -24,6 +24,22 @@ def test_a_table_has_aligned_columns_with_numbers_to_the_right(
         "orders                     7  yes",
         "receipts  12:00        12345  no",
     ]
+
+
+def test_what_needs_attention_has_a_colour_on_a_terminal() -> None:
+    pytest.importorskip("rich", reason="pip install 'pocketmq[server]'")
+    from rich.text import Text
+
+    rows: list[dict[str, Any]] = [
+        {"group": "a", "lag": 7, "disk": "90%"},
+        {"group": "b", "lag": 0, "disk": "12%"},
+        {"group": "c", "lag": None, "disk": None},
+    ]
+    _, lag, disk = rich_table(rows).columns
+    assert [str(cell.style) for cell in lag.cells if isinstance(cell, Text)] == ["yellow", "", ""]
+    assert [str(cell.style) for cell in disk.cells if isinstance(cell, Text)] == [
+        "bold red", "", "",
+    ]  # fmt: skip
 
 
 def test_control_characters_stay_out_of_tables(capsys: pytest.CaptureFixture[str]) -> None:

@@ -326,3 +326,28 @@ async def test_nothing_works_outside_of_the_context(real: RealCluster) -> None:
     ):
         with pytest.raises(NotRunning):
             await call
+
+
+async def test_producers_of_all_groups(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        assert await admin.producer_groups() == {}
+        await admin.create_topic("orders", queues=1)
+        async with (
+            Producer("shop", namesrv=real.namesrv) as shop,
+            Producer("billing", namesrv=real.namesrv) as billing,
+        ):
+            for producer in (shop, billing):
+                for _ in range(2):  # one of each broker
+                    await producer.send(Message("orders", b"x"))
+            found = await admin.producer_groups()
+        # Brokers know a producer by its heartbeat, which comes before its first message there.
+        assert {group: [each.client_id for each in found[group]] for group in found} == {
+            "billing": [billing.client_id],
+            "shop": [shop.client_id],
+        }
+
+
+async def test_ping_needs_no_grant_and_leaves_no_trace(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.ping()
+        assert await admin.producer_groups() == {}

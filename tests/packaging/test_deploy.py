@@ -45,7 +45,7 @@ def test_manifests_are_valid(version: str) -> None:
             for each in objects(manifest):
                 kubernetes.validate(each, version, strict=True)
                 checked += 1
-    assert checked == 7
+    assert checked == 10
 
 
 def test_the_kustomization_has_every_manifest() -> None:

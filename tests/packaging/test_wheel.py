@@ -324,5 +324,6 @@ def test_each_extra_brings_the_modules_that_errors_name(extra: str) -> None:
                 found.add(re.split(r"[<>=;]", requirement)[0])
         return found
 
-    modules = {{"opentelemetry-api": "opentelemetry"}.get(name, name) for name in packages(extra)}
+    imported = {"opentelemetry-api": "opentelemetry", "protobuf": "google.protobuf"}
+    modules = {imported.get(name, name) for name in packages(extra)}
     assert modules == set(EXTRAS[extra])

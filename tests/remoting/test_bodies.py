@@ -31,6 +31,16 @@ from pocketmq.remoting.bodies.offset import (
     GetConsumerStatusBody,
     ResetOffsetBody,
 )
+from pocketmq.remoting.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    MessageQueueAssignment,
+    MessageRequestModeSerializeWrapper,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+    bit_set_of,
+)
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody, TopicConfig
 from pocketmq.remoting.bodies.route import (
@@ -402,6 +412,69 @@ def test_consumer_offsets() -> None:
     body = ConsumerOffsetSerializeWrapper.decode(text.encode())
     assert body.offset_table == {"T@G": {0: 5, 1: 6}}
     assert body.encode().decode() == text
+
+
+class TestPop:
+    ACK = BatchAck(
+        bit_set="BQ==",
+        consumer_group="G",
+        invisible_time=60_000,
+        pop_time=7,
+        queue_id=1,
+        retry="0",
+        revive_queue_id=3,
+        start_offset=100,
+        topic="T",
+    )
+
+    def test_batch_ack_of_the_java_client(self) -> None:
+        text = (
+            '{"acks":[{"b":"BQ==","c":"G","it":60000,"pt":7,"q":1,"r":"0","rq":3,"so":100,"t":"T"}]'
+            ',"brokerName":"b0"}'
+        )
+        body = BatchAckMessageRequestBody.decode(text.encode())
+        assert body == BatchAckMessageRequestBody(acks=[self.ACK], broker_name="b0")
+        assert body.encode().decode() == text
+        assert self.ACK.offsets(32) == [100, 102]
+
+    def test_batch_ack_with_long_names(self) -> None:
+        text = (
+            '{"acks":[{"bitSet":"BQ==","consumerGroup":"G","invisibleTime":60000,"popTime":7,'
+            '"queueId":1,"retry":"0","reviveQueueId":3,"startOffset":100,"topic":"T"}]}'
+        )
+        assert BatchAckMessageRequestBody.decode(text.encode()).acks == [self.ACK]
+
+    @given(st.integers(0, 2**40), st.sets(st.integers(0, 1000), max_size=32))
+    def test_bit_sets(self, start: int, differences: set[int]) -> None:
+        offsets = sorted(start + difference for difference in differences)
+        ack = BatchAck(start_offset=start, bit_set=bit_set_of(start, offsets))
+        assert ack.offsets(32) == offsets
+
+    @pytest.mark.parametrize("bits", ["///////", "BQ=", "é", "//////8=", "A" * 100_000])
+    def test_bit_sets_that_are_refused(self, bits: str) -> None:
+        with pytest.raises(BodyError, match="BatchAck"):
+            BatchAck(bit_set=bits).offsets(32)
+
+    def test_assignments(self) -> None:
+        text = (
+            '{"clientId":"c","consumerGroup":"G","messageModel":"CLUSTERING","strategyName":"AVG",'
+            '"topic":"T"}'
+        )
+        body = QueryAssignmentRequestBody.decode(text.encode())
+        assert (body.client_id, body.strategy_name) == ("c", "AVG")
+        text = f'{{"messageQueueAssignments":[{{"messageQueue":{QUEUE_JSON},"mode":"POP"}}]}}'
+        answer = QueryAssignmentResponseBody(
+            message_queue_assignments=[MessageQueueAssignment(message_queue=QUEUE, mode="POP")]
+        )
+        assert answer.encode().decode() == text
+        assert QueryAssignmentResponseBody.decode(text.encode()) == answer
+
+    def test_request_modes(self) -> None:
+        text = '{"consumerGroup":"G","mode":"POP","popShareQueueNum":-1,"topic":"T"}'
+        body = SetMessageRequestModeRequestBody.decode(text.encode())
+        assert body.encode().decode() == text
+        table = MessageRequestModeSerializeWrapper(message_request_mode_map={"T": {"G": body}})
+        assert table.encode().decode() == f'{{"messageRequestModeMap":{{"T":{{"G":{text}}}}}}}'
 
 
 def test_connections() -> None:

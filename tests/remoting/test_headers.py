@@ -216,6 +216,28 @@ OPTIONAL: list[tuple[type[Header], dict[str, str], dict[str, Any]]] = [
         {"clusterName": "c", "brokerAddr": "a"},
         {"broker_name": "", "broker_id": None},
     ),
+    (
+        headers.PopMessageRequestHeader,
+        {"consumerGroup": "g", "topic": "t", "queueId": "-1", "maxMsgNums": "32",
+         "invisibleTime": "60000", "pollTime": "15000", "initMode": "0"},
+        {"born_time": 0, "exp_type": None, "exp": None, "order": False, "attempt_id": None},
+    ),
+    (
+        headers.NotificationRequestHeader,
+        {"consumerGroup": "g", "topic": "t", "queueId": "-1", "pollTime": "15000"},
+        {"born_time": 0, "order": False, "attempt_id": None},
+    ),
+    (
+        headers.ChangeInvisibleTimeRequestHeader,
+        {"consumerGroup": "g", "topic": "t", "queueId": "0", "extraInfo": "x", "offset": "1",
+         "invisibleTime": "10000"},
+        {},
+    ),
+    (
+        headers.PeekMessageRequestHeader,
+        {"consumerGroup": "g", "topic": "t", "queueId": "0", "maxMsgNums": "1"},
+        {},
+    ),
 ]  # fmt: skip
 
 

@@ -31,6 +31,9 @@ BODIES: dict[int, Any] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [TOPIC]},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
+    RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T", "r": "0"}]},
+    RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "G", "topic": "T"},
+    RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup": "G", "topic": "T"},
     RequestCode.AUTH_CREATE_USER: {"username": "U", "password": "password"},
 }
 
@@ -137,10 +140,3 @@ async def test_an_unknown_code(
     for address, _ in both(server):
         answer = await (await connect(address, user)).request(54321)
         assert (answer.code, answer.remark) == (code, remark)
-
-
-async def test_a_client_hears_that_pop_is_not_served(
-    server: EmbeddedServer, connect: Connect
-) -> None:
-    answer = await (await connect(server.broker.address, NOBODY)).request(400)
-    assert answer.code == 3

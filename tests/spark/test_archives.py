@@ -25,7 +25,7 @@ from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.store.errors import StoreError
 from tests.archive.conftest import CREDENTIALS, Bucket, bucket, s3_endpoint
 from tests.spark.stream_store import GrowingStore
-from tests.store.made_store import NOW, rows_of
+from tests.store.made_store import NOW, rows_of, unpack_golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +120,20 @@ def test_a_stream_sees_what_a_sync_adds(
     assert [row["queueOffset"] for row in found] == list(range(100, 300))
 
 
+def test_a_tiered_storage_in_batches_and_streams(tmp_path: Path) -> None:
+    place = unpack_golden("tiered", tmp_path) / "tiered"
+    assert len(rows(place)) == 407
+    datasource = pytest.importorskip("pyspark.sql.streaming.datasource", reason="pyspark 4.2")
+    options = {"path": str(place), "startingOffsets": '{"Audit":{"0":1}}', "subscribe": "Audit"}
+    reader: Any = RocketMQDataSource(options).streamReader(SCHEMA)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, datasource.ReadAllAvailable())
+    assert end == {"Audit": {"golden": {"0": 2, "1": 1, "2": 1, "3": 1}}}
+    partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    found = [row for part in partitions for row in rows_of(reader.read(part))]
+    assert len(found) == 4
+
+
 def test_a_stream_refuses_a_store_and_its_archive(store: GrowingStore, tmp_path: Path) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="pyspark 4.2")
     url = str(tmp_path / "archives")
@@ -159,7 +173,7 @@ def test_an_object_that_is_gone_or_half_there(
 
 
 def test_no_archive(bucket: Bucket) -> None:
-    with pytest.raises(ArchiveError, match=r"no archive at .*`pocketmq sync STORE URL` makes one"):
+    with pytest.raises(ArchiveError, match=r"no archive at .*`pocketmq sync STORE URL` makes"):
         rows(f"s3://{bucket.name}/archives")
 
 

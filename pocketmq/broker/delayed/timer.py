@@ -169,6 +169,21 @@ class TimerService:
             "timerCongestNum": index.waiting,
         }
 
+    @property
+    def delivered_until(self) -> int:
+        """The time (Unix ms) up to which each message is delivered that was stored before that time
+        and is due by then."""
+        index, end = self.index, self._clock()
+        if not index.opened:
+            return 0 if self._store.max_offset(TIMER_TOPIC, 0) else index.floor(end)
+        record = self._next = self._next or self._read_next()
+        if record is not None:
+            end = min(end, record.store_timestamp)
+        slot = index.next_slot()
+        if slot is not None:
+            end = min(end, slot)
+        return index.floor(end if self._slot is None else min(end, self._slot.time))
+
     def close(self) -> None:
         """Close the files, sealed if what was delivered is noted in them."""
         if self.index.opened and self.index.progress() == self._saved:

@@ -9,13 +9,14 @@ broker PullMessageProcessor.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache, partial
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_filter import (
     ConsumerFilters,
+    codes_of,
     compile_filter,
     filter_not_supported,
     is_tag_type,
@@ -29,7 +30,7 @@ from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
-from pocketmq.message.tags import TagExpression, TagExpressionError
+from pocketmq.message.tags import TagExpressionError
 from pocketmq.remoting.batch import NOT_FOUND_REMARK
 from pocketmq.remoting.batch_answers import has_enough, is_heard
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -364,7 +365,7 @@ class PullProcessor:
             expression = header.subscription or ""
             try:
                 if is_tag_type(header.expression_type):
-                    return _codes_of(expression), None
+                    return codes_of(expression), None
                 if not expression:
                     raise SqlSyntaxError(1, 1, "it is empty")
                 kind = header.expression_type
@@ -428,12 +429,6 @@ class PullProcessor:
         if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
             return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
         return compile_filter(expression, expression_type).matches
-
-
-# Consumers repeat the same few expressions in every pull.
-@lru_cache(maxsize=1024)
-def _codes_of(expression: str) -> frozenset[int] | None:
-    return TagExpression(expression).codes or None
 
 
 def _refusal(error: RemotingError) -> Response:

@@ -13,6 +13,8 @@ from pocketmq.remoting.bodies.consumer import (
     ConsumerConnection,
     ConsumeStats,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
 )
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import (
@@ -121,6 +123,19 @@ class GroupAdmin(Servers):
         parts = [ProducerConnection.decode(answer.body) for answer in answers.values()]
         return _by_client([c for part in parts for c in part.connection_set])
 
+    async def producer_groups(self) -> dict[str, list[ProducerInfo]]:
+        """Every producer group with its clients that are connected, to whichever broker."""
+        answers = await self._each(await self._masters(), RequestCode.GET_ALL_PRODUCER_INFO)
+        found: dict[str, dict[str, ProducerInfo]] = {}
+        for answer in answers.values():
+            for group, producers in ProducerTableInfo.decode(answer.body).data.items():
+                clients = found.setdefault(self._namespace.unwrap(group), {})
+                clients |= {producer.client_id: producer for producer in producers}
+        return {
+            group: [clients[client_id] for client_id in sorted(clients)]
+            for group, clients in sorted(found.items())
+        }
+
     async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
         """What a connected consumer says of itself; raises ConsumerNotOnline, RemoteSystemError."""
         header = GetConsumerRunningInfoRequestHeader(
@@ -174,8 +189,7 @@ class GroupAdmin(Servers):
             text("topic", topic)
         if name not in await self.groups():
             raise SubscriptionGroupNotExist(f"no broker has a consumer group {group!r}")
-        progress = (await self.consume_stats(group, topic)).offset_table.values()
-        return sum(max(queue.broker_offset - queue.consumer_offset, 0) for queue in progress)
+        return (await self.consume_stats(group, topic)).lag
 
 
 def _by_client(connections: list[Connection]) -> list[Connection]:

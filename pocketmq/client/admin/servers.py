@@ -26,6 +26,7 @@ from pocketmq.client.parameters import message_queue, text, text_or_none
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
+from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Command
@@ -67,6 +68,16 @@ class Servers:
         """The broker groups with their addresses, and which cluster they belong to."""
         answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.decode(answer.body)
+
+    async def ping(self) -> None:
+        """Send every master a request that each user may make: a heartbeat without groups.
+
+        Raises NoPermission if a server does not accept the signature, or wants one. With the
+        remark "has no permission" it accepts the signature, and refuses the user the list of
+        brokers.
+        """
+        body = HeartbeatData(client_id=self._instance.client_id).encode()
+        await self._each(await self._masters(), RequestCode.HEART_BEAT, body=body)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Where a topic's queues are; raises TopicNotExist."""

@@ -73,12 +73,23 @@ class OffsetWrapper(Body):
     last_timestamp: int = 0
     pull_offset: int = 0
 
+    @property
+    def lag(self) -> int:
+        """The stored messages that the group has not consumed yet; 0 for a group ahead of its
+        queue, as after the loss of a store."""
+        return max(self.broker_offset - self.consumer_offset, 0)
+
 
 class ConsumeStats(QueueBody):
     """GET_CONSUME_STATS."""
 
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int:
+        """The lag over all queues, in messages."""
+        return sum(progress.lag for progress in self.offset_table.values())
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:

@@ -4,7 +4,19 @@ from pocketmq.remoting.headers.base import I32, I64, Header
 
 
 class PopMessageRequestHeader(Header):
-    """POP_MESSAGE (200050). queue_id -1 is any queue; times in ms."""
+    """POP_MESSAGE (200050).
+
+    Attributes:
+        queue_id: -1 is any queue of the topic.
+        max_msg_nums: at most 32.
+        invisible_time: how long nobody else gets the messages, ms.
+        poll_time: how long the broker may hold the request, ms from born_time on.
+        born_time: Unix ms; 0 (also when absent) is the time of arrival.
+        init_mode: where a new group begins: 0 at the oldest message, 1 at the end.
+        exp_type, exp: TAG or SQL92, and the expression; all messages without one.
+        order: messages of a queue wait until those before them are acknowledged.
+        attempt_id: the same one again gets the same messages in order again.
+    """
 
     consumer_group: str
     topic: str
@@ -12,8 +24,8 @@ class PopMessageRequestHeader(Header):
     max_msg_nums: I32
     invisible_time: I64
     poll_time: I64
-    born_time: I64
     init_mode: I32
+    born_time: I64 = 0
     exp_type: str | None = None
     exp: str | None = None
     order: bool = False
@@ -21,7 +33,13 @@ class PopMessageRequestHeader(Header):
 
 
 class PopMessageResponseHeader(Header):
-    """When and for how long the messages were taken, and where they came from."""
+    """When and for how long (ms) the messages were taken, and where they came from.
+
+    Attributes:
+        revive_qid: for the receipt handles; 999 when popped in order.
+        rest_num: messages that are left in the queues that were looked at.
+        start_offset_info, msg_offset_info, order_count_info: see `pocketmq.message.pop_offsets`.
+    """
 
     pop_time: I64
     invisible_time: I64
@@ -33,7 +51,13 @@ class PopMessageResponseHeader(Header):
 
 
 class AckMessageRequestHeader(Header):
-    """ACK_MESSAGE (200051). offset is a queue offset."""
+    """ACK_MESSAGE (200051).
+
+    Attributes:
+        topic: the one that the message lies in, which may be a retry topic.
+        extra_info: the receipt handle (`pocketmq.message.receipt_handle`).
+        offset: queue offset of the message.
+    """
 
     consumer_group: str
     topic: str
@@ -43,7 +67,7 @@ class AckMessageRequestHeader(Header):
 
 
 class ChangeInvisibleTimeRequestHeader(Header):
-    """CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+    """CHANGE_MESSAGE_INVISIBLETIME (200053). As ACK_MESSAGE; invisible_time is from now on, ms."""
 
     consumer_group: str
     topic: str
@@ -54,7 +78,8 @@ class ChangeInvisibleTimeRequestHeader(Header):
 
 
 class ChangeInvisibleTimeResponseHeader(Header):
-    """The message's new terms."""
+    """The message's new terms. With these and its own offset as the start offset, clients build the
+    new receipt handle; in order, the handle keeps its start offset and pop time."""
 
     pop_time: I64
     invisible_time: I64
@@ -68,7 +93,7 @@ class NotificationRequestHeader(Header):
     topic: str
     queue_id: I32
     poll_time: I64
-    born_time: I64
+    born_time: I64 = 0
     order: bool = False
     attempt_id: str | None = None
 

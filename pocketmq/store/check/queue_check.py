@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN
 from pocketmq.message.sysflag import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -84,7 +84,7 @@ def queue_directories(directory: Path) -> list[Path]:
         path
         for path in sorted(directory.glob("*/*/"))
         if path.name.isdecimal()
-        and TOPIC_PATTERN.fullmatch(path.parent.name)
+        and STORED_TOPIC_PATTERN.fullmatch(path.parent.name)
         and not path.parent.name.startswith(LIGHT_QUEUE_PREFIX)
     ]
 

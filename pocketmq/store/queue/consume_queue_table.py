@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
-from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, TOPIC_PATTERN, is_system_topic
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.errors import (
     FileSizeMismatch,
@@ -307,7 +307,7 @@ class ConsumeQueueTable:
         return queue
 
     def _check(self, topic: str, queue_id: int) -> None:
-        if TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
+        if STORED_TOPIC_PATTERN.fullmatch(topic) is None or queue_id < 0:
             raise ValueError(f"topic {topic!r} with queue {queue_id} cannot have a queue")
         if topic in self._batch_topics:
             raise ValueError(f"topic {topic!r} has batch consume queues, which are not served")
@@ -342,7 +342,7 @@ class ConsumeQueueTable:
         queues = self.by_topic.pop(topic, {})
         if not queues and not unopened:
             # A power failure may have brought back the directory of one that was deleted.
-            if TOPIC_PATTERN.fullmatch(topic):
+            if STORED_TOPIC_PATTERN.fullmatch(topic):
                 self._files.remove_directory(self._directory / topic)
             return False
         for queue_id in unopened:

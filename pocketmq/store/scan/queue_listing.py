@@ -32,11 +32,11 @@ NO_QUEUE: Final = QueueChoice(lambda *_: False, lambda _: False)
 
 
 class QueueListing:
-    """The queues of the store at `root`. A topic is listed when it is first asked for: there may be
-    thousands."""
+    """The queues that have a directory `topic/queueId` in `directory`. A topic is listed when it is
+    first asked for: there may be thousands."""
 
-    def __init__(self, root: Path) -> None:
-        self._directory = root / "consumequeue"
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._ids: dict[str, set[int] | None] = dict.fromkeys(_directories(self._directory))
 
     def ids(self, topic: str) -> set[int]:

@@ -25,7 +25,7 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
-from pocketmq.store.scan.segments import Int64Array
+from pocketmq.store.scan.segments import NO_SEGMENTS, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX
 from pocketmq.store.scan.store_files import StoreFiles, entry_place
@@ -82,7 +82,7 @@ class SliceReader:
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
         self._files = files
-        self._log = files.log()
+        self._log = NO_SEGMENTS
         self._broker_name = files.broker_name if "brokerName" in columns else ""
         self._selection = selection
         self._decompress = decompress
@@ -96,6 +96,8 @@ class SliceReader:
         """Return the records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
         skipped = self.skipped
         self._first_loss = None
+        if self._log is NO_SEGMENTS or self._files.has_log_per_queue:
+            self._log = self._files.log(wanted.topic, wanted.queue_id)
         for part in self._ahead(self._parts(wanted)):
             for block in self._blocks(wanted, part):
                 yield self._batch(block)
@@ -219,7 +221,7 @@ class SliceReader:
                 records, inside = locate(self._log, left.physical, left.size)
                 break
             except FileNotFoundError:  # removed since it was listed
-                self._log = self._files.log()
+                self._log = self._files.log(wanted.topic, wanted.queue_id)
         if gone.any():
             first, last = rows.offset[gone][[0, -1]].tolist()
             reason = f"the commit log begins at {self._log.begin}"

@@ -27,7 +27,8 @@ ByteArray = npt.NDArray[np.uint8]
 
 T = TypeVar("T")
 
-_NAME: Final = re.compile(r"[0-9]{20}")
+# In RocketMQ's tiered storage a hash of the offset stands before it, to spread objects evenly.
+_NAME: Final = re.compile(r"(?:[0-9a-f]{8})?([0-9]{20})")
 _TRIES: Final = 10
 
 
@@ -147,7 +148,7 @@ class MappedSegment:
     def __init__(self, directory: Path, name: str, size: int, mappings: Mappings) -> None:
         self.directory = directory
         self.name = name
-        self.base = int(name)
+        self.base = int(name[-20:])
         self.size = size
         self._mappings = mappings
 
@@ -209,6 +210,9 @@ class Segments:
         return segment if offset < segment.base + segment.size else None
 
 
+NO_SEGMENTS: Final = Segments("", ())
+
+
 def mapped(directory: Path, mappings: Mappings | None = None) -> Segments:
     """Return the files of one directory; a missing directory is a run of none.
 
@@ -217,11 +221,9 @@ def mapped(directory: Path, mappings: Mappings | None = None) -> Segments:
     mappings = mappings or Mappings()
     # One of 0 bytes was created when the process ended.
     files = [
-        MappedSegment(directory, name, size, mappings)
-        for name, size in sorted(_listed(directory))
-        if size
+        MappedSegment(directory, name, size, mappings) for name, size in _listed(directory) if size
     ]
-    return Segments(directory, files)
+    return Segments(directory, sorted(files, key=lambda file: file.base))
 
 
 def _listed(directory: Path) -> Iterator[tuple[str, int]]:

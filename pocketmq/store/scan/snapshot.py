@@ -170,6 +170,33 @@ class QueueSnapshot:
         self.known_end = self.last.end
         return True
 
+    def trim(self, log: Segments) -> int:
+        """Take only entries whose records the log has: the oldest may have expired, the last may
+        point behind its end, be half written, or remain from an earlier life of the topic. Return
+        how many are left out at the end."""
+        if log.begin:
+            self.min_offset = self.first_from(log.begin)
+        self.min_offset = self.after_fillers(self.min_offset)
+        end = self.first_from(log.end, self.min_offset)
+        while end > self.min_offset and not self._fits(log, end - 1):
+            end -= 1
+        dropped = self.known_end - end
+        self.known_end = end
+        return dropped
+
+    def _fits(self, log: Segments, offset: int) -> bool:
+        physical, size = self.entry(offset)
+        if size == FILLER_SIZE:
+            return True
+        place = place_in(log, physical)
+        if place is None or place.physical_offset != physical:
+            return False
+        if log.find(physical + size - 1) is None:
+            return False  # its end was not written, or not copied
+        return self.topic.startswith(LIGHT_QUEUE_PREFIX) or (
+            place.queue_id == self.queue_id and place.queue_offset == offset
+        )
+
     def after_fillers(self, offset: int) -> int:
         """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
         while offset < self.known_end and self.entry(offset)[1] == FILLER_SIZE:
@@ -219,7 +246,7 @@ class StoreSnapshot:
         check_store(root)
         self.state = state_of(root)
         self._mappings: Mappings = before._mappings if before else Mappings()
-        self.listing = QueueListing(root)
+        self.listing = QueueListing(root / "consumequeue")
         # Without a queue, none of the records is in one, whatever the checkpoint says.
         closed = self.state is State.CLEAN and self.listing
         self.entered = read_entered(root / "checkpoint") if closed else None
@@ -255,20 +282,7 @@ class StoreSnapshot:
 
     def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
-        low, high = queue.min_offset, queue.known_end
-        while low < high:
-            middle = (low + high) // 2
-            offset = queue.after_fillers(middle)
-            place = self.place(queue.entry(offset)[0]) if offset < queue.known_end else None
-            if place is None or place.store_timestamp >= timestamp:
-                high = middle
-            else:
-                low = middle + 1
-        if low < queue.known_end:
-            return low
-        tail = queue.tail
-        at = int(np.searchsorted(tail.store_timestamp, timestamp))
-        return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
+        return first_stored_from(self.log, queue, timestamp)
 
     def place(self, physical: int) -> Place | None:
         """Return what the record at `physical` says of itself; None where there can be none."""
@@ -288,35 +302,32 @@ class StoreSnapshot:
         return queue
 
     def _trim(self, queue: QueueSnapshot) -> None:
-        """Take only entries whose records the log has: the oldest may have expired, the last may
-        point behind its end, be half written, or remain from an earlier life of the topic."""
-        if self.log.begin:
-            queue.min_offset = queue.first_from(self.log.begin)
-        queue.min_offset = queue.after_fillers(queue.min_offset)
-        end = queue.first_from(self.log.end, queue.min_offset)
-        while end > queue.min_offset and not self._fits(queue, end - 1):
-            end -= 1
-        if end < queue.known_end and self.state is not State.OPEN:
+        dropped = queue.trim(self.log)
+        if dropped and self.state is not State.OPEN:
             log.warning(
                 "%s/%d: the last %d entries of the consume queue point at no record of it",
                 queue.topic,
                 queue.queue_id,
-                queue.known_end - end,
+                dropped,
             )
-        queue.known_end = end
 
-    def _fits(self, queue: QueueSnapshot, offset: int) -> bool:
-        physical, size = queue.entry(offset)
-        if size == FILLER_SIZE:
-            return True
-        place = self.place(physical)
-        if place is None or place.physical_offset != physical:
-            return False
-        if self.log.find(physical + size - 1) is None:
-            return False  # its end was not written, or not copied
-        return queue.topic.startswith(LIGHT_QUEUE_PREFIX) or (
-            place.queue_id == queue.queue_id and place.queue_offset == offset
-        )
+
+def first_stored_from(log: Segments, queue: ScannedQueue, timestamp: int) -> int:
+    """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
+    low, high = queue.min_offset, queue.known_end
+    while low < high:
+        middle = (low + high) // 2
+        offset = queue.after_fillers(middle)
+        place = place_in(log, queue.entry(offset)[0]) if offset < queue.known_end else None
+        if place is None or place.store_timestamp >= timestamp:
+            high = middle
+        else:
+            low = middle + 1
+    if low < queue.known_end:
+        return low
+    tail = queue.tail
+    at = int(np.searchsorted(tail.store_timestamp, timestamp))
+    return int(tail.offset[at]) if at < len(tail.offset) else queue.max_offset
 
 
 def place_in(log: Segments, physical: int) -> Place | None:

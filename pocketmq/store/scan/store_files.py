@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import NotVisible
@@ -22,8 +22,12 @@ class StoreFiles(Protocol):
     def broker_name(self) -> str:
         """The name of the broker."""
 
-    def log(self) -> Segments:
-        """Return the parts of the commit log, as they are now."""
+    @property
+    def has_log_per_queue(self) -> bool:
+        """Whether each queue has a commit log of its own."""
+
+    def log(self, topic: str, queue_id: int) -> Segments:
+        """Return the parts of the commit log that a queue is in, as they are now."""
 
     def queue(self, topic: str, queue_id: int) -> Segments:
         """Return the parts of a consume queue, as they are now."""
@@ -40,13 +44,14 @@ class LocalFiles:
     """The store in the directory `root`."""
 
     root: Path
+    has_log_per_queue: ClassVar[bool] = False
 
     @cached_property
     def broker_name(self) -> str:
         """The name of the broker."""
         return broker_name(self.root)
 
-    def log(self) -> Segments:
+    def log(self, topic: str, queue_id: int) -> Segments:
         """Return the files of the commit log, as they are now."""
         return mapped(self.root / "commitlog")
 

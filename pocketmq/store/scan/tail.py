@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.message.limits import TOPIC_PATTERN
+from pocketmq.message.limits import STORED_TOPIC_PATTERN
 from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, RecordError, decode, peek
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
@@ -243,7 +243,7 @@ class TailSearch:
         """Return a queue; None for one that there cannot be, or that is not wanted."""
         key = (topic, queue_id)
         growing = self._queues.get(key)
-        if growing is not None or not TOPIC_PATTERN.fullmatch(topic):
+        if growing is not None or not STORED_TOPIC_PATTERN.fullmatch(topic):
             return growing
         queue = self._snapshot.queues.get(key)
         if queue is None and not self._snapshot.choice.queue(*key):

@@ -238,6 +238,83 @@ def _good(
     return Good(Ask(server, code, fields or {}, body), before, effect, answer, patience)
 
 
+def _pops() -> Iterator[Good]:
+    C = RequestCode
+    popped = {"consumerGroup": "<group>", "topic": "<topic>", "queueId": "0"}
+    handle = {"extraInfo": "0 1 60000 0 0 <broker> 0 0", "offset": "0"}
+    # Each for a group of its own, so that there is something to pop.
+    of_new_group = {**popped, "consumerGroup": "<fresh>"}
+    yield _good(
+        "broker",
+        C.POP_MESSAGE,
+        {
+            **of_new_group,
+            "maxMsgNums": "1",
+            "invisibleTime": "60000",
+            "pollTime": "0",
+            "bornTime": "<now>",
+            "initMode": "0",
+            "expType": "TAG",
+            "exp": "*",
+            "order": "false",
+            "attemptId": "a",
+        },
+        None,
+        create_group("<fresh>"),
+    )
+    yield _good("broker", C.ACK_MESSAGE, {**popped, **handle})
+    yield _good(
+        "broker", C.CHANGE_MESSAGE_INVISIBLETIME, {**popped, **handle, "invisibleTime": "60000"}
+    )
+    yield _good("broker", C.PEEK_MESSAGE, {**of_new_group, "maxMsgNums": "1"})
+    yield _good(
+        "broker",
+        C.NOTIFICATION,
+        {**of_new_group, "pollTime": "0", "bornTime": "<now>", "order": "false", "attemptId": "a"},
+    )
+    yield _good("broker", C.POLLING_INFO, popped)
+    yield _good(
+        "broker",
+        C.BATCH_ACK_MESSAGE,
+        {},
+        {
+            "brokerName": "<broker>",
+            "acks": [
+                {
+                    "c": "<group>",
+                    "t": "<topic>",
+                    "r": "0",
+                    "so": 0,
+                    "q": 0,
+                    "rq": 0,
+                    "pt": 1,
+                    "it": 60000,
+                    "b": "AQ==",
+                }
+            ],
+        },
+    )
+    yield _good(
+        "broker",
+        C.QUERY_ASSIGNMENT,
+        {},
+        {
+            "topic": "<topic>",
+            "consumerGroup": "<group>",
+            "clientId": "<client>",
+            "strategyName": "AVG",
+            "messageModel": "CLUSTERING",
+        },
+    )
+    yield _good(
+        "broker",
+        C.SET_MESSAGE_REQUEST_MODE,
+        {},
+        {"topic": "<topic>", "consumerGroup": "<group>", "mode": "POP", "popShareQueueNum": 0},
+    )
+    yield _good("broker", C.GET_ALL_MESSAGE_REQUEST_MODE)
+
+
 def _goods() -> Iterator[Good]:
     C = RequestCode
     topic = {"topic": "<topic>"}
@@ -251,6 +328,7 @@ def _goods() -> Iterator[Good]:
     yield _good("broker", C.SEND_REPLY_MESSAGE_V2, _V2, b"hello")
     yield _good("broker", C.PULL_MESSAGE, _PULL)
     yield _good("broker", C.LITE_PULL_MESSAGE, _PULL)
+    yield from _pops()
     yield _good(
         "broker",
         C.CONSUMER_SEND_MSG_BACK,

@@ -172,6 +172,7 @@ ORDINALS: Final = {
     "CLUSTERING": 1,
     "CONSUME_FROM_FIRST_OFFSET": 4,
     "SINGLE_TAG": 0,
+    "POP": 1,
     "EXPONENTIAL": 0,
     "CUSTOMIZED": 1,
 }

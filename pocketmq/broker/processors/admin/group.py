@@ -5,7 +5,7 @@ Reference: broker AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.statistics import Statistics
@@ -33,9 +33,14 @@ class GroupProcessor:
     """Group requests of one broker."""
 
     def __init__(
-        self, groups: SubscriptionGroups, offsets: ConsumerOffsets, statistics: Statistics
+        self,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        statistics: Statistics,
+        forget_pops: Callable[[str], None],
     ) -> None:
         self._groups = groups
+        self._forget_pops = forget_pops
         self._offsets = offsets
         self._statistics = statistics
 
@@ -108,6 +113,7 @@ class GroupProcessor:
         """Forget a group, with its offsets if asked to; an unknown one succeeds."""
         name = request.header.group_name
         self._groups.delete(name)
+        self._forget_pops(name)
         if request.header.clean_offset:
             self._offsets.forget_group(name)
             await self._offsets.saved()

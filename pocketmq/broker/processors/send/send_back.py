@@ -21,7 +21,7 @@ from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
-from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX
 from pocketmq.message.record import Record, RecordError, decode
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -35,7 +35,6 @@ from pocketmq.store.results import PutStatus
 
 FIRST_RETRY_LEVEL: Final = 3
 DLQ_QUEUES: Final = 1
-MAX_STORED_TOPIC: Final = 255  # its queues lie in a directory of its name
 
 SendBackRequest = Request[ConsumerSendMsgBackRequestHeader]
 

@@ -21,6 +21,12 @@ final class Release {
                 return recall(command);
             case "sql-filter":
                 return Filtering.run(command);
+            case "pop-start":
+                return Popping.start(command);
+            case "pop-collect":
+                return Popping.collect(command);
+            case "pop-stop":
+                return Popping.stop(command);
             case "mqadmin":
                 return Admin.run(command);
             default:

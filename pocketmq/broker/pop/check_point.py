@@ -1,0 +1,181 @@
+"""Checkpoints and acknowledgements, as the official broker writes them into its revive log. No I/O.
+
+Both are timed messages to a queue of the topic `rmq_sys_REVIVE_LOG_<cluster>`, with a JSON body and
+a tag that says what they are. A checkpoint is due a second before the acknowledgements to it, so
+that it is read first. Reference: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import field
+
+from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYSTEM_GROUP_PREFIX
+from pocketmq.remoting.bodies.base import Body
+
+REVIVE_GROUP: Final = SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
+"""The group whose offsets say how far the revive log is worked off."""
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+ACK_INTERVAL_MS: Final = 1_000
+"""A checkpoint is due so long before its messages are visible again."""
+MOST_MESSAGES: Final = 32
+"""Messages of one checkpoint: its bits are an int of Java."""
+
+_SEPARATOR: Final = "@"
+_MASK: Final = (1 << 32) - 1
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic of a cluster's revive log."""
+    return REVIVE_LOG_PREFIX + cluster
+
+
+class CheckPointId(NamedTuple):
+    """One pop from one queue: by this an acknowledgement says which checkpoint it means."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+
+
+class CheckPoint(Body):
+    """The messages that one pop took from one queue. Times are ms.
+
+    Attributes:
+        bit_map: bit n is set when message n is acknowledged.
+        num: how many messages there are.
+        differences: from start_offset to the queue offset of each message; None in those of old
+            releases, whose messages lie side by side.
+        revive_offset: where it was read from the revive log.
+        put_again: how often an official broker wrote it again, as a message could not be read.
+    """
+
+    bit_map: int = field(name="bm", default=0)
+    broker_name: str | None = field(name="bn", default=None)
+    group: str = field(name="c", default="")
+    differences: list[int] | None = field(name="d", default=None)
+    invisible_time: int = field(name="it", default=0)
+    num: int = field(name="n", default=0)
+    pop_time: int = field(name="pt", default=0)
+    queue_id: int = field(name="q", default=0)
+    revive_time_as_read: int | None = field(name="reviveTime", default=None)
+    revive_offset: int = field(name="ro", default=0)
+    put_again: str | None = field(name="rp", default=None)
+    start_offset: int = field(name="so", default=0)
+    topic: str = field(name="t", default="")
+
+    @property
+    def id(self) -> CheckPointId:
+        """What acknowledgements name it by."""
+        return CheckPointId(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time)
+
+    @property
+    def revive_time(self) -> int:
+        """When its messages are visible again."""
+        return self.pop_time + self.invisible_time
+
+    def index_of(self, offset: int) -> int | None:
+        """Return which of its messages has this queue offset; None if none has."""
+        difference = offset - self.start_offset
+        if not self.differences:
+            return difference if 0 <= difference < min(self.num, MOST_MESSAGES) else None
+        try:
+            index = self.differences.index(difference)
+        except ValueError:
+            return None
+        return index if index < MOST_MESSAGES else None
+
+    def ack(self, offset: int) -> bool:
+        """Mark a message as acknowledged; False if it is not one of these."""
+        index = self.index_of(offset)
+        if index is None:
+            return False
+        self.bit_map |= 1 << index
+        return True
+
+    def unacknowledged(self) -> list[int]:
+        """Return the queue offsets of the messages that are not acknowledged."""
+        start, differences = self.start_offset, self.differences
+        bits = self.bit_map & _MASK
+        return [
+            start + (differences[index] if differences else index)
+            for index in range(min(self.num, MOST_MESSAGES))
+            if not bits >> index & 1 and (not differences or index < len(differences))
+        ]
+
+
+class AckMessage(Body):
+    """One acknowledged message of a checkpoint."""
+
+    ack_offset: int = field(name="ao", default=0)
+    broker_name: str | None = field(name="bn", default=None)
+    group: str = field(name="c", default="")
+    pop_time: int = field(name="pt", default=0)
+    queue_id: int = field(name="q", default=0)
+    start_offset: int = field(name="so", default=0)
+    topic: str = field(name="t", default="")
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The queue offsets of the acknowledged messages."""
+        return (self.ack_offset,)
+
+    @property
+    def id(self) -> CheckPointId:
+        """The checkpoint that is meant."""
+        return CheckPointId(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time)
+
+
+class BatchAckMessage(AckMessage):
+    """Several acknowledged messages of a checkpoint; `ack_offset` is -1."""
+
+    ack_offset_list: list[int] = field(name="aol", default_factory=list)
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The queue offsets of the acknowledged messages."""
+        return self.ack_offset_list
+
+
+ReviveRecord: TypeAlias = CheckPoint | AckMessage
+
+_KINDS: Final[dict[str, type[ReviveRecord]]] = {
+    CHECK_POINT_TAG: CheckPoint,
+    ACK_TAG: AckMessage,
+    BATCH_ACK_TAG: BatchAckMessage,
+}
+
+
+def decode_revive_record(tag: str, body: bytes | memoryview) -> ReviveRecord | None:
+    """Return what a message of the revive log says; None for a tag without meaning.
+
+    Raises:
+        BodyError: it cannot be read.
+    """
+    kind = _KINDS.get(tag)
+    return None if kind is None else kind.decode(body)
+
+
+def unique_key(record: ReviveRecord, tag: str, own_name: str) -> str:
+    """Return the UNIQ_KEY of a revive record.
+
+    For a batch of acknowledgements 5.3.3 writes the form of a single one, of offset -1.
+    """
+    offset = record.start_offset if isinstance(record, CheckPoint) else record.ack_offset
+    return _SEPARATOR.join(
+        (
+            record.topic,
+            str(record.queue_id),
+            str(offset),
+            record.group,
+            str(record.pop_time),
+            record.broker_name or own_name,
+            tag,
+        )
+    )

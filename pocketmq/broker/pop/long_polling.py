@@ -1,0 +1,385 @@
+"""Pops that found nothing wait here for a message, their time, or their client's end.
+
+Pops wait by topic, group and queue; one of any queue has -1. A message wakes one pop of its queue
+and one of any queue in each group, if it passes their filter: a pop takes messages away, so that
+others would wake in vain. A message in a retry topic of a group, with a name of v1 or of v2, wakes
+one pop of that group, whatever queue it waits for, since each looks at the retry topics too. A pop
+that is woken is executed again, and waits again if it finds nothing.
+
+This is not the hold service of pulls: a pull waits for one place of one queue, every pull of it is
+woken, and none waits again. Woken pops run in the same turns as woken pulls, so that together they
+leave time for others. Reference: PopLongPollingService.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias
+
+from pocketmq.broker.background import CallLater, Timer
+from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.remoting.batch_answers import is_heard
+from pocketmq.remoting.request import Request
+
+log = logging.getLogger(__name__)
+
+ANY_QUEUE: Final = -1
+EARLY_MS: Final = 50
+"""A pop ends so long before its time is over, so that its client still hears of it."""
+
+#: Called for each append: queue offset, tags code, store timestamp (ms).
+ArrivalListener: TypeAlias = Callable[[int, int, int], None]
+PropertyFilter: TypeAlias = Callable[[Mapping[str, str]], bool]
+#: Executes a request again; with True it may not wait any more. Returns the answer's bytes.
+Execute: TypeAlias = Callable[[Request[Any], bool], int]
+
+
+class ArrivalSource(Protocol):
+    """What is needed of the message store."""
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def properties_at(self, topic: str, queue_id: int, offset: int) -> Mapping[str, str] | None: ...
+
+
+class Limits(Protocol):
+    """What is needed of the settings."""
+
+    pop_polling_size: int
+    max_pop_polling_size: int
+    pop_long_polling_force_notify_interval: int
+
+
+class Polling(Enum):
+    """Whether a request waits, and if not, why."""
+
+    WAITS = "waits"
+    FULL = "full"
+    TIMEOUT = "timeout"
+
+
+class Filter:
+    """Which messages a pop wants: with one of the tag codes, and with properties that `accept`
+    likes; None: all."""
+
+    __slots__ = ("accept", "codes")
+
+    def __init__(
+        self, codes: frozenset[int] | None = None, accept: PropertyFilter | None = None
+    ) -> None:
+        self.codes = codes
+        self.accept = accept
+
+
+EVERYTHING: Final = Filter()
+
+
+class ParkedPop:
+    """One waiting request."""
+
+    __slots__ = ("filter", "key", "request", "timer", "topic")
+
+    def __init__(
+        self, request: Request[Any], topic: _WaitingTopic, key: tuple[str, int], filter: Filter
+    ) -> None:
+        self.request = request
+        self.topic = topic
+        self.key = key
+        self.filter = filter
+        self.timer: Timer
+
+
+class _WaitingTopic:
+    """The pops that wait for messages of one topic, and what they listen to.
+
+    A queue is listened to until the next append that nobody waits for: a consumer that was answered
+    usually asks again at once.
+    """
+
+    def __init__(self, polling: PopLongPolling, name: str) -> None:
+        self.name = name
+        # By group, then by queue id; the oldest first.
+        self.groups: dict[str, dict[int, dict[ParkedPop, None]]] = {}
+        self._polling = polling
+        self._listening: dict[tuple[str, int], ArrivalListener] = {}
+
+    def listen(self, group: str, queues: int) -> None:
+        """Hear of messages in the topic, which has so many queues, and in retry topics."""
+        # Usually all of that is so already.
+        listening = self._listening
+        for queue_id in range(queues):
+            if (self.name, queue_id) not in listening:
+                self._listen(self.name, queue_id, self._arrival_in(queue_id))
+        for v2 in (False, True):
+            retry_topic = pop_retry_topic(self.name, group, v2=v2)
+            if (retry_topic, 0) not in listening:
+                self._listen(retry_topic, 0, self._arrival_for(group, retry_topic))
+
+    def _listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
+        self._listening[topic, queue_id] = listener
+        self._polling.store.listen(topic, queue_id, listener)
+
+    def unlisten(self, topic: str, queue_id: int) -> None:
+        """Hear no more of a queue."""
+        listener = self._listening.pop((topic, queue_id), None)
+        if listener is not None:
+            self._polling.store.unlisten(topic, queue_id, listener)
+        if not self._listening and not self.groups:
+            self._polling.forget(self)
+
+    def close(self) -> None:
+        """Hear no more."""
+        for topic, queue_id in tuple(self._listening):
+            self.unlisten(topic, queue_id)
+
+    def _arrival_in(self, queue_id: int) -> ArrivalListener:
+        def arrived(offset: int, tags_code: int, store_timestamp: int) -> None:
+            if not self.groups:
+                self.unlisten(self.name, queue_id)
+                return
+            for queues in tuple(self.groups.values()):
+                for key in (ANY_QUEUE, queue_id):
+                    parked = queues.get(key)
+                    if parked:
+                        self._polling.offer(parked, self.name, queue_id, offset, tags_code)
+
+        return arrived
+
+    def _arrival_for(self, group: str, retry_topic: str) -> ArrivalListener:
+        def arrived(offset: int, tags_code: int, store_timestamp: int) -> None:
+            queues = self.groups.get(group)
+            if not queues:
+                self.unlisten(retry_topic, 0)
+                return
+            parked = queues.get(ANY_QUEUE) or next(iter(queues.values()))
+            self._polling.offer(parked, retry_topic, 0, offset, tags_code)
+
+        return arrived
+
+
+class PopLongPolling:
+    """The waiting requests of one kind; `execute` runs one again.
+
+    `newest_first`: wake what came last, not what came first.
+    """
+
+    def __init__(
+        self,
+        store: ArrivalSource,
+        limits: Limits,
+        execute: Execute,
+        woken: TurnQueue,
+        clock: Callable[[], int],
+        call_later: CallLater,
+        *,
+        newest_first: bool = False,
+    ) -> None:
+        self.store = store
+        self._limits = limits
+        self._execute = execute
+        self._woken = woken
+        self._clock = clock
+        self._call_later = call_later
+        self._newest_first = newest_first
+        self._log = LimitedLog(log)
+        self._topics: dict[str, _WaitingTopic] = {}
+        self._by_request: dict[int, ParkedPop] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._by_request)
+
+    def waiting(self, topic: str, group: str, queue_id: int) -> int:
+        """Return how many requests of a group wait for one queue, or for any (-1)."""
+        waiting = self._topics.get(topic)
+        return 0 if waiting is None else len(waiting.groups.get(group, {}).get(queue_id, ()))
+
+    def park(
+        self,
+        request: Request[Any],
+        topic: str,
+        group: str,
+        queue_id: int,
+        queues: int,
+        filter: Filter,
+        until: int,
+    ) -> Polling:
+        """Let a request wait until a message arrives that passes the filter, or until `until`
+        (Unix ms); the topic has so many `queues`. One whose client is gone is dropped."""
+        now = self._clock()
+        if self._closed or now > until - EARLY_MS:
+            return Polling.TIMEOUT
+        if len(self._by_request) >= self._limits.max_pop_polling_size:
+            return Polling.FULL
+        if not is_heard(request):
+            return Polling.WAITS
+        waiting = self._topics.get(topic)
+        if waiting is None:
+            waiting = self._topics[topic] = _WaitingTopic(self, topic)
+        by_queue = waiting.groups.get(group, {})
+        parked_here = by_queue.get(queue_id, {})
+        if len(parked_here) > self._limits.pop_polling_size:
+            return Polling.FULL
+        parked = ParkedPop(request, waiting, (group, queue_id), filter)
+        parked_here[parked] = None
+        by_queue[queue_id] = parked_here
+        waiting.groups[group] = by_queue
+        self._by_request[id(request)] = parked
+        seconds = (until - EARLY_MS - now) / 1000
+        parked.timer = self._call_later(seconds, lambda: self._end(parked))
+        self._remember_on_connection(parked)
+        waiting.listen(group, queues)
+        return Polling.WAITS
+
+    def cancel(self, request: Request[Any]) -> bool:
+        """Forget a waiting request without answering it; False when it does not wait."""
+        parked = self._by_request.get(id(request))
+        if parked is None:
+            return False
+        self._remove(parked)
+        return True
+
+    def offer(
+        self,
+        parked_pops: dict[ParkedPop, None],
+        topic: str,
+        queue_id: int,
+        offset: int,
+        tags_code: int,
+    ) -> None:
+        """Wake one of these requests for a message, if that passes its filter.
+
+        Every popLongPollingForceNotifyInterval-th message wakes one in any case, so that the
+        consumer offset moves where nothing passes.
+        """
+        parked = self._first(parked_pops)
+        if parked is None:
+            return
+        interval = self._limits.pop_long_polling_force_notify_interval
+        if (interval > 0 and offset % interval == 0) or self._wants(
+            parked.filter, topic, queue_id, offset, tags_code
+        ):
+            self._wake(parked)
+
+    def wake_one(self, topic: str, group: str, queue_id: int) -> None:
+        """Execute one request of a group that waits for this queue, or for any (-1)."""
+        waiting = self._topics.get(topic)
+        if waiting is not None:
+            parked = self._first(waiting.groups.get(group, {}).get(queue_id, {}))
+            if parked is not None:
+                self._wake(parked)
+
+    def wake_group(self, topic: str, group: str, queue_id: int) -> None:
+        """Execute one request of a group that waits for any queue, and one that waits for this
+        one: the queue gives messages again."""
+        for key in (ANY_QUEUE, queue_id):
+            self.wake_one(topic, group, key)
+
+    def wake_topic(self, topic: str) -> None:
+        """Execute all that wait for a topic: it was deleted, or its queues changed."""
+        waiting = self._topics.get(topic)
+        if waiting is not None:
+            for parked in self._all(waiting):
+                self._wake(parked)
+
+    def run_again(self, request: Request[Any]) -> None:
+        """Execute a request that does not wait, in one of the next turns."""
+        self._woken.add(self._steps(request, last=False))
+
+    def end_all(self) -> None:
+        """Answer all that wait as if their time were over, and let none wait from now on."""
+        self._closed = True
+        for parked in tuple(self._by_request.values()):
+            self._end(parked)
+
+    def close(self) -> None:
+        """Forget all that wait; their connections are about to close."""
+        self._closed = True
+        for parked in tuple(self._by_request.values()):
+            self._remove(parked)
+        for waiting in tuple(self._topics.values()):
+            waiting.close()
+
+    def forget(self, waiting: _WaitingTopic) -> None:
+        """Forget a topic for which nothing waits, and which listens to nothing."""
+        self._topics.pop(waiting.name, None)
+
+    # --- waking -------------------------------------------------------------------------------
+
+    def _first(self, parked_pops: dict[ParkedPop, None]) -> ParkedPop | None:
+        order: Iterable[ParkedPop] = (
+            reversed(parked_pops) if self._newest_first else iter(parked_pops)
+        )
+        return next(iter(order), None)
+
+    def _all(self, waiting: _WaitingTopic) -> list[ParkedPop]:
+        return [
+            parked
+            for queues in waiting.groups.values()
+            for parked_pops in queues.values()
+            for parked in parked_pops
+        ]
+
+    def _wants(
+        self, filter: Filter, topic: str, queue_id: int, offset: int, tags_code: int
+    ) -> bool:
+        if filter.codes is not None and tags_code not in filter.codes:
+            return False
+        if filter.accept is None:
+            return True
+        try:
+            properties = self.store.properties_at(topic, queue_id, offset)
+            return properties is None or filter.accept(properties)
+        except Exception:
+            # The pop fails again when it is executed, and is answered with the error.
+            self._log.exception("cannot filter %s/%d/%d", topic, queue_id, offset)
+            return True
+
+    def _wake(self, parked: ParkedPop) -> None:
+        self._remove(parked)
+        self._woken.add(self._steps(parked.request, last=False))
+
+    def _end(self, parked: ParkedPop) -> None:
+        self._remove(parked)
+        self._woken.add(self._steps(parked.request, last=True))
+
+    def _steps(self, request: Request[Any], *, last: bool) -> Iterator[int]:
+        # Messages must not go to a client that is gone.
+        yield self._execute(request, last) if is_heard(request) else 0
+
+    def _remove(self, parked: ParkedPop) -> None:
+        del self._by_request[id(parked.request)]
+        parked.timer.cancel()
+        group, queue_id = parked.key
+        groups = parked.topic.groups
+        queues = groups[group]
+        del queues[queue_id][parked]
+        if not queues[queue_id]:
+            del queues[queue_id]
+            if not queues:
+                del groups[group]
+        parked.request.connection.attributes[_PARKED].pop(parked, None)
+
+    # --- the client's end ---------------------------------------------------------------------
+
+    def _remember_on_connection(self, parked: ParkedPop) -> None:
+        # One close callback per connection, not one per pop: a consumer pops for days.
+        connection = parked.request.connection
+        all_parked: dict[ParkedPop, PopLongPolling] | None = connection.attributes.get(_PARKED)
+        if all_parked is None:
+            all_parked = connection.attributes[_PARKED] = {}
+            connection.add_close_callback(_connection_closed)
+        all_parked[parked] = self
+
+
+def _connection_closed(connection: Any) -> None:
+    for parked, polling in tuple(connection.attributes.get(_PARKED, {}).items()):
+        polling.cancel(parked.request)
+
+
+_PARKED: Final = "parked pops"

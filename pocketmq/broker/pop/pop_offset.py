@@ -1,0 +1,82 @@
+"""Where a group pops next in a queue: its consumer offset, or behind what is popped already.
+
+Reference: PopMessageProcessor.getPopOffset, getInitOffset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.pop.buffer import PopBuffer
+from pocketmq.broker.pop.order_table import OrderTable
+from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import GetStatus
+
+MIN_OFFSET: Final = 0
+"""initMode of a group that begins at the oldest message."""
+
+
+class PopOffset:
+    """The places of one broker's groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        buffer: PopBuffer,
+        orders: OrderTable,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._offsets = offsets
+        self._buffer = buffer
+        self._orders = orders
+
+    def peek(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where a group would go on, or begin at the oldest message; change nothing."""
+        committed = self._offsets.query(group, topic, queue_id)
+        if committed < 0:
+            committed = self._store.min_offset(topic, queue_id)
+        return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
+
+    def take(self, group: str, topic: str, queue_id: int, committed: int, init_mode: int) -> int:
+        """Return where a group pops, whose consumer offset is `committed` (-1 without one).
+
+        Where it begins is committed at once. An offset that an admin set counts more than all
+        others.
+        """
+        offsets = self._offsets
+        if offsets.has_reset(group, topic, queue_id):
+            reset = offsets.take_reset(group, topic, queue_id)
+            if reset is not None:
+                self._orders.clear(group, topic, queue_id)
+                self.set(group, topic, queue_id, reset)
+                return reset
+        if committed < 0:
+            committed = self._first(topic, queue_id, init_mode)
+            offsets.commit(group, topic, queue_id, committed)
+        return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Let a group go on at another place than it would."""
+        self._buffer.forget_queue((topic, group, queue_id))
+        self._offsets.commit(group, topic, queue_id, offset)
+
+    def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
+        store, config = self._store, self._config
+        low = store.min_offset(topic, queue_id)
+        if init_mode == MIN_OFFSET or topic.startswith(RETRY_PREFIX):
+            return low
+        if config.init_pop_offset_by_check_msg_in_mem and low <= 0:
+            # A new topic: its first messages were sent before its first consumer came.
+            first = store.get(topic, queue_id, 0, 1)
+            if (
+                first.status is GetStatus.FOUND
+                and first.behind + first.size <= config.message_memory
+            ):
+                return 0
+        return max(0, store.max_offset(topic, queue_id) - 1)

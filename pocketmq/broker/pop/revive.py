@@ -1,0 +1,276 @@
+"""Takes back popped messages that were not acknowledged in time: they go to a retry topic.
+
+The service reads the revive log as it grows, and stores each message whose time is over in the
+retry topic of its group and topic, with one more in reconsumeTimes. How far it is, is kept as the
+consumer offset of CID_RMQ_SYS_REVIVE_GROUP in each queue: the last record that needs not be read
+again. Nothing is done for topics and groups that do not exist any more. Reference:
+PopReviveService.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pocketmq.broker.background import Alarm, CallLater
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.inner_message import PutHooks, inner_message_of
+from pocketmq.broker.pop.check_point import (
+    REVIVE_GROUP,
+    AckMessage,
+    CheckPoint,
+    CheckPointId,
+    decode_revive_record,
+)
+from pocketmq.broker.pop.in_flight import InFlight
+from pocketmq.broker.pop.revive_log import ReviveLog
+from pocketmq.broker.pop.revive_writer import ReviveWriter
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message import properties as names
+from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.record import Record, RecordError, decode, iter_records
+from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
+from pocketmq.remoting.errors import BodyError
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import PutStatus
+
+log = logging.getLogger(__name__)
+
+READ_AT_ONCE: Final = 32
+ALL: Final = 1 << 31
+TURN: Final = 64  # records or messages before the loop serves others
+AGAIN_MS: Final = 1_000  # after the store took no message
+TIMER_LATE_MS: Final = 100  # between two looks at a timer that is behind
+RETRY_QUEUES: Final = 1
+
+
+class ReviveService:
+    """Reads the revive log of one broker; `delivered_until()` says up to when (Unix ms) the timer
+    has delivered what is due."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        put_hooks: PutHooks,
+        writer: ReviveWriter,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        in_flight: InFlight,
+        statistics: Statistics,
+        delivered_until: Callable[[], int],
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._put_hooks = put_hooks
+        self._writer = writer
+        self._topic = writer.topic
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._in_flight = in_flight
+        self._statistics = statistics
+        self._delivered_until = delivered_until
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self._alarm = Alarm(clock, call_later, self._work)
+        self._logs: list[ReviveLog] = []
+        self._ends_at_start: list[int] = []
+        self._first = 0
+
+    def start(self) -> None:
+        """Go on where the consumer offsets say."""
+        store = self._store
+        for queue_id in range(self.queues):
+            committed = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
+            end = store.max_offset(self._topic, queue_id)
+            # An offset behind the end is that of a log that lost it: what comes there is new.
+            self._logs.append(ReviveLog(min(committed + 1, end)))
+            self._ends_at_start.append(end)
+            store.listen(self._topic, queue_id, self._on_arrival)
+        self._alarm.set(0)
+
+    def stop(self) -> None:
+        """Take nothing back any more."""
+        self._alarm.cancel()
+        for queue_id in range(len(self._logs)):
+            self._store.unlisten(self._topic, queue_id, self._on_arrival)
+        self._logs.clear()
+
+    @property
+    def queues(self) -> int:
+        """How many queues the revive log has."""
+        topic = self._topics.get(self._topic)
+        return max(self._config.revive_queue_num, topic.read_queue_nums if topic else 0)
+
+    @property
+    def open(self) -> int:
+        """How many checkpoints were read and wait for their time."""
+        return sum(map(len, self._logs))
+
+    def ack(self, queue_id: int, id: CheckPointId, offset: int) -> None:
+        """Mark a message whose acknowledgement is being written, if its checkpoint was read."""
+        if queue_id < len(self._logs):
+            revive_log = self._logs[queue_id]
+            # Its checkpoint may not have been read yet, although its client knows it.
+            self._read(queue_id, revive_log, ALL)
+            revive_log.ack(id, offset)
+
+    def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
+        self._alarm.set(0)
+
+    # --- a turn -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Read what arrived and take back what is due, but no more than a turn's worth."""
+        left = TURN
+        # Each queue is the first one in its turn, so that a busy one does not hold up the others.
+        self._first = (self._first + 1) % len(self._logs)
+        try:
+            for n in range(len(self._logs)):
+                queue_id = (self._first + n) % len(self._logs)
+                revive_log = self._logs[queue_id]
+                left -= self._read(queue_id, revive_log, left)
+                for _ in self._settle(queue_id, revive_log):
+                    left -= 1
+                    if left <= 0:
+                        break
+                self._commit(queue_id, revive_log)
+                if left <= 0:
+                    self._alarm.set(0)
+                    return
+        except _NotStored as refused:
+            self._log.error("messages that were not acknowledged wait for the store: %s", refused)
+            self._alarm.set(self._clock() + AGAIN_MS)
+            return
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        times = [time for one in self._logs if (time := one.next_time()) is not None]
+        if not times:
+            return
+        now, precision = self._clock(), self._config.timer_precision
+        time = min(times)
+        # What is due by then is delivered at the end of the timer's slot; a little later if the
+        # timer is busy.
+        self._alarm.set(time if time > now else now + min(precision, TIMER_LATE_MS))
+
+    def _commit(self, queue_id: int, revive_log: ReviveLog) -> None:
+        settled = revive_log.settled_to - 1
+        if settled != self._offsets.query(REVIVE_GROUP, self._topic, queue_id):
+            self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, settled)
+            self._offsets.after_log = True
+
+    def _read(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
+        """Take over at most about `most` records that were not read yet; return how many."""
+        store, count = self._store, 0
+        while count < most and revive_log.read_to < store.max_offset(self._topic, queue_id):
+            offset = revive_log.read_to
+            found = store.get(self._topic, queue_id, offset, READ_AT_ONCE)
+            for buffer in found.buffers:
+                for record in iter_records(buffer):
+                    count += 1
+                    direct = (
+                        names.TIMER_OUT_MS not in record.properties
+                        and record.queue_offset >= self._ends_at_start[queue_id]
+                    )
+                    revive_log.add(self._decoded(record), record.queue_offset, direct=direct)
+            # Past records that are gone or cannot be read.
+            revive_log.read_to = max(found.next_begin_offset, offset + 1)
+        return count
+
+    def _decoded(self, record: Record) -> CheckPoint | AckMessage | None:
+        try:
+            return decode_revive_record(record.properties.get(names.TAGS, ""), record.body)
+        except BodyError as error:
+            self._log.error(
+                "%s/%d: the record at %d is skipped: %s",
+                self._topic,
+                record.queue_id,
+                record.queue_offset,
+                error,
+            )
+            return None
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _settle(self, queue_id: int, revive_log: ReviveLog) -> Iterator[None]:
+        """Take back what is due, a message in each step. Raises _NotStored."""
+        while True:
+            point = revive_log.take(self._clock(), self._delivered_until())
+            if point is None:
+                return
+            if self._is_wanted(point):
+                for offset in point.unacknowledged():
+                    self._revive(point, offset)
+                    point.ack(offset)
+                    yield
+            revive_log.settled(point)
+            yield
+
+    def _is_wanted(self, point: CheckPoint) -> bool:
+        topic = normal_topic(point.topic, point.group)
+        return self._topics.get(topic) is not None and self._groups.known(point.group)
+
+    def _revive(self, point: CheckPoint, offset: int) -> None:
+        record = self._message(point.topic, point.queue_id, offset)
+        if record is None:
+            self._log.warning(
+                "%s/%d: the message at %d was not acknowledged by group %s, and is gone",
+                point.topic,
+                point.queue_id,
+                offset,
+                point.group,
+            )
+            return
+        inner = inner_message_of(record)
+        inner.topic = self._retry_topic(point)
+        inner.queue_id = 0
+        inner.reconsume_times = record.reconsume_times + 1
+        if record.reconsume_times == 0 or names.FIRST_POP_TIME not in inner.properties:
+            inner.properties[names.FIRST_POP_TIME] = str(point.pop_time)
+        result = self._put_hooks.put(inner, direct=True)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            # With the property that was added it may be too long.
+            inner.properties.pop(names.FIRST_POP_TIME, None)
+            result = self._put_hooks.put(inner, direct=True)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            self._log.error("a message of %s is dropped: %s", point.topic, result.remark)
+            return
+        if not result.ok:
+            raise _NotStored(result.remark)
+        self._statistics.count_put(inner.topic, result.end_offset - result.physical_offset)
+        self._in_flight.subtract((point.topic, point.group, point.queue_id), 1)
+
+    def _retry_topic(self, point: CheckPoint) -> str:
+        """Return the retry topic of a checkpoint; make it if it is missing."""
+        name = point.topic
+        if not name.startswith(RETRY_PREFIX):
+            name = pop_retry_topic(name, point.group, v2=self._config.enable_retry_topic_v2)
+        if self._topics.get(name) is None:
+            self._topics.create_if_absent(name, RETRY_QUEUES)
+            if self._offsets.query(point.group, name, 0) < 0:
+                self._offsets.commit(point.group, name, 0, 0)
+        return name
+
+    def _message(self, topic: str, queue_id: int, offset: int) -> Record | None:
+        found = self._store.get(topic, queue_id, offset, 1)
+        for buffer in found.buffers:
+            try:
+                record = decode(buffer)
+            except RecordError:
+                return None
+            return record if record.queue_offset == offset else None
+        return None
+
+
+class _NotStored(Exception):
+    """The store takes no messages now."""

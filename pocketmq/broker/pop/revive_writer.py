@@ -1,0 +1,87 @@
+"""Writes checkpoints and acknowledgements into the revive log, by way of the timer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.pop.check_point import (
+    ACK_INTERVAL_MS,
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    AckMessage,
+    BatchAckMessage,
+    CheckPoint,
+    ReviveRecord,
+    revive_topic,
+    unique_key,
+)
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message import properties as names
+from pocketmq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+NOT_WRITTEN: Final = "the revive log of POP takes no records: %s"
+
+
+class ReviveWriter:
+    """Writes to the revive log of one broker; `store_host` is its packed address.
+
+    Attributes:
+        topic: of the revive log.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        put_hooks: PutHooks,
+        store_host: bytes,
+        clock: Callable[[], int],
+    ) -> None:
+        self.topic = revive_topic(config.broker_cluster_name)
+        self._broker_name = config.broker_name
+        self._put_hooks = put_hooks
+        self._store_host = store_host
+        self._clock = clock
+        self._log = LimitedLog(log)
+
+    def check_point(self, point: CheckPoint, queue_id: int) -> bool:
+        """Write a checkpoint; False when the store takes no messages. Do not wait for the disk."""
+        due = point.revive_time - ACK_INTERVAL_MS
+        return self._put(point, CHECK_POINT_TAG, queue_id, due)
+
+    def ack(self, ack: AckMessage, queue_id: int, due: int) -> bool:
+        """Write what acknowledges messages that are visible again at `due` (Unix ms); False when
+        the store takes no messages. Do not wait for the disk."""
+        tag = BATCH_ACK_TAG if isinstance(ack, BatchAckMessage) else ACK_TAG
+        return self._put(ack, tag, queue_id, due)
+
+    def _put(self, record: ReviveRecord, tag: str, queue_id: int, due: int) -> bool:
+        inner = InnerMessage(
+            self.topic,
+            queue_id,
+            record.encode(),
+            {
+                names.TIMER_DELIVER_MS: str(due),
+                # 5.3.3 says ack here for a batch, too.
+                names.UNIQ_KEY: unique_key(
+                    record, ACK_TAG if tag == BATCH_ACK_TAG else tag, self._broker_name
+                ),
+                names.TAGS: tag,
+            },
+            self._clock(),
+            self._store_host,
+        )
+        try:
+            result = self._put_hooks.put(inner)
+        except RemotingError as error:
+            self._log.error(NOT_WRITTEN, error.remark)
+            return False
+        if not result.ok:
+            self._log.error(NOT_WRITTEN, result.remark)
+        return result.ok

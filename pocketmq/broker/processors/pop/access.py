@@ -1,0 +1,123 @@
+"""What all requests of POP consumption check first, in the order of the reference."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.message.limits import MAX_STORED_TOPIC
+from pocketmq.message.receipt_handle import (
+    ReceiptHandle,
+    ReceiptHandleError,
+    decode_receipt_handle,
+)
+from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.request import RequestConnection
+
+MOST_MESSAGES: Final = 32
+
+
+class QueueHeader(Protocol):
+    """The fields that all of these requests have."""
+
+    @property
+    def consumer_group(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+
+
+class PopAccess:
+    """Checks of one broker; all raise `RemotingError`."""
+
+    def __init__(
+        self, config: BrokerConfig, topics: TopicConfigs, groups: SubscriptionGroups
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+
+    def readable(self, header: QueueHeader, connection: RequestConnection) -> TopicConfig:
+        """Return the topic that a request reads, of which the queue may be -1."""
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.advertised_host}] popping message is forbidden",
+            )
+        topic = self._topic(header.topic)
+        if not topic.perm & PERM_READ:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] popping message is forbidden",
+            )
+        if not -1 <= header.queue_id < topic.read_queue_nums:
+            raise RemotingError(ResponseCode.INVALID_PARAMETER, _bad_queue(header, topic))
+        group = self._groups.find(header.consumer_group, connection)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable or not self._groups.may_read(
+            header.consumer_group, header.topic
+        ):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        return topic
+
+    def queue(self, header: QueueHeader) -> None:
+        """Check that there is the queue of a message that was popped."""
+        topic = self._topic(header.topic)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(header, topic))
+
+    def invisible_time(self, milliseconds: int) -> None:
+        """Check how long messages are to be invisible: the timer must be able to wait so long."""
+        most = self._config.timer_max_delay_sec * 1000
+        if not 0 <= milliseconds <= most:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime is {milliseconds} ms, it must be from 0 to {most}",
+            )
+
+    def retry_topic(self, topic: str, group: str) -> None:
+        """Check that the retry topic of a group can be stored."""
+        name = pop_retry_topic(topic, group, v2=False)
+        if len(name) > MAX_STORED_TOPIC:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the retry topic {name} would have {len(name)} characters, {MAX_STORED_TOPIC} are "
+                "allowed: give the group or the topic a shorter name",
+            )
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._topics.check_served(name)
+        if topic is None:
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+            )
+        return topic
+
+
+def handle_of(text: str) -> ReceiptHandle:
+    """Return the receipt handle of a request. Raises `RemotingError` (INVALID_PARAMETER)."""
+    try:
+        return decode_receipt_handle(text)
+    except ReceiptHandleError as error:
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+
+
+def _bad_queue(header: QueueHeader, topic: TopicConfig) -> str:
+    return (
+        f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+        f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+    )

@@ -1,0 +1,122 @@
+"""NOTIFICATION: tells when there is a message to pop, without taking it.
+
+Reference: broker NotificationProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pocketmq.broker.background import CallLater
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.pop.long_polling import EVERYTHING, Polling, PopLongPolling
+from pocketmq.broker.pop.order_table import OrderTable
+from pocketmq.broker.pop.pop_offset import PopOffset
+from pocketmq.broker.processors.pop.access import PopAccess
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import NotificationRequestHeader, NotificationResponseHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+NotificationRequest = Request[NotificationRequestHeader]
+
+
+class NotificationProcessor:
+    """Notifications of one broker; `polling` has the requests that wait."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        access: PopAccess,
+        topics: TopicConfigs,
+        pop_offset: PopOffset,
+        orders: OrderTable,
+        woken: TurnQueue,
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self._store = store
+        self._access = access
+        self._topics = topics
+        self._pop_offset = pop_offset
+        self._orders = orders
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self.polling = PopLongPolling(
+            store, config, self._notify_again, woken, clock, call_later, newest_first=True
+        )
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the code here."""
+        dispatcher.register(RequestCode.NOTIFICATION, self.notify, NotificationRequestHeader)
+
+    def notify(self, request: NotificationRequest) -> Response | None:
+        """Answer whether there is a message, or wait (None) until there is one."""
+        if request.header.born_time == 0:
+            request.header.born_time = self._clock()
+        return self._notify(request, last=False)
+
+    def _notify_again(self, request: NotificationRequest, last: bool) -> int:
+        try:
+            response = self._notify(request, last=last)
+        except RemotingError as error:
+            response = Response(error.code, error.remark)
+        except Exception as error:
+            self._log.exception("a notification of %s failed", request.connection)
+            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if response is not None:
+            request.reply(response)
+        return 0
+
+    def _notify(self, request: NotificationRequest, *, last: bool) -> Response | None:
+        header = request.header
+        topic = self._access.readable(header, request.connection)
+        if self._has_message(header, topic):
+            return Response(header=NotificationResponseHeader(has_msg=True))
+        polling = Polling.TIMEOUT
+        if not last:
+            polling = self.polling.park(
+                request,
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                topic.read_queue_nums,
+                EVERYTHING,
+                header.born_time + header.poll_time,
+            )
+        if polling is Polling.WAITS:
+            return None
+        return Response(header=NotificationResponseHeader(polling_full=polling is Polling.FULL))
+
+    def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
+        group = header.consumer_group
+        queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        if any(self._queue_has_message(header, header.topic, queue_id) for queue_id in queues):
+            return True
+        for v2 in (False, True):
+            retry_topic = self._topics.get(pop_retry_topic(header.topic, group, v2=v2))
+            if retry_topic is not None and self._queue_has_message(
+                header, retry_topic.topic_name, 0
+            ):
+                return True
+        return False
+
+    def _queue_has_message(
+        self, header: NotificationRequestHeader, topic: str, queue_id: int
+    ) -> bool:
+        group = header.consumer_group
+        if header.order and self._orders.is_blocked(group, topic, queue_id, header.attempt_id):
+            return False
+        offset = self._pop_offset.peek(group, topic, queue_id)
+        return self._store.max_offset(topic, queue_id) > offset

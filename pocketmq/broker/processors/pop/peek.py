@@ -1,0 +1,98 @@
+"""PEEK_MESSAGE: shows the messages that a pop would take, and takes none.
+
+Reference: broker PeekMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import random
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.pop.pop_offset import PopOffset
+from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import PeekMessageRequestHeader, PopMessageResponseHeader
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.results import GetStatus
+
+_CORRECTED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
+
+
+class PeekProcessor:
+    """Looks at messages of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        access: PopAccess,
+        topics: TopicConfigs,
+        pop_offset: PopOffset,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._access = access
+        self._topics = topics
+        self._pop_offset = pop_offset
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the code here."""
+        dispatcher.register(RequestCode.PEEK_MESSAGE, self.peek, PeekMessageRequestHeader)
+
+    def peek(self, request: Request[PeekMessageRequestHeader]) -> Response:
+        """Answer with messages of any queue, and of the group's retry topics."""
+        header = request.header
+        if not 0 < header.max_msg_nums <= MOST_MESSAGES:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"maxMsgNums is {header.max_msg_nums}, it must be from 1 to {MOST_MESSAGES}",
+            )
+        topic = self._access.readable(header, request.connection)
+        buffers: list[memoryview] = []
+        left, rest = header.max_msg_nums, 0
+        for name, queue_id in self._queues(header, topic):
+            offset = self._pop_offset.peek(header.consumer_group, name, queue_id)
+            rest += max(0, self._store.max_offset(name, queue_id) - offset)
+            if left > 0:
+                left -= self._read(name, queue_id, offset, left, buffers)
+        found = bool(buffers)
+        return Response(
+            ResponseCode.SUCCESS if found else ResponseCode.PULL_NOT_FOUND,
+            "FOUND" if found else "NO_MESSAGE_IN_QUEUE",
+            PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest),
+            buffers,
+        )
+
+    def _queues(
+        self, header: PeekMessageRequestHeader, topic: TopicConfig
+    ) -> list[tuple[str, int]]:
+        count = topic.read_queue_nums
+        if header.queue_id >= 0:
+            queues = [(header.topic, header.queue_id)]
+        else:
+            start = random.randrange(count) if count else 0
+            queues = [(header.topic, (start + n) % count) for n in range(count)]
+        for v2 in (False, True):
+            retry_topic = self._topics.get(
+                pop_retry_topic(header.topic, header.consumer_group, v2=v2)
+            )
+            if retry_topic is not None:
+                queues.append((retry_topic.topic_name, 0))
+        return queues
+
+    def _read(
+        self, topic: str, queue_id: int, offset: int, most: int, buffers: list[memoryview]
+    ) -> int:
+        most_bytes = self._config.max_transfer_bytes_on_message_in_memory
+        result = self._store.get(topic, queue_id, offset, most, max_bytes=most_bytes)
+        if result.status in _CORRECTED:
+            offset = result.next_begin_offset
+            result = self._store.get(topic, queue_id, offset, most, max_bytes=most_bytes)
+        buffers += result.buffers
+        return result.message_count

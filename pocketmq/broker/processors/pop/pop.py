@@ -1,0 +1,476 @@
+"""POP_MESSAGE: messages of any queue of a topic, which nobody else gets for a while.
+
+A pop looks at the queues in turn, from a random one on, and at the retry topics of its group, first
+or last, by chance. It takes from each queue what it wants, notes that in one checkpoint, and is
+answered as soon as it has something. If there is nothing, it waits. Reference: broker
+PopMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from pocketmq.broker.background import CallLater
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_filter import codes_of, compile_filter, is_tag_type
+from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.pop.check_point import CheckPointId
+from pocketmq.broker.pop.deliveries import PopDeliveries
+from pocketmq.broker.pop.in_flight import InFlight
+from pocketmq.broker.pop.long_polling import EVERYTHING, Filter, Polling, PopLongPolling
+from pocketmq.broker.pop.order_info import OrderInfo
+from pocketmq.broker.pop.order_table import OrderTable
+from pocketmq.broker.pop.pop_offset import PopOffset
+from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
+from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message import properties as names
+from pocketmq.message.pop_offsets import (
+    message_count_entry,
+    message_offset_entry,
+    queue_count_entry,
+    start_offset_entry,
+)
+from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
+from pocketmq.message.record import encode_record, iter_records, queue_offsets_of
+from pocketmq.message.retry_topic import TopicKind, pop_retry_topic
+from pocketmq.message.sql_filter import SqlSyntaxError
+from pocketmq.message.tags import TagExpressionError
+from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from pocketmq.remoting.request import Request, Response
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.reader import DiskLimits
+from pocketmq.store.results import GetResult, GetStatus
+
+log = logging.getLogger(__name__)
+
+LATE_MS: Final = 500
+"""A pop whose time is over for longer takes no messages: its client does not wait any more."""
+
+_FOUND: Final = GetStatus.FOUND
+#: The store says where to read instead.
+_CORRECTED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
+
+PopRequest = Request[PopMessageRequestHeader]
+
+
+class _Source(NamedTuple):
+    """A topic to pop from."""
+
+    topic: str
+    kind: TopicKind
+    queues: Sequence[int]
+
+
+class _Pop:
+    """One pop, while it is executed."""
+
+    __slots__ = (
+        "buffers",
+        "counts",
+        "filter",
+        "header",
+        "messages",
+        "moved",
+        "now",
+        "rest",
+        "revive_queue_id",
+        "starts",
+        "wanted",
+    )
+
+    def __init__(self, header: PopMessageRequestHeader, filter: Filter, now: int) -> None:
+        self.header = header
+        self.filter = filter
+        self.now = now
+        self.revive_queue_id = ORDER_REVIVE_QUEUE
+        self.wanted = header.max_msg_nums  # messages that still fit
+        self.rest = 0  # messages that are left in the queues
+        self.moved = False  # a queue has been read on without a message
+        self.starts: list[str] = []
+        self.messages: list[str] = []
+        self.counts: list[str] = []
+        self.buffers: list[bytes | memoryview] = []
+
+
+class PopProcessor:
+    """Pops of one broker; `polling` has those that wait."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        access: PopAccess,
+        topics: TopicConfigs,
+        offsets: ConsumerOffsets,
+        pop_offset: PopOffset,
+        deliveries: PopDeliveries,
+        orders: OrderTable,
+        in_flight: InFlight,
+        statistics: Statistics,
+        woken: TurnQueue,
+        clock: Callable[[], int],
+        call_later: CallLater,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._access = access
+        self._topics = topics
+        self._offsets = offsets
+        self._pop_offset = pop_offset
+        self._deliveries = deliveries
+        self._orders = orders
+        self._in_flight = in_flight
+        self._statistics = statistics
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self.polling = PopLongPolling(store, config, self._pop_again, woken, clock, call_later)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Route the codes of pops here."""
+        dispatcher.register(RequestCode.POP_MESSAGE, self.pop, PopMessageRequestHeader)
+        dispatcher.register(RequestCode.POLLING_INFO, self.polling_info, PollingInfoRequestHeader)
+
+    def polling_info(self, request: Request[PollingInfoRequestHeader]) -> Response:
+        """Return how many pops of a group wait for one queue, or for any of the topic (-1)."""
+        header = request.header
+        self._access.readable(header, request.connection)
+        count = self.polling.waiting(header.topic, header.consumer_group, header.queue_id)
+        return Response(header=PollingInfoResponseHeader(polling_num=count))
+
+    def pop(self, request: PopRequest) -> Response | None:
+        """Answer with messages, or let the request wait (None) when there are none."""
+        header, now = request.header, self._clock()
+        if header.born_time == 0:
+            header.born_time = now
+        if now - header.born_time - header.poll_time > LATE_MS:
+            return self._nothing(header, now, Polling.TIMEOUT)
+        return self._pop(request, last=False)
+
+    def _pop_again(self, request: PopRequest, last: bool) -> int:
+        """Execute a pop that waited; return the size of its answer."""
+        try:
+            if request.connection.writable:
+                response = self._pop(request, last=last)
+            else:
+                # Its client has not read what it was given before.
+                response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
+        except RemotingError as error:
+            response = Response(error.code, error.remark)
+        except Exception as error:
+            self._log.exception("a pop of %s that waited failed", request.connection)
+            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if response is None:
+            return 0
+        request.reply(response)
+        return response.length
+
+    def _pop(self, request: PopRequest, *, last: bool) -> Response | None:
+        header = request.header
+        topic = self._checked(request)
+        pop = _Pop(header, self._filter(header), self._clock())
+        if not header.order:
+            pop.revive_queue_id = self._deliveries.next_revive_queue()
+        for source in self._sources(header, topic):
+            self._pop_from(pop, source)
+        if pop.buffers:
+            if pop.rest > 0:
+                self.polling.wake_one(header.topic, header.consumer_group, header.queue_id)
+            return self._found(pop)
+        if pop.moved and not last:
+            # There may be messages behind what the filter left out; others have their turn first.
+            self.polling.run_again(request)
+            return None
+        if last:
+            return self._nothing(header, pop.now, Polling.TIMEOUT, pop.rest)
+        polling = self.polling.park(
+            request,
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            topic.read_queue_nums,
+            pop.filter,
+            header.born_time + header.poll_time,
+        )
+        if polling is Polling.WAITS:
+            return None
+        return self._nothing(header, pop.now, polling, pop.rest)
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def _checked(self, request: PopRequest) -> TopicConfig:
+        header, config = request.header, self._config
+        if not 0 < header.max_msg_nums <= MOST_MESSAGES:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{config.advertised_host}] pop message's num is {header.max_msg_nums}, "
+                f"it must be from 1 to {MOST_MESSAGES}",
+            )
+        if not config.timer_wheel_enable:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker[{config.advertised_host}] pop message is forbidden because "
+                "timerWheelEnable is false",
+            )
+        topic = self._access.readable(header, request.connection)
+        self._access.invisible_time(header.invisible_time)
+        self._access.retry_topic(header.topic, header.consumer_group)
+        return topic
+
+    def _filter(self, header: PopMessageRequestHeader) -> Filter:
+        expression = header.exp
+        if not expression or expression == "*":
+            return EVERYTHING
+        try:
+            if is_tag_type(header.exp_type):
+                return Filter(codes_of(expression))
+            return Filter(None, compile_filter(expression, header.exp_type).matches)
+        except (TagExpressionError, SqlSyntaxError) as error:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _sources(self, header: PopMessageRequestHeader, topic: TopicConfig) -> list[_Source]:
+        """Return what to read, in this order."""
+        chance = random.randrange(100)
+        if header.queue_id >= 0:
+            queues: Sequence[int] = (header.queue_id,)
+        else:
+            count = topic.read_queue_nums
+            start = chance % count if count else 0
+            queues = (*range(start, count), *range(start))
+        sources = [_Source(header.topic, TopicKind.NORMAL, queues)]
+        if not header.order:
+            retries = self._retry_sources(header, chance)
+            if chance < self._config.pop_from_retry_probability:
+                return retries + sources
+            sources += retries
+        return sources
+
+    def _retry_sources(self, header: PopMessageRequestHeader, chance: int) -> list[_Source]:
+        config = self._config
+        versions = [config.enable_retry_topic_v2]
+        if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
+            versions.insert(chance % 2, False)
+        sources = []
+        for v2 in versions:
+            topic = self._topics.get(pop_retry_topic(header.topic, header.consumer_group, v2=v2))
+            if topic is not None:
+                kind = TopicKind.RETRY_V2 if v2 else TopicKind.RETRY_V1
+                sources.append(_Source(topic.topic_name, kind, range(topic.read_queue_nums)))
+        return sources
+
+    def _pop_from(self, pop: _Pop, source: _Source) -> None:
+        group = pop.header.consumer_group
+        committed = self._offsets.offsets(group, source.topic)
+        for queue_id in source.queues:
+            offset = self._pop_offset.take(
+                group, source.topic, queue_id, committed.get(queue_id, -1), pop.header.init_mode
+            )
+            end = self._store.max_offset(source.topic, queue_id)
+            if pop.wanted > 0 and end != offset and not self._is_held_up(pop, source, queue_id):
+                self._take(pop, source, queue_id, offset)
+            elif not pop.header.order:
+                pop.rest += max(0, end - offset)
+
+    def _is_held_up(self, pop: _Pop, source: _Source, queue_id: int) -> bool:
+        """Tell whether a queue gives nothing now, although it has messages."""
+        header = pop.header
+        queue = (source.topic, header.consumer_group, queue_id)
+        config = self._config
+        if header.order:
+            return self._orders.is_blocked(
+                header.consumer_group,
+                source.topic,
+                queue_id,
+                header.attempt_id,
+                header.invisible_time,
+            )
+        return (
+            config.enable_pop_message_threshold
+            and self._in_flight.count(queue) > config.pop_inflight_message_threshold
+        )
+
+    def _take(self, pop: _Pop, source: _Source, queue_id: int, offset: int) -> None:
+        """Take messages of one queue."""
+        header = pop.header
+        group, topic = header.consumer_group, source.topic
+        result = self._get(pop, topic, queue_id, offset)
+        if result.status in _CORRECTED:
+            self._log.warning(
+                "group %s pops %s/%d at %d, which has %d to %d: it goes on at %d",
+                group,
+                topic,
+                queue_id,
+                offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_begin_offset,
+            )
+            offset = result.next_begin_offset
+            self._pop_offset.set(group, topic, queue_id, offset)
+            result = self._get(pop, topic, queue_id, offset)
+        behind = result.next_begin_offset
+        if result.status is _FOUND:
+            offsets = self._offsets_of(result, offset)
+            if header.order:
+                self._note_order(pop, source, queue_id, offset, offsets)
+            elif not self._deliveries.hand_out(
+                CheckPointId(topic, group, queue_id, offset, pop.now),
+                offsets,
+                header.invisible_time,
+                pop.revive_queue_id,
+                behind,
+            ):
+                pop.rest += max(0, result.max_offset - offset)
+                return
+            pop.starts.append(start_offset_entry(source.kind, queue_id, offset))
+            pop.messages.append(message_offset_entry(source.kind, queue_id, offsets))
+            pop.wanted -= len(offsets)
+            self._add_buffers(pop, source, offset, result)
+            self._count(pop, source, result)
+        elif behind > offset:
+            # Nothing that it wants, or messages that are gone.
+            pop.moved = True
+            if header.order:
+                self._offsets.commit(group, topic, queue_id, behind)
+            else:
+                self._deliveries.buffer.skip((topic, group, queue_id), behind)
+        pop.rest += max(0, result.max_offset - max(behind, offset))
+
+    def _get(self, pop: _Pop, topic: str, queue_id: int, offset: int) -> GetResult:
+        config = self._config
+        return self._store.get(
+            topic,
+            queue_id,
+            offset,
+            min(pop.wanted, config.max_transfer_count_on_message_in_memory),
+            max_bytes=config.max_transfer_bytes_on_message_in_memory,
+            codes=pop.filter.codes,
+            accept=pop.filter.accept,
+            disk=DiskLimits(
+                config.message_memory,
+                config.max_transfer_count_on_message_in_disk,
+                config.max_transfer_bytes_on_message_in_disk,
+            ),
+        )
+
+    @staticmethod
+    def _offsets_of(result: GetResult, offset: int) -> Sequence[int]:
+        if result.message_count == result.next_begin_offset - offset:
+            return range(offset, result.next_begin_offset)
+        return [found for buffer in result.buffers for found in queue_offsets_of(buffer)]
+
+    def _note_order(
+        self, pop: _Pop, source: _Source, queue_id: int, offset: int, offsets: Sequence[int]
+    ) -> None:
+        header = pop.header
+        group, topic = header.consumer_group, source.topic
+        queue = (topic, group, queue_id)
+        info = self._orders.update(
+            group,
+            topic,
+            queue_id,
+            offsets,
+            attempt_id=header.attempt_id,
+            pop_time=pop.now,
+            invisible_time=header.invisible_time,
+        )
+        pop.counts += _count_entries(source.kind, queue_id, info)
+        self._offsets.commit(group, topic, queue_id, offset)
+        self._in_flight.clear(queue)
+        self._in_flight.add(queue, len(offsets))
+
+    def _add_buffers(self, pop: _Pop, source: _Source, offset: int, result: GetResult) -> None:
+        if source.kind is TopicKind.NORMAL or self._config.pop_response_return_actual_retry_topic:
+            pop.buffers += result.buffers
+            return
+        header = pop.header
+        for buffer in result.buffers:
+            for record in iter_records(buffer):
+                handle = ReceiptHandle(
+                    offset,
+                    pop.now,
+                    header.invisible_time,
+                    pop.revive_queue_id,
+                    source.kind,
+                    self._config.broker_name,
+                    record.queue_id,
+                    record.queue_offset,
+                )
+                record.properties.setdefault(names.POP_CK, handle.encode())
+                pop.buffers.append(
+                    encode_record(record, topic=header.topic, properties=record.properties)
+                )
+
+    def _count(self, pop: _Pop, source: _Source, result: GetResult) -> None:
+        statistics = self._statistics
+        statistics.get_found += 1
+        of_group = statistics.get_of(source.topic, pop.header.consumer_group)
+        for traffic in (of_group, statistics.get):
+            traffic.add(result.message_count, 1, result.size)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _found(self, pop: _Pop) -> Response:
+        header = pop.header
+        return Response(
+            ResponseCode.SUCCESS,
+            "FOUND",
+            PopMessageResponseHeader(
+                pop_time=pop.now,
+                invisible_time=header.invisible_time,
+                revive_qid=pop.revive_queue_id,
+                rest_num=pop.rest,
+                start_offset_info=";".join(pop.starts),
+                msg_offset_info=";".join(pop.messages),
+                order_count_info=";".join(pop.counts) if header.order else None,
+            ),
+            pop.buffers,
+        )
+
+    def _nothing(
+        self, header: PopMessageRequestHeader, now: int, polling: Polling, rest: int = 0
+    ) -> Response:
+        self._statistics.get_miss += 1
+        full = polling is Polling.FULL
+        return Response(
+            ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT,
+            "NO_MESSAGE_IN_QUEUE",
+            PopMessageResponseHeader(
+                pop_time=now,
+                invisible_time=header.invisible_time,
+                revive_qid=ORDER_REVIVE_QUEUE if header.order else 0,
+                rest_num=rest,
+                start_offset_info="",
+                msg_offset_info="",
+            ),
+        )
+
+
+def _count_entries(kind: TopicKind, queue_id: int, info: OrderInfo) -> list[str]:
+    """Return the entries of orderCountInfo for a pop of one queue."""
+    delivered = info.delivered or {}
+    entries = [
+        message_count_entry(kind, queue_id, offset, count) for offset, count in delivered.items()
+    ]
+    least = min(delivered.values()) if len(delivered) == len(info.places) else 0
+    entries.append(queue_count_entry(kind, queue_id, least))
+    return entries

@@ -1,0 +1,150 @@
+"""What a broker says of itself, read from its runtime figures, official ones included."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.route import MASTER_ID
+
+__all__ = ["BrokerFigures", "BrokerState", "broker_states"]
+
+#: Seconds of each unit.
+_UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_SIZES: Final = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_CAPACITY: Final = re.compile(r"(Total|Free) : ([\d.]+) ?([BKMGTP])")
+
+
+class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one broker; None for what it does not tell.
+
+    Attributes:
+        version: of RocketMQ, as V5_3_3.
+        in_per_second, out_per_second: messages, over the last 10 s.
+        stored_today, read_today: messages since midnight.
+        disk_percent: how full the disk with the commit log is.
+        disk_total, disk_free: its bytes.
+        log_bytes: from the first to the last byte of the commit log.
+        unflushed_bytes: what is stored and not on the disk yet.
+        running_seconds: since the start.
+        oldest_message: its store time, Unix ms; None without a message.
+    """
+
+    version: str | None = None
+    in_per_second: float | None = None
+    out_per_second: float | None = None
+    stored_today: int | None = None
+    read_today: int | None = None
+    disk_percent: int | None = None
+    disk_total: int | None = None
+    disk_free: int | None = None
+    log_bytes: int | None = None
+    unflushed_bytes: int | None = None
+    running_seconds: int | None = None
+    oldest_message: int | None = None
+
+    @classmethod
+    def read(cls, table: Mapping[str, str]) -> BrokerFigures:
+        """Read what `Admin.broker_runtime` returns."""
+        disk = _number(table.get("commitLogDiskRatio", ""))
+        capacity = {
+            name: int(float(number) * _SIZES[unit])
+            for name, number, unit in _CAPACITY.findall(table.get("commitLogDirCapacity", ""))
+        }
+        begin = _number(table.get("commitLogMinOffset", ""))
+        end = _number(table.get("commitLogMaxOffset", ""))
+        oldest = _number(table.get("earliestMessageTimeStamp", ""))
+        return cls(
+            version=table.get("brokerVersionDesc"),
+            in_per_second=_number(table.get("putTps", "")),
+            out_per_second=_number(table.get("getTransferredTps", "")),
+            stored_today=_difference(table, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+            read_today=_difference(table, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+            disk_percent=None if disk is None else round(disk * 100),
+            disk_total=capacity.get("Total"),
+            disk_free=capacity.get("Free"),
+            log_bytes=None if begin is None or end is None else int(end - max(begin, 0)),
+            unflushed_bytes=_size(table.get("remainHowManyDataToFlush", "")),
+            running_seconds=_seconds(table.get("runtime", "")),
+            oldest_message=None if oldest is None or oldest <= 0 else int(oldest),
+        )
+
+
+class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered broker; `problem` says why it does not answer. Replicas are not asked."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    figures: BrokerFigures
+    problem: str | None = None
+
+    @property
+    def is_master(self) -> bool:
+        """Whether clients send to it."""
+        return self.broker_id == MASTER_ID
+
+
+async def broker_states(admin: Admin) -> list[BrokerState]:
+    """Every broker that is registered with the name server, in the order of names and ids."""
+    info = await admin.cluster_info()
+    cluster_of = {
+        broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
+    }
+
+    async def state(name: str, broker_id: int, address: str) -> BrokerState:
+        table: Mapping[str, str] = {}
+        problem = None
+        if broker_id == MASTER_ID:
+            try:
+                table = await admin.broker_runtime(name)
+            except RemotingError as error:
+                problem = error.remark or str(error)
+        return BrokerState(
+            cluster=cluster_of.get(name, ""),
+            broker=name,
+            broker_id=broker_id,
+            address=address,
+            figures=BrokerFigures.read(table),
+            problem=problem,
+        )
+
+    return await asyncio.gather(
+        *(
+            state(name, broker_id, address)
+            for name, data in sorted(info.broker_addr_table.items())
+            for broker_id, address in sorted(data.broker_addrs.items())
+        )
+    )
+
+
+def _number(text: str) -> float | None:
+    """The first number of a text, such as of rates over 10, 60 and 600 s."""
+    try:
+        return float(text.split()[0])
+    except (IndexError, ValueError):
+        return None
+
+
+def _difference(table: Mapping[str, str], now: str, before: str) -> int | None:
+    end, begin = _number(table.get(now, "")), _number(table.get(before, ""))
+    return None if end is None or begin is None else int(end - begin)
+
+
+def _size(text: str) -> int | None:
+    """ "1.5 KiB" as 1536."""
+    match = re.match(r"([\d.]+) ?([BKMGTP])", text)
+    return None if match is None else int(float(match[1]) * _SIZES[match[2]])
+
+
+def _seconds(text: str) -> int | None:
+    """ "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" as 7501."""
+    parts = re.findall(r"(\d+) ([dhms])", text)
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None

@@ -1,0 +1,125 @@
+"""A proxy in front of the brokers of a cluster: the parts are put together here."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from typing import Self
+
+from pocketmq._extras import require
+from pocketmq.auth.settings import inner_user
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
+from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.client.selector.switches import Switches
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import client_context
+
+require("proxy", __name__)
+
+from pocketmq.proxy.config import ProxyConfig  # noqa: E402
+from pocketmq.proxy.port.cluster_users import ClusterUsers  # noqa: E402
+from pocketmq.proxy.port.remote import RemotePort  # noqa: E402
+from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
+
+__all__ = ["ClusterProxy"]
+
+
+class ClusterProxy:
+    """Serves RocketMQ 5's own clients by the brokers that the name servers of `config` know.
+
+    `tls`: that of the gRPC port, and of the connections to brokers and name servers (`tls.enable`).
+    With `authenticationEnabled`, users and access lists are those of the brokers, which the proxy
+    reads with `innerClientAuthenticationCredentials`. `selector` chooses the queues of sends, by
+    default as `config` says; `route_interval`: seconds between two looks at routes and switches.
+
+    The constructor raises ConfigError; `start` raises PortInUse, CannotListen and ConfigError.
+    """
+
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        tls: TlsConfig | None = None,
+        selector: QueueSelector | None = None,
+        route_interval: float = ROUTE_POLL_PERIOD,
+    ) -> None:
+        self._config = config
+        self._route_interval = route_interval
+        self._selector = selector or QueueSelector(
+            monotonic,
+            switches=Switches(
+                send_latency_enable=config.send_latency_enable,
+                start_detector_enable=config.start_detector_enable,
+                detect_interval=config.detect_interval,
+                detect_timeout=config.detect_timeout,
+            ),
+        )
+        self._tls = tls or TlsConfig()
+        inner = inner_user(config.inner_client_authentication_credentials)
+        if config.authentication_enabled and inner is None:
+            raise ConfigError(
+                "innerClientAuthenticationCredentials",
+                "",
+                "",
+                text="authenticationEnabled needs innerClientAuthenticationCredentials: the proxy "
+                "reads the users of the brokers with it",
+            )
+        self._credentials = None if inner is None else Credentials(inner.username, inner.password)
+        self._proxy: Proxy | None = None
+        self._stack: contextlib.AsyncExitStack | None = None
+        self.port: RemotePort
+
+    @property
+    def name_servers(self) -> str:
+        """The name servers, as they were given."""
+        return self._config.namesrv_addr or "$NAMESRV_ADDR"
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that is listened on."""
+        return self._config.grpc_server_port if self._proxy is None else self._proxy.port
+
+    @property
+    def address(self) -> str:
+        """`host:port` as bound."""
+        return f"{self._config.bind_address}:{self.grpc_port}"
+
+    async def start(self) -> None:
+        """Listen."""
+        config = self._config
+        async with contextlib.AsyncExitStack() as stack:
+            instance = ClientInstance(
+                config.namesrv_addr or None,
+                owner="proxy",
+                tls=client_context(self._tls) or False,
+                credentials=self._credentials,
+                route_interval=self._route_interval,
+            )
+            port = self.port = RemotePort(instance, self._selector)
+            await port.start()
+            stack.push_async_callback(port.stop)
+            access = None
+            if config.authentication_enabled:
+                users = ClusterUsers(instance, config.inner_client_authentication_credentials)
+                await users.start()
+                stack.push_async_callback(users.stop)
+                access = access_of(config, users.tables)
+            proxy = self._proxy = Proxy(config, port, tls=self._tls, access=access)
+            await proxy.start()
+            stack.push_async_callback(proxy.stop)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Stop it. Idempotent."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()

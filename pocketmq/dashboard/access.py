@@ -1,0 +1,58 @@
+"""A way to the cluster as one user: an Admin, and consumers that sign as it does."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final, Self
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.admin.messages import TOOLS_GROUP
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.credentials import Credentials
+
+#: Seconds for each request: a page says within them that a server does not answer.
+_TIMEOUT: Final = 4.0
+
+
+class Access:
+    """What one user may ask of the cluster; None as `credentials` signs nothing.
+
+    Begin with `start` and end with `shutdown`, or use `async with`.
+    """
+
+    def __init__(
+        self, namesrv: str, *, tls: ssl.SSLContext | bool, credentials: Credentials | None
+    ) -> None:
+        self._namesrv = namesrv
+        self._tls = tls
+        self._credentials = credentials
+        self.admin = Admin(namesrv=namesrv, timeout=_TIMEOUT, tls=tls, credentials=credentials)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.shutdown()
+
+    async def start(self) -> None:
+        """Begin; no server needs to be there."""
+        await self.admin.start()
+
+    async def shutdown(self) -> None:
+        """Close every connection."""
+        await self.admin.shutdown()
+
+    def consumer(self, *, max_buffered: int, max_buffered_bytes: int) -> PullConsumer:
+        """A consumer that commits nothing, in the group of RocketMQ's own tools."""
+        return PullConsumer(
+            TOOLS_GROUP,
+            namesrv=self._namesrv,
+            start="end",
+            auto_commit=False,
+            max_buffered=max_buffered,
+            max_buffered_bytes=max_buffered_bytes,
+            start_timeout=_TIMEOUT,
+            tls=self._tls,
+            credentials=self._credentials,
+        )

@@ -1,0 +1,188 @@
+"""The web application: routes, files, and what is done around each handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from pocketmq.client.errors import (
+    NoNameServer,
+    NoPermission,
+    NoRouteInfo,
+    RemotingConnectError,
+    RemotingError,
+    SubscriptionGroupNotExist,
+    TopicNotExist,
+    is_silence,
+)
+from pocketmq.dashboard.forms import Forms
+from pocketmq.dashboard.guard import HEADERS, is_own_host, is_own_origin
+from pocketmq.dashboard.pages import TAIL_EVENTS, Pages
+from pocketmq.dashboard.parts import Parts
+from pocketmq.dashboard.services import REFRESH, Services, services_of
+from pocketmq.limited_log import LimitedLog
+
+log = logging.getLogger(__name__)
+
+#: Bytes of the largest form.
+_MOST_BYTES: Final = 64 * 1024
+_FILES: Final = {
+    "app.css": "text/css",
+    "app.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+#: Pages that are made at the same time.
+_MOST_PAGES: Final = 16
+#: Seconds that pages have to end at a shutdown.
+_END_SECONDS: Final = 1.0
+
+
+async def serve(parts: Parts, listening: socket.socket) -> None:
+    """Serve pages on a socket until cancelled."""
+    services = services_of(parts, port=listening.getsockname()[1])
+    runner = web.AppRunner(make_app(services), access_log=None, shutdown_timeout=_END_SECONDS)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+        await services.sessions.end_all()
+
+
+def make_app(services: Services) -> web.Application:
+    """Put the dashboard together."""
+    app = web.Application(
+        middlewares=[_guard(services), _some_at_a_time(), _errors(services)],
+        client_max_size=_MOST_BYTES,
+    )
+    app.add_routes([*Pages(services).routes(), *Forms(services).routes()])
+    for name, kind in _FILES.items():
+        app.router.add_get(f"/static/{name}", _file(name, kind))
+
+    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        response.headers.pop("Server", None)
+
+    app.on_response_prepare.append(add_headers)
+    return app
+
+
+def _file(name: str, kind: str) -> Handler:
+    content = files("pocketmq.dashboard").joinpath("static", name).read_bytes()
+
+    async def send(request: web.Request) -> web.Response:
+        return web.Response(body=content, content_type=kind, charset="utf-8")
+
+    return send
+
+
+def _guard(services: Services) -> Middleware:
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not is_own_host(request.headers.get("Host", ""), services.hosts):
+            return web.Response(
+                status=HTTPStatus.MISDIRECTED_REQUEST,
+                text="This dashboard is not reached under that name. Use its IP address, or start "
+                "it with --allow-host NAME.\n",
+            )
+        if request.method not in ("GET", "HEAD"):
+            token = (await request.post()).get("token", "")
+            cookie = request.cookies.get(services.cookie, "")
+            if (
+                not isinstance(token, str)
+                or not services.tokens.fits(token, cookie)
+                or not is_own_origin(request.headers, request.headers["Host"])
+            ):
+                return _error(
+                    services,
+                    request,
+                    HTTPStatus.FORBIDDEN,
+                    "The form is out of date",
+                    "Open the page again, and send the form once more.",
+                )
+        return await handler(request)
+
+    return guard
+
+
+def _some_at_a_time() -> Middleware:
+    """Let further pages wait, so that many visitors do not send the cluster all their requests at
+    once; tails, which go on, have a bound of their own."""
+    gate = asyncio.Semaphore(_MOST_PAGES)
+
+    @web.middleware
+    async def some(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.endswith(TAIL_EVENTS):
+            return await handler(request)
+        async with gate:
+            return await handler(request)
+
+    return some
+
+
+def _errors(services: Services) -> Middleware:
+    limited = LimitedLog(log)
+
+    @web.middleware
+    async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            title = HTTPStatus(error.status).phrase.capitalize()
+            text = error.text if error.status != 404 or error.text != "404: Not Found" else None
+            return _error(services, request, error.status, title, text or "There is no such page.")
+        except RemotingError as error:
+            # The second line of an official server is the address of a page.
+            text = (error.remark or str(error)).partition("\n")[0]
+            return _error(services, request, *_of(error), text)
+        except ConnectionResetError:
+            raise
+        except Exception:
+            limited.exception("page %s failed", request.path)
+            return _error(
+                services,
+                request,
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "This page failed",
+                "The log of the dashboard has the reason.",
+            )
+
+    return errors
+
+
+def _of(error: RemotingError) -> tuple[int, str]:
+    """The status and the title for an error of the cluster."""
+    if isinstance(error, NoPermission):
+        return HTTPStatus.FORBIDDEN, "No permission"
+    if isinstance(error, TopicNotExist | NoRouteInfo):
+        return HTTPStatus.NOT_FOUND, "No such topic"
+    if isinstance(error, SubscriptionGroupNotExist):
+        return HTTPStatus.NOT_FOUND, "No such consumer group"
+    if isinstance(error, NoNameServer | RemotingConnectError) or is_silence(error):
+        return HTTPStatus.SERVICE_UNAVAILABLE, "The cluster does not answer"
+    return HTTPStatus.BAD_GATEWAY, "The cluster refused the request"
+
+
+def _error(
+    services: Services, request: web.Request, status: int, title: str, text: str
+) -> web.Response:
+    unreachable = status == HTTPStatus.SERVICE_UNAVAILABLE
+    return services.page(
+        request,
+        "error.html",
+        {"status": int(status), "title": title, "text": text},
+        status=status,
+        refresh=REFRESH if unreachable and request.method == "GET" else 0,
+    )

@@ -1,0 +1,117 @@
+"""Bodies of messages for people: as JSON, as text, or as hexadecimal digits; never more than a
+page can hold."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+#: Characters of JSON and text that are shown.
+MOST_TEXT: Final = 64 * 1024
+#: Bytes that are shown as hexadecimal digits.
+MOST_HEX: Final = 4 * 1024
+#: Bytes that are tried as JSON: the work grows with them.
+MOST_JSON: Final = 1024 * 1024
+_ROW: Final = 16
+
+
+class Form(enum.Enum):
+    """How a body is shown."""
+
+    JSON = "json"
+    TEXT = "text"
+    HEX = "hex"
+
+
+class BodyPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """A body in one form, the forms it can be shown in, its bytes, and whether it was cut."""
+
+    form: Form
+    forms: tuple[Form, ...]
+    text: str
+    size: int
+    is_cut: bool
+
+
+def preview(body: bytes, form: Form | None = None) -> BodyPreview:
+    """Show a body in `form` if it has that one, else as what it is."""
+    text = _text(body)
+    pretty = None if text is None else _json(body)
+    forms = tuple(
+        each
+        for each, has in (
+            (Form.JSON, pretty is not None),
+            (Form.TEXT, text is not None),
+            (Form.HEX, True),
+        )
+        if has
+    )
+    chosen = form if form in forms else forms[0]
+    if chosen is Form.HEX:
+        return BodyPreview(
+            form=chosen,
+            forms=forms,
+            text=_hex(body[:MOST_HEX]),
+            size=len(body),
+            is_cut=len(body) > MOST_HEX,
+        )
+    shown = pretty if chosen is Form.JSON else text
+    assert shown is not None
+    return BodyPreview(
+        form=chosen,
+        forms=forms,
+        text=shown[:MOST_TEXT],
+        size=len(body),
+        is_cut=len(shown) > MOST_TEXT,
+    )
+
+
+def excerpt(body: bytes, most: int) -> str:
+    """The first characters of a body in one line, for lists."""
+    text = _text(body[: 4 * most], whole=len(body) <= 4 * most)
+    if text is None:
+        cut = body[: most // 3].hex(" ")
+        return cut + ("…" if len(body) > most // 3 else "")
+    line = " ".join(text.split())
+    return line if len(line) <= most and len(body) <= 4 * most else line[: most - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """The text without control characters, and without those that turn a line around."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def _text(body: bytes, *, whole: bool = True) -> str | None:
+    """The text of a body without control characters; None where it is not UTF-8.
+
+    The end of a body that is not the whole one may be half a character.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        if whole or error.start < len(body) - 3:
+            return None
+        text = body[: error.start].decode()
+    return printable(text)
+
+
+def _json(body: bytes) -> str | None:
+    if body[:64].lstrip()[:1] not in (b"{", b"[") or len(body) > MOST_JSON:
+        return None
+    try:
+        # It moves the parts as they are: numbers keep their digits, and keys their order.
+        return _text(msgspec.json.format(body, indent=2))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _hex(body: bytes) -> str:
+    rows = []
+    for at in range(0, len(body), _ROW):
+        row = body[at : at + _ROW]
+        digits = row.hex(" ").ljust(3 * _ROW - 1)
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        rows.append(f"{at:08x}  {digits}  {letters}")
+    return "\n".join(rows)

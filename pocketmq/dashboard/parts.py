@@ -1,0 +1,53 @@
+"""What runs in a dashboard before anybody looks at it: its connections, and the sampler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Self
+
+from pocketmq.client.credentials import Credentials
+from pocketmq.dashboard.access import Access
+from pocketmq.dashboard.config import DashboardConfig
+from pocketmq.dashboard.history import History
+from pocketmq.dashboard.sampler import Sampler
+
+
+class Parts:
+    """What runs from the first sample on; `async with` begins and ends it.
+
+    `visitor` is the access of those who have not logged in.
+    """
+
+    def __init__(self, config: DashboardConfig) -> None:
+        self.config = config
+        self._stack = contextlib.AsyncExitStack()
+        self.history = History()
+        self.visitor = self.open(config.credentials)
+        if config.sampler_credentials is None:
+            self._sampling = self.visitor
+        else:
+            self._sampling = self.open(config.sampler_credentials)
+        self.sampler = Sampler(self._sampling.admin, self.history, period=config.period)
+
+    def open(self, credentials: Credentials | None) -> Access:
+        """Make an access to the cluster, which is not started yet."""
+        return Access(self.config.namesrv, tls=self.config.tls, credentials=credentials)
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            for access in {self.visitor, self._sampling}:
+                await stack.enter_async_context(access)
+            running = asyncio.ensure_future(self.sampler.run())
+            stack.push_async_callback(_cancelled, running)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+
+async def _cancelled(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,130 @@
+"""The dashboard of a process: it listens, samples, and serves pages.
+
+The libraries of the pages are loaded with the first connection: until then a dashboard costs a
+process that starts with it nothing but a socket and the samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import logging
+import socket
+from types import ModuleType
+from typing import Final
+
+from pocketmq.dashboard.config import DashboardConfig
+from pocketmq.remoting.server import CannotListen, PortInUse
+
+log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 128
+_SEEN_FROM_HERE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Dashboard:
+    """A dashboard in this process: `start` and `stop`, or `async with`."""
+
+    def __init__(self, config: DashboardConfig) -> None:
+        self._config = config
+        self._running: asyncio.Task[None] | None = None
+        self.port = config.port
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds it."""
+        host = _SEEN_FROM_HERE.get(self._config.host, self._config.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def __aenter__(self) -> Dashboard:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def start(self, *, or_any_port: bool = False) -> None:
+        """Listen; `or_any_port`: if the port is taken, on a free one.
+
+        Raises PortInUse or CannotListen.
+        """
+        host = self._config.host
+        try:
+            listening = _listen(host, self._config.port)
+        except PortInUse:
+            if not or_any_port:
+                raise
+            listening = _listen(host, 0)
+        self.port = listening.getsockname()[1]
+        self._running = asyncio.get_running_loop().create_task(self._run(listening))
+
+    async def stop(self) -> None:
+        """End everything; again without effect."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    async def _run(self, listening: socket.socket) -> None:
+        try:
+            with listening:
+                await self._serve(listening)
+        except Exception:
+            log.exception("the dashboard has ended; everything else goes on")
+
+    async def _serve(self, listening: socket.socket) -> None:
+        called = asyncio.ensure_future(_readable(listening))
+        try:
+            # Whatever starts with the dashboard has its first seconds for itself.
+            await asyncio.wait([called], timeout=self._config.period)
+            parts = await _loaded("pocketmq.dashboard.parts")
+            async with parts.Parts(self._config) as running:
+                await called
+                app = await _loaded("pocketmq.dashboard.app")
+                await app.serve(running, listening)
+        finally:
+            called.cancel()
+
+
+async def _loaded(module: str) -> ModuleType:
+    """Import a module while other things go on."""
+    return await asyncio.to_thread(importlib.import_module, module)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises PortInUse or CannotListen in plain words."""
+    address = f"{host}:{port}"
+    try:
+        family, _, _, _, where = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.create_server(where[:2], family=family, backlog=_BACKLOG)
+    except UnicodeError as error:
+        raise CannotListen(
+            f"the dashboard cannot listen on {address}: it is not a host name: {error}"
+        ) from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"the dashboard cannot listen on {address}: the port is in use by another "
+                "process; stop that one or choose another port"
+            ) from None
+        raise CannotListen(
+            f"the dashboard cannot listen on {address}: {error.strerror or error}"
+        ) from None
+    listening.setblocking(False)
+    return listening
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Return when there is a connection to accept."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(listening, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(listening)

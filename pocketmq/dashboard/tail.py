@@ -1,0 +1,135 @@
+"""Messages of a topic as they come, for as many watchers as there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.dashboard.access import Access
+from pocketmq.dashboard.body_preview import excerpt
+from pocketmq.message.message import MessageExt
+
+MOST_TAILS: Final = 8
+#: Messages in a second that one tail shows: more than that nobody reads.
+MOST_A_SECOND: Final = 50
+#: Seconds after which a tail ends; the page can begin it anew.
+LONGEST: Final = 15 * 60.0
+_MOST_BUFFERED: Final = 128
+_MOST_BUFFERED_BYTES: Final = 8 * 1024 * 1024
+_EXCERPT: Final = 200
+
+
+class TailedMessage(msgspec.Struct, frozen=True, rename="camel"):
+    """A message as the page gets it. Times are Unix ms."""
+
+    broker: str
+    queue: int
+    offset: int
+    stored: int
+    tag: str
+    keys: list[str]
+    size: int
+    excerpt: str
+
+    @classmethod
+    def of(cls, message: MessageExt) -> TailedMessage:
+        """Return what is shown of a message."""
+        return cls(
+            message.broker_name,
+            message.queue_id,
+            message.queue_offset,
+            message.store_timestamp,
+            message.tags or "",
+            list(message.keys),
+            len(message.body),
+            excerpt(message.body, _EXCERPT),
+        )
+
+
+class TailPart(msgspec.Struct, frozen=True):
+    """What came within a second; `skipped` messages before the next part are not shown."""
+
+    messages: list[TailedMessage]
+    skipped: int = 0
+
+
+class TooManyTails(Exception):
+    """As many tails are open as may be."""
+
+
+class Tails:
+    """The tails that are open; `clock` gives seconds."""
+
+    def __init__(
+        self,
+        *,
+        most: int = MOST_TAILS,
+        longest: float = LONGEST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._longest = longest
+        self._clock = clock
+        self._open = 0
+
+    def __len__(self) -> int:
+        return self._open
+
+    @contextlib.asynccontextmanager
+    async def watch(self, access: Access, topic: str, tags: str) -> AsyncIterator[PullConsumer]:
+        """Give a consumer that stands at the end of the topic.
+
+        Raises:
+            TooManyTails: there is no room for another one.
+            TopicNotExist: there is no such topic.
+            InvalidName: the tags are not well formed.
+        """
+        if self._open >= self._most:
+            raise TooManyTails
+        self._open += 1
+        try:
+            await access.admin.topic_route(topic)
+            consumer = access.consumer(
+                max_buffered=_MOST_BUFFERED, max_buffered_bytes=_MOST_BUFFERED_BYTES
+            )
+            async with consumer:
+                await consumer.assign(topic, tags or "*")
+                await consumer.seek("end")
+                yield consumer
+        finally:
+            self._open -= 1
+
+    async def parts(self, consumer: PullConsumer) -> AsyncIterator[TailPart]:
+        """What comes, about once a second, also if it is nothing; ends after the longest time."""
+        end = self._clock() + self._longest
+        while self._clock() < end:
+            second = self._clock() + 1.0
+            messages = await consumer.poll(MOST_A_SECOND, 1.0)
+            while messages and len(messages) < MOST_A_SECOND:
+                left = second - self._clock()
+                more = await consumer.poll(MOST_A_SECOND - len(messages), max(left, 0.0))
+                if not more:
+                    break
+                messages += more
+            skipped = 0
+            if len(messages) >= MOST_A_SECOND:
+                await asyncio.sleep(max(second - self._clock(), 0.0))
+                skipped = await _skip(consumer)
+            yield TailPart([TailedMessage.of(message) for message in messages], skipped)
+
+
+async def _skip(consumer: PullConsumer) -> int:
+    """Go on at the end; returns how many messages lie in between."""
+    before = {queue: consumer.position(queue) for queue in consumer.assignment}
+    await consumer.seek("end")
+    return sum(
+        max((consumer.position(queue) or 0) - position, 0)
+        for queue, position in before.items()
+        if position is not None
+    )

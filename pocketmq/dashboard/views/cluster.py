@@ -1,0 +1,97 @@
+"""The cluster: its brokers, and what needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.admin.broker_figures import BrokerState, broker_states
+from pocketmq.client.admin.traffic import Speed, each
+from pocketmq.client.errors import NoPermission
+from pocketmq.dashboard.history import History
+
+_MOST_LISTED: Final = 5
+
+T = TypeVar("T")
+
+
+class BusyTopic(msgspec.Struct, frozen=True):
+    """A topic, and how many messages a second it gets."""
+
+    topic: str
+    rate: float
+
+
+class LateGroup(msgspec.Struct, frozen=True):
+    """A group that is behind, and how it moves."""
+
+    group: str
+    lag: int
+    speed: Speed | None
+    recent: list[float]
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """All brokers, the busiest topics, and the groups that are furthest behind.
+
+    `lag` is that of all groups; None before the first sample.
+    """
+
+    brokers: list[BrokerState]
+    busy: list[BusyTopic]
+    late: list[LateGroup]
+    lag: int | None
+
+    @property
+    def silent(self) -> list[BrokerState]:
+        """The brokers that do not answer."""
+        return [state for state in self.brokers if state.problem is not None]
+
+    @property
+    def fullest(self) -> BrokerState | None:
+        """The broker whose disk is fullest."""
+        told = [state for state in self.brokers if state.figures.disk_percent is not None]
+        return max(told, key=lambda state: state.figures.disk_percent or 0, default=None)
+
+    def total(self, figure: str) -> float:
+        """The sum of a figure over the brokers that tell it."""
+        return sum(getattr(state.figures, figure) or 0 for state in self.brokers)
+
+
+async def cluster_view(admin: Admin, history: History) -> ClusterView:
+    """Ask every broker. Raises RemotingError if the name server does not say which there are.
+
+    The history may know of topics and groups that this user may not see: each is asked for.
+    """
+    brokers = await broker_states(admin)
+    rates = {name: history.topic_rate(name) or 0.0 for name in history.topics}
+    lags = {name: history.lag(name) or 0 for name in history.groups}
+    busy = await _visible(_largest(rates), admin.topic_stats)
+    late = await _visible(_largest(lags), admin.consume_stats)
+    return ClusterView(
+        brokers=brokers,
+        busy=[BusyTopic(name, rates[name]) for name in busy],
+        late=[
+            LateGroup(name, stats.lag, history.group_speed(name), history.lags(name))
+            for name, stats in late.items()
+            if stats.lag
+        ],
+        lag=None if history.sampled_at is None else sum(lags.values()),
+    )
+
+
+def _largest(figures: Mapping[str, float]) -> list[str]:
+    """The names with the largest figures above 0."""
+    names = sorted(figures, key=lambda name: (-figures[name], name))
+    return [name for name in names[:_MOST_LISTED] if figures[name]]
+
+
+async def _visible(names: list[str], ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
+    """What `ask` says of each name, as far as this user may know it."""
+    try:
+        return await each(names, ask)
+    except NoPermission:
+        return {}

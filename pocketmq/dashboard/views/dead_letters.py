@@ -1,0 +1,137 @@
+"""Dead letters: the groups that have some, those of a group, and sending them again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
+from pocketmq.client.admin.dead_letters import DeadLetters, origin_topic
+from pocketmq.client.admin.traffic import each
+from pocketmq.client.errors import SubscriptionGroupNotExist
+from pocketmq.dashboard.views.listing import Listing, matching, page_of
+from pocketmq.message.limits import DLQ_PREFIX
+from pocketmq.message.message import MessageExt, MessageQueue
+
+#: Dead letters on one page, and those that one click sends again.
+MOST_LISTED: Final = 50
+MOST_RESENT: Final = 500
+
+
+class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group: the dead letters that were not sent again, and all that are stored."""
+
+    group: str
+    left: int
+    stored: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter. `is_left`: it was not sent again yet."""
+
+    message: MessageExt
+    origin_topic: str
+    is_left: bool
+
+
+class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letters of a group, those of a queue in their order, and how many there are."""
+
+    group: str
+    letters: list[DeadLetter]
+    left: int
+    stored: int
+    clients: int
+
+
+class Resent(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters were sent again. `is_listed`: they stay in the list of those left."""
+
+    sent: int
+    is_listed: bool = False
+
+
+async def dead_letter_groups(
+    admin: Admin, *, text: str = "", page: int = 1
+) -> Listing[DeadLetterGroup]:
+    """A page of the groups that have dead letters, and whose names contain `text`."""
+    names = [
+        name.removeprefix(DLQ_PREFIX)
+        for name in await admin.topics()
+        if name.startswith(DLQ_PREFIX)
+    ]
+    listing = page_of(matching(names, text), page)
+
+    async def row(group: str) -> DeadLetterGroup:
+        bounds = await DeadLetters(admin, group).bounds()
+        return DeadLetterGroup(
+            group=group,
+            left=sum(each.end - each.first_left for each in bounds.values()),
+            stored=sum(each.end - each.begin for each in bounds.values()),
+        )
+
+    rows = [*(await each(listing.entries, row)).values()]
+    rows.sort(key=lambda row: (-row.left, row.group))
+    return Listing(entries=rows, page=listing.page, pages=listing.pages, total=listing.total)
+
+
+async def dead_letter_view(admin: Admin, group: str, *, all: bool = False) -> DeadLetterView:
+    """The dead letters of a group that were not sent again, or `all`; at most `MOST_LISTED`.
+
+    Raises SubscriptionGroupNotExist for a group that has no dead letters and does not exist.
+    """
+    letters = DeadLetters(admin, group)
+    bounds = await letters.bounds()
+    if not bounds and group not in await admin.groups():
+        raise SubscriptionGroupNotExist(f"consumer group {group} does not exist")
+    found = []
+    async for queue, message in letters.messages(sent_too=all):
+        found.append(
+            DeadLetter(
+                message=message,
+                origin_topic=origin_topic(message),
+                is_left=message.queue_offset >= bounds[queue].first_left,
+            )
+        )
+        if len(found) == MOST_LISTED:
+            break
+    connected = await online(admin, group)
+    return DeadLetterView(
+        group=group,
+        letters=found,
+        left=sum(each.end - each.first_left for each in bounds.values()),
+        stored=sum(each.end - each.begin for each in bounds.values()),
+        clients=0 if connected is None else len(connected.connection_set),
+    )
+
+
+async def resend_one(admin: Admin, group: str, queue: MessageQueue, offset: int) -> Resent:
+    """Have the group get one dead letter again.
+
+    Brokers only remember an offset up to which all were sent again, so one that is not the oldest
+    left of its queue stays in the list.
+    """
+    letters = DeadLetters(admin, group)
+    message = await admin.message_at(queue, offset)
+    if message is None or queue.topic != letters.topic:
+        return Resent(sent=0)
+    first_left = (await letters.bounds())[queue].first_left
+    await admin.deliver_again(group, message)
+    if offset == first_left:
+        await letters.mark_sent(queue, message)
+    return Resent(sent=1, is_listed=offset > first_left)
+
+
+async def resend_left(admin: Admin, group: str) -> Resent:
+    """Have the group get the dead letters again that are left, at most `MOST_RESENT`."""
+    letters = DeadLetters(admin, group)
+    sent = 0
+    async for queue, message in letters.messages(sent_too=False):
+        await admin.deliver_again(group, message)
+        await letters.mark_sent(queue, message)
+        sent += 1
+        if sent == MOST_RESENT:
+            break
+    return Resent(sent=sent)

@@ -1,0 +1,80 @@
+"""A proxy within the process of its broker: the two are put together here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Self
+
+from pocketmq._extras import require
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.tls_config import TlsConfig
+
+require("proxy", __name__)
+
+from pocketmq.proxy.config import ProxyConfig  # noqa: E402
+from pocketmq.proxy.port.local import LocalBroker, LocalPort  # noqa: E402
+from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
+
+__all__ = ["LocalProxy"]
+
+
+class LocalProxy:
+    """Serves RocketMQ 5's own clients by a broker of this process, which has been started.
+
+    `port`: 0 takes a free one. Users, access lists and TLS are those of the broker. `start` raises
+    PortInUse, CannotListen and ConfigError; it must be stopped before the broker.
+    """
+
+    def __init__(self, broker: Broker, *, port: int = 8081, tls: TlsConfig | None = None) -> None:
+        settings = broker.config
+        self._broker = broker
+        self._config = ProxyConfig(
+            bind_address=settings.bind_address,
+            grpc_server_port=port,
+            max_message_size=settings.max_message_size,
+        )
+        self._tls = tls
+        self._proxy: Proxy | None = None
+        self._stack: contextlib.AsyncExitStack | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._config.grpc_server_port if self._proxy is None else self._proxy.port
+
+    async def start(self) -> None:
+        """Listen."""
+        broker = self._broker
+        components = broker.components
+        async with contextlib.AsyncExitStack() as stack:
+            port = LocalPort(
+                LocalBroker(
+                    name=broker.config.broker_name,
+                    cluster=broker.config.broker_cluster_name,
+                    address=broker.address,
+                    dispatcher=components.dispatcher(guarded=False),
+                    before_answers=components.unwritten.settle,
+                    after_answers=components.pulls.holds.woken.run,
+                    withdraw=components.pops.polling.cancel,
+                )
+            )
+            stack.push_async_callback(port.stop)
+            tables = broker.auth.tables if broker.auth is not None else None
+            access = access_of(broker.config, tables)
+            proxy = self._proxy = Proxy(self._config, port, tls=self._tls, access=access)
+            await proxy.start()
+            stack.push_async_callback(proxy.stop)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Stop it. Idempotent."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()

@@ -1,0 +1,130 @@
+"""The settings of a proxy, by RocketMQ's own property names (ProxyConfig of 5.3.3)."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
+from pocketmq.auth.settings import check_together
+from pocketmq.remoting.official_config_keys import PROXY_KEYS
+from pocketmq.remoting.properties_file import ConfigError, Settings, load_config
+from pocketmq.remoting.tls_config import without_tls
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+
+
+class ProxyConfig(msgspec.Struct, rename="camel"):
+    """One proxy. Times in ms, sizes in bytes.
+
+    Attributes:
+        bind_address: loopback unless set; the official default is every interface.
+        grpc_server_port: 0 picks a free one.
+        namesrv_addr: name servers, joined by `;`. Not used by a proxy within a broker.
+        use_endpoint_port_from_request: routes name the address by which the client came, with its
+            port, so that they hold behind NAT and port mappings; false: with grpc_server_port.
+        grpc_max_inbound_message_size: of one request.
+        grpc_client_idle_time_mills: a connection without a call for so long is closed.
+        max_message_size: of one message's body.
+        max_delay_time_mills: how far ahead a delivery may be.
+        min_invisible_time_mills_for_recv, max_invisible_time_mills: what consumers may ask for.
+        enable_topic_message_type_check: topics take only messages of their type (message.type).
+        enable_grpc_reflection: tools such as grpcurl may ask which methods there are.
+        send_latency_enable, start_detector_enable, detect_interval, detect_timeout: how brokers
+            are avoided (RIP-63); the key-value table of the name server wins while it runs.
+        auth_file_path: file of users and access lists.
+        authentication_enabled and the following: see `pocketmq.auth.settings.AuthSettings`.
+    """
+
+    bind_address: str = "127.0.0.1"
+    grpc_server_port: Port = 8081
+    namesrv_addr: str = ""
+    use_endpoint_port_from_request: bool = True
+    grpc_max_inbound_message_size: Positive = 130 << 20
+    grpc_client_idle_time_mills: Positive = 120_000
+    max_message_size: Positive = 4 << 20
+    max_delay_time_mills: Positive = 86_400_000
+    min_invisible_time_mills_for_recv: NotNegative = 10_000
+    max_invisible_time_mills: Positive = 43_200_000
+    enable_topic_message_type_check: bool = True
+    enable_grpc_reflection: bool = False
+    send_latency_enable: bool = True
+    start_detector_enable: bool = True
+    detect_interval: Positive = 2_000
+    detect_timeout: Positive = 200
+    auth_file_path: str = ""
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    init_authentication_user: str = ""
+    inner_client_authentication_credentials: str = ""
+    authentication_whitelist: str = ""
+    authorization_whitelist: str = ""
+
+    def __repr__(self) -> str:
+        # Some of the settings are passwords.
+        return f"ProxyConfig({self.bind_address!r}, {self.grpc_server_port})"
+
+
+#: Settings of TlsConfig that the official proxy has by names of its own.
+_TLS_NAMES: Final = {
+    "tlsTestModeEnable": "tls.test.mode.enable",
+    "tlsCertPath": "tls.server.certPath",
+    "tlsKeyPath": "tls.server.keyPath",
+}
+
+
+def load_proxy_config(*sources: Settings | str) -> tuple[ProxyConfig, list[str]]:
+    """Return the settings of a proxy, and warnings for keys without effect; later sources win.
+
+    Raises:
+        ConfigErrors: some values are not allowed.
+    """
+    config, warnings = load_config(
+        ProxyConfig,
+        *(without_tls(source).select(lambda key: key not in _TLS_NAMES) for source in sources),
+        known=PROXY_KEYS,
+        checks=AUTH_CHECKS,
+    )
+    check_together(config, warnings)
+    return config, warnings
+
+
+def tls_settings(source: Settings) -> Settings:
+    """Return the settings of TLS in a source, by the names of TlsConfig."""
+    return source._replace(
+        settings=tuple(
+            setting._replace(key=_TLS_NAMES.get(setting.key, setting.key))
+            for setting in source.settings
+        )
+    )
+
+
+def read_proxy_file(path: Path) -> Settings:
+    """Read the settings of a file: an official rmq-proxy.json, or properties.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError("-c", str(path), f"a readable file ({why})") from None
+    if not text.lstrip().startswith(b"{"):
+        return Settings.of_file(path)
+    try:
+        values = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError("-c", str(path), f"a flat JSON object ({error})") from None
+    return Settings.of_options(
+        [(key, _text(value)) for key, value in values.items() if value is not None], str(path)
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,125 @@
+"""One proxy: a broker port, the service over it, and the port that clients come to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from pocketmq.auth.settings import AuthSettings
+from pocketmq.auth.store import AuthTables
+from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.port.broker_port import BrokerPort
+from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.messaging import SERVICE, Messaging
+from pocketmq.proxy.transport.health import health_methods
+from pocketmq.proxy.transport.rpc import Method
+from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.exposure import warn_if_exposed
+from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.tls_config import TlsConfig, TlsMode
+from pocketmq.remoting.tls_context import ServerTls, server_tls
+
+log = logging.getLogger("pocketmq.proxy")
+
+
+class Proxy:
+    """A proxy over a broker port, which has been started.
+
+    `access` says who may do what. The constructor touches neither files nor the network; `start`
+    raises PortInUse, CannotListen, and ConfigError for settings of TLS that cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: ProxyConfig,
+        port: BrokerPort,
+        *,
+        tls: TlsConfig | None = None,
+        access: Access | None = None,
+    ) -> None:
+        self.config = config
+        self._broker_port = port
+        self._tls = tls or TlsConfig()
+        self._access = access
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._server: GrpcServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self.config.grpc_server_port if self._server is None else self._server.port
+
+    async def start(self) -> None:
+        """Listen."""
+        config = self.config
+        async with contextlib.AsyncExitStack() as stack:
+            tls = await asyncio.to_thread(grpc_tls, self._tls)
+            if self._access is None:
+                warn_if_exposed(log, "proxy", config.bind_address)
+            service = Messaging(config, self._broker_port, self._access or Access())
+            stack.push_async_callback(service.stop)
+            service.start()
+            methods: Mapping[bytes, Method] = {**service.methods(), **health_methods(SERVICE)}
+            if config.enable_grpc_reflection:
+                from pocketmq.proxy.service.reflection import reflection_methods
+
+                methods = {**methods, **reflection_methods()}
+            server = self._server = GrpcServer(
+                methods,
+                host=config.bind_address,
+                port=config.grpc_server_port,
+                tls=tls,
+                idle_timeout=config.grpc_client_idle_time_mills / 1000,
+                max_message=config.grpc_max_inbound_message_size,
+            )
+            await server.start()
+            stack.push_async_callback(server.stop)
+            service.routes.port = server.port
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Stop listening, let running calls end, make renewed messages visible. Idempotent."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+
+def grpc_tls(config: TlsConfig) -> ServerTls | None:
+    """Return the TLS side of the gRPC port, None where it is switched off or cannot be had.
+
+    Without a certificate there is a self-signed one, as the official proxy has: the clients for
+    Java and Go use TLS unless they are told otherwise, and look at no certificate. Raises
+    ConfigError.
+    """
+    if config.mode is TlsMode.DISABLED:
+        return None
+    if not config.cert_path and not config.key_path and not config.test_mode:
+        self_signed = msgspec.structs.replace(config, test_mode=True)
+        try:
+            return server_tls(self_signed, protocols=("h2",))
+        except ConfigError as error:
+            if config.mode is TlsMode.ENFORCING:
+                raise
+            log.warning("the gRPC port serves no TLS: %s", error)
+            return None
+    return server_tls(config, protocols=("h2",))
+
+
+def access_of(settings: AuthSettings, tables: AuthTables | None) -> Access | None:
+    """Return the checks that these settings ask for; None without authentication."""
+    if tables is None or not settings.authentication_enabled:
+        return None
+    return Access(
+        tables,
+        authorize=settings.authorization_enabled,
+        unsigned=_names(settings.authentication_whitelist),
+        unchecked=_names(settings.authorization_whitelist),
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in text.split(",") if "." in word)

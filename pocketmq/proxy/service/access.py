@@ -1,0 +1,125 @@
+"""Who makes a call, and whether they may: the users and access lists of the remoting port.
+
+A call is signed by the header `authorization`: `MQv2-HMAC-SHA1 Credential=NAME,
+SignedHeaders=x-mq-date-time, Signature=HEX`, where HEX is the HMAC-SHA1 of the text of the header
+x-mq-date-time with the user's password. So a signature that was overheard is good for ever and for
+any call: use TLS where others can listen.
+Reference: auth DefaultAuthenticationContextBuilder and DefaultAuthorizationContextBuilder.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.auth.errors import AuthError
+from pocketmq.auth.guard import Guard, SignedCaller, one_line
+from pocketmq.auth.permissions import Need, on_topic
+from pocketmq.auth.policies import Action, Kind
+from pocketmq.auth.store import AuthTables
+from pocketmq.auth.users import MAX_NAME, User, UserStatus
+from pocketmq.limited_log import LimitedLog
+from pocketmq.proxy.transport.rpc import Call
+
+log = logging.getLogger("pocketmq.auth")
+
+_AUTHORIZATION: Final = b"authorization"
+_DATE_TIME: Final = b"x-mq-date-time"
+
+
+class Access:
+    """Checks calls. Without `tables`, everybody may do everything.
+
+    `authorize`: access lists are asked; otherwise a valid signature is enough. `unsigned` and
+    `unchecked`: names of requests (`apache.rocketmq.v2.QueryRouteRequest`) that need no signature,
+    and no permission.
+    """
+
+    def __init__(
+        self,
+        tables: AuthTables | None = None,
+        *,
+        authorize: bool = False,
+        unsigned: frozenset[str] = frozenset(),
+        unchecked: frozenset[str] = frozenset(),
+    ) -> None:
+        self._tables = tables
+        self._authorize = authorize
+        self._unsigned = unsigned
+        self._unchecked = unchecked
+        self._guard = Guard(tables) if tables is not None else None
+        self._log = LimitedLog(log)
+
+    def publish(self, call: Call, *topics: str) -> None:
+        """Require Pub on each topic. Raises AuthError."""
+        self._check(call, (on_topic(topic, Action.PUB) for topic in topics))
+
+    def consume(self, call: Call, group: str, *topics: str) -> None:
+        """Require Sub on the group and on each topic. Raises AuthError."""
+
+        def needs() -> Iterator[Need]:
+            yield Need(Kind.GROUP, group, (Action.SUB,))
+            for topic in topics:
+                yield on_topic(topic, Action.SUB)
+
+        self._check(call, needs())
+
+    def use(self, call: Call, topic: str) -> None:
+        """Require Pub or Sub on the topic. Raises AuthError."""
+        self._check(call, iter((on_topic(topic, Action.PUB, Action.SUB),)))
+
+    def anyone(self, call: Call) -> None:
+        """Require a signature. Raises AuthError."""
+        self._check(call, iter(()))
+
+    def _check(self, call: Call, needs: Iterator[Need]) -> None:
+        guard = self._guard
+        if guard is None:
+            return
+        name = f"apache.rocketmq.v2.{call.method}Request"
+        try:
+            checked = self._authorize and name not in self._unchecked
+            if name in self._unsigned and not checked:
+                return
+            user = self._user_of(call)
+            if not checked:
+                return
+            caller = SignedCaller(user, call.peer[0], guard.require)
+            for need in needs:
+                guard.require(caller, need)
+        except AuthError as error:
+            self._log.warning(
+                "call %s of %s is refused: %s",
+                call.method,
+                call.peer[0],
+                one_line(error.remark or ""),
+                cause=("refused", call.peer[0], call.method, error.kind),
+            )
+            raise
+
+    def _user_of(self, call: Call) -> User:
+        assert self._tables is not None
+        name, signature = _credential(call.text(_AUTHORIZATION))
+        if not name:
+            raise AuthError("username cannot be null.", "nobody")
+        user = self._tables.find(name)
+        if user is None:
+            raise AuthError(f"User:{name[:MAX_NAME]} is not found.", "unknown")
+        if user.user_status is UserStatus.DISABLE:
+            raise AuthError(f"User:{name} is disabled.", "disabled")
+        signed = call.metadata.get(_DATE_TIME, b"")
+        expected = hmac.new(user.password.encode(), signed, "sha1").hexdigest()
+        if not signed or not hmac.compare_digest(expected.encode(), signature.lower().encode()):
+            raise AuthError("check signature failed.", "signature")
+        return user
+
+
+def _credential(text: str) -> tuple[str, str]:
+    """Return the user's name and the signature; empty ones where they are missing."""
+    fields = {}
+    for item in text.partition(" ")[2].split(","):
+        name, _, value = item.strip().partition("=")
+        fields[name] = value
+    return fields.get("Credential", "").partition("/")[0], fields.get("Signature", "")

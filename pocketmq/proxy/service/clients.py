@@ -1,0 +1,255 @@
+"""The clients of a proxy: who is there, what they told about themselves, and how to reach them.
+
+A client is known by its client id from its first call on. It has settings from its first Telemetry
+command on. It is forgotten when it says that it stops, or when it has been silent for two minutes
+without an open Telemetry stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+from pocketmq.message.tags import TagExpression, TagExpressionError
+from pocketmq.proxy.port.broker_port import BrokerPort, Registration
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.message_codec import now_ms
+from pocketmq.proxy.service.status import ServiceError
+from pocketmq.proxy.transport.rpc import Call, Outgoing
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.errors import RemotingTimeout
+from pocketmq.remoting.request import Request, Response
+
+CLIENT_ID: Final = b"x-mq-client-id"
+LANGUAGE: Final = b"x-mq-language"
+VERSION: Final = b"x-mq-client-version"
+
+#: Seconds of silence after which a client is forgotten (`channelExpiredTimeout`).
+EXPIRY: Final = 120.0
+MAX_CLIENTS: Final = 100_000
+MAX_CLIENT_ID: Final = 512
+#: Seconds that a client has to answer a command.
+COMMAND_TIMEOUT: Final = 5.0
+#: Seconds that a call waits for the first settings of its client.
+SETTINGS_TIMEOUT: Final = 1.0
+#: Topics that one client may name in its settings.
+MAX_TOPICS: Final = 1_000
+
+_LANGUAGES: Final = {
+    "JAVA": "JAVA",
+    "GO": "GO",
+    "GOLANG": "GO",
+    "PYTHON": "PYTHON",
+    "CPP": "CPP",
+    "DOTNET": "DOTNET",
+    "DOT_NET": "DOTNET",
+    "RUST": "RUST",
+    "PHP": "PHP",
+}
+
+
+#: Answers what a broker asks of a client.
+AskedOf = Callable[["Client", Request[Any]], Any]
+
+
+class Client:
+    """One client.
+
+    Attributes:
+        settings: the client's own settings as they came last; None before the first.
+        link: how brokers see it.
+        gone: it was forgotten, and its link is closed.
+    """
+
+    def __init__(self, client_id: str, call: Call, port: BrokerPort, asked: AskedOf) -> None:
+        self.client_id = client_id
+        self.peer = call.peer
+        self.version = call.text(VERSION)
+        self.settings: pb.Settings | None = None
+        self._settled = asyncio.Event()
+        self.seen = call_time()
+        self.gone = False
+        self.streams: list[Outgoing] = []
+
+        async def asked_of(request: Request[Any]) -> Response | None:
+            response: Response | None = await asked(self, request)
+            return response
+
+        language = _LANGUAGES.get(call.text(LANGUAGE).upper(), "OTHER")
+        self.link = port.open(client_id, language, call.peer, asked_of)
+        self._answers: dict[str, asyncio.Future[pb.TelemetryCommand]] = {}
+
+    @property
+    def is_producer(self) -> bool:
+        """Whether its settings are those of a producer."""
+        return self.settings is not None and self.settings.HasField("publishing")
+
+    @property
+    def group(self) -> str:
+        """Its consumer group, "" without one."""
+        settings = self.settings
+        return settings.subscription.group.name if settings is not None else ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was heard of within the last two minutes."""
+        return bool(self.streams) or call_time() - self.seen < EXPIRY
+
+    def settle(self, settings: pb.Settings) -> None:
+        """Take settings that were checked."""
+        self.settings = settings
+        self._settled.set()
+
+    async def need_settings(self) -> pb.Settings:
+        """Return its settings; wait a little for the first ones.
+
+        Clients may send them at the same time as their first call. Raises ServiceError.
+        """
+        if self.settings is None:
+            try:
+                async with asyncio.timeout(SETTINGS_TIMEOUT):
+                    await self._settled.wait()
+            except TimeoutError:
+                raise ServiceError(
+                    pb.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client"
+                ) from None
+        assert self.settings is not None
+        return self.settings
+
+    def registration(self) -> Registration:
+        """Return what brokers are told about it, by its settings."""
+        settings = self.settings
+        if settings is None:
+            return Registration()
+        if settings.HasField("publishing"):
+            # The official proxy uses each topic as a producer group, so that either of them can
+            # recover the transactions of the other.
+            topics = dict.fromkeys(topic.name for topic in settings.publishing.topics)
+            return Registration(producers=list(topics)[:MAX_TOPICS])
+        subscription = settings.subscription
+        if not subscription.group.name:
+            return Registration()
+        consumer = ConsumerData(
+            group_name=subscription.group.name,
+            consume_type="CONSUME_POP",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=[
+                subscription_data(entry.topic.name, entry.expression)
+                for entry in subscription.subscriptions[:MAX_TOPICS]
+            ],
+        )
+        return Registration(consumers=[consumer])
+
+    def send(self, command: pb.TelemetryCommand) -> bool:
+        """Send a command on the stream whose settings came last; False without a stream."""
+        if not self.streams:
+            return False
+        self.streams[-1].send(command)
+        return True
+
+    async def command(self, make: Callable[[str], pb.TelemetryCommand]) -> pb.TelemetryCommand:
+        """Send the command that `make(nonce)` gives, and return the answer.
+
+        Raises RemotingTimeout.
+        """
+        nonce = secrets.token_hex(16)
+        future: asyncio.Future[pb.TelemetryCommand] = asyncio.get_running_loop().create_future()
+        self._answers[nonce] = future
+        try:
+            if self.send(make(nonce)):
+                async with asyncio.timeout(COMMAND_TIMEOUT):
+                    return await future
+        except TimeoutError:
+            pass
+        finally:
+            del self._answers[nonce]
+        raise RemotingTimeout(f"the client {self.client_id} did not answer a command")
+
+    def answered(self, nonce: str, command: pb.TelemetryCommand) -> None:
+        """Take the answer to a command."""
+        future = self._answers.get(nonce)
+        if future is not None and not future.done():
+            future.set_result(command)
+
+
+def call_time() -> float:
+    """Return the time of the loop, seconds."""
+    return asyncio.get_running_loop().time()
+
+
+def subscription_data(topic: str, expression: pb.FilterExpression) -> SubscriptionData:
+    """Return a subscription as brokers know it. Raises ServiceError."""
+    text = expression.expression or "*"
+    version = now_ms()
+    if expression.type == pb.SQL:
+        return SubscriptionData(
+            topic=topic, expression_type="SQL92", sub_string=text, sub_version=version
+        )
+    try:
+        tags = TagExpression(text)
+    except TagExpressionError as error:
+        raise ServiceError(pb.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+    return SubscriptionData(
+        topic=topic,
+        sub_string=tags.text,
+        tags_set=sorted(tags.tags),
+        code_set=sorted(tags.codes),
+        sub_version=version,
+    )
+
+
+class Clients:
+    """All clients of a proxy; `asked(client, request)` answers what brokers ask of them."""
+
+    def __init__(self, port: BrokerPort, asked: AskedOf) -> None:
+        self._port = port
+        self._asked = asked
+        self._by_id: dict[str, Client] = {}
+        #: Called with each client that is forgotten.
+        self.on_gone: list[Callable[[Client], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def of(self, call: Call) -> Client:
+        """Return the client that makes a call. Raises ServiceError without a client id."""
+        client_id = call.text(CLIENT_ID)
+        client = self._by_id.get(client_id)
+        if client is not None:
+            client.seen = call_time()
+            return client
+        if not client_id or client_id.isspace():
+            raise ServiceError(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
+        if len(client_id) > MAX_CLIENT_ID:
+            raise ServiceError(
+                pb.CLIENT_ID_REQUIRED,
+                f"the client id has {len(client_id)} characters; at most {MAX_CLIENT_ID} are "
+                "allowed",
+            )
+        if len(self._by_id) >= MAX_CLIENTS:
+            raise ServiceError(pb.TOO_MANY_REQUESTS, f"{MAX_CLIENTS} clients are known already")
+        client = self._by_id[client_id] = Client(client_id, call, self._port, self._asked)
+        return client
+
+    def forget(self, client: Client) -> None:
+        """Forget a client: it said good-bye, or is silent."""
+        if self._by_id.get(client.client_id) is client:
+            del self._by_id[client.client_id]
+            client.gone = True
+            for callback in self.on_gone:
+                callback(client)
+            client.link.close()
+
+    def expire(self) -> None:
+        """Forget the clients that are silent."""
+        for client in tuple(self._by_id.values()):
+            if not client.alive:
+                self.forget(client)
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for client in tuple(self._by_id.values()):
+            self.forget(client)

@@ -1,0 +1,424 @@
+"""ReceiveMessage and what becomes of the messages: AckMessage, ChangeInvisibleDuration and
+ForwardMessageToDeadLetterQueue."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message import properties as names
+from pocketmq.message.pop_offsets import PopOffsetsError
+from pocketmq.message.receipt_handle import (
+    ReceiptHandle,
+    ReceiptHandleError,
+    decode_receipt_handle,
+)
+from pocketmq.message.record import RecordError
+from pocketmq.message.tags import TagExpression, TagExpressionError
+from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT, Answer, Link
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.checks import group_of, topic_of
+from pocketmq.proxy.service.clients import Client, Clients
+from pocketmq.proxy.service.message_codec import duration_ms, incoming, now_ms, set_ms
+from pocketmq.proxy.service.metadata import Metadata
+from pocketmq.proxy.service.popped import Popped, popped
+from pocketmq.proxy.service.renewal import SOON, Renewal
+from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
+from pocketmq.proxy.transport.rpc import Call
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+
+log = logging.getLogger("pocketmq.proxy")
+
+MAX_BATCH: Final = 32
+#: Bounds of the time, in ms, that a receive waits for messages.
+LEAST_POLLING: Final = 5_000
+MOST_POLLING: Final = 20_000
+#: ms that are left for the answer of a receive.
+POLLING_MARGIN: Final = 1_500
+#: ms before the deadline of a receive at which it is answered, where it is too near for more.
+ANSWER_MARGIN: Final = 200
+#: ms for which messages are popped that are renewed.
+RENEWED_INVISIBLE: Final = 60_000
+#: Entries of one AckMessage.
+MAX_ACKS: Final = 1_000
+
+_FROM_THE_END: Final = 1
+#: Clients up to this version do not know ILLEGAL_POLLING_TIME.
+_OLD_VERSION: Final = "5.0.3"
+
+
+class Consuming:
+    """Serves the calls of consumers."""
+
+    def __init__(
+        self,
+        config: ProxyConfig,
+        clients: Clients,
+        metadata: Metadata,
+        access: Access,
+        own: Link,
+    ) -> None:
+        self._config = config
+        self._own = own
+        self._clients = clients
+        self._metadata = metadata
+        self._access = access
+        self._log = LimitedLog(log)
+        self._turn = itertools.count()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.renewal = Renewal(self.change, now_ms)
+        clients.on_gone.append(self._gone)
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def receive_message(
+        self, call: Call, request: pb.ReceiveMessageRequest
+    ) -> Sequence[pb.ReceiveMessageResponse]:
+        """Pop messages of a topic at one broker."""
+        try:
+            return await self._receive(call, request)
+        except (ServiceError, RemotingError) as error:
+            return [pb.ReceiveMessageResponse(status=status_of(error)), _delivered()]
+
+    async def _receive(
+        self, call: Call, request: pb.ReceiveMessageRequest
+    ) -> Sequence[pb.ReceiveMessageResponse]:
+        client = self._clients.of(call)
+        topic = topic_of(request.message_queue.topic)
+        group = group_of(request.group)
+        self._access.consume(call, group, topic)
+        await client.need_settings()
+        polling = self._polling_ms(call, client, request)
+        invisible = self._invisible_ms(request)
+        tags, expression_type, expression = _filter(request.filter_expression)
+        broker = await self._broker(topic, request.message_queue.broker.name)
+        settings = await self._metadata.group(group)
+        header = PopMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=-1,
+            max_msg_nums=max(1, min(request.batch_size, MAX_BATCH)),
+            invisible_time=invisible,
+            poll_time=polling,
+            init_mode=_FROM_THE_END,
+            born_time=now_ms(),
+            exp_type=expression_type,
+            exp=expression,
+            order=settings.consume_message_orderly,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+        )
+        pop = client.link.request(
+            broker,
+            RequestCode.POP_MESSAGE,
+            header,
+            timeout=polling / 1000 + REQUEST_TIMEOUT,
+        )
+        try:
+            answer = await asyncio.shield(pop)
+        except asyncio.CancelledError:
+            if not client.link.withdraw(pop):
+                self._spawn(self._give_back(client, group, topic, broker, pop))
+            raise
+        if answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
+            return _no_message()
+        answer.check(broker)
+        try:
+            messages = list(
+                popped(answer.header(PopMessageResponseHeader), answer.content(), broker)
+            )
+        except (PopOffsetsError, RecordError, ReceiptHandleError) as error:
+            self._log.error("the answer of broker %s to a pop cannot be read: %s", broker, error)
+            raise ServiceError(pb.INTERNAL_SERVER_ERROR, str(error)) from None
+        most = settings.retry_max_times + 1
+        answers = []
+        for one in messages:
+            if not tags.matches(one.record.properties.get(names.TAGS)):
+                # Only the hash of its tag is the same.
+                self._spawn(self._quietly(self._acknowledge(client, group, topic, one.handle)))
+            elif one.deliveries >= most:
+                self._spawn(self._quietly(self._bury(client, group, topic, one)))
+            else:
+                answers.append(self._delivery(client, group, topic, one, request.auto_renew))
+        if not answers:
+            return _no_message()
+        return [pb.ReceiveMessageResponse(status=ok()), *answers, _delivered()]
+
+    def _delivery(
+        self, client: Client, group: str, topic: str, one: Popped, renewed: bool
+    ) -> pb.ReceiveMessageResponse:
+        handle = one.handle
+        if renewed:
+            self.renewal.add(client, group, topic, handle)
+        message = incoming(
+            one.record,
+            topic,
+            handle=handle.encode(),
+            attempt=one.deliveries + 1,
+            invisible_ms=handle.invisible_time,
+        )
+        return pb.ReceiveMessageResponse(message=message)
+
+    def _polling_ms(self, call: Call, client: Client, request: pb.ReceiveMessageRequest) -> int:
+        remaining = call.remaining() * 1000
+        left = remaining - POLLING_MARGIN
+        if request.HasField("long_polling_timeout"):
+            asked = float(duration_ms(request.long_polling_timeout))
+        else:
+            asked = left
+        polling = min(max(asked, LEAST_POLLING), MOST_POLLING)
+        if polling <= remaining:
+            return int(polling)
+        if remaining >= LEAST_POLLING:
+            return int(remaining - ANSWER_MARGIN)
+        code = pb.ILLEGAL_POLLING_TIME if client.version > _OLD_VERSION else pb.BAD_REQUEST
+        raise ServiceError(
+            code,
+            f"the deadline is {remaining:.0f} ms ahead; a receive needs {LEAST_POLLING} ms",
+        )
+
+    def _invisible_ms(self, request: pb.ReceiveMessageRequest) -> int:
+        if request.auto_renew:
+            return RENEWED_INVISIBLE
+        invisible = duration_ms(request.invisible_duration)
+        least = self._config.min_invisible_time_mills_for_recv
+        most = self._config.max_invisible_time_mills
+        if not least <= invisible <= most:
+            raise ServiceError(
+                pb.ILLEGAL_INVISIBLE_TIME,
+                f"invisible_duration is {invisible} ms; {least} to {most} ms are allowed",
+            )
+        return invisible
+
+    async def _broker(self, topic: str, named: str) -> str:
+        route = (await self._metadata.topic(topic)).route
+        readable = sorted(data.broker_name for data in route.queue_datas if data.perm & 4)
+        if named:
+            if named not in readable:
+                raise ServiceError(
+                    pb.FORBIDDEN, f"topic {topic} cannot be read at broker {named!r:.100}"
+                )
+            return named
+        if not readable:
+            raise ServiceError(pb.FORBIDDEN, f"topic {topic} cannot be read")
+        return readable[next(self._turn) % len(readable)]
+
+    async def _give_back(
+        self, client: Client, group: str, topic: str, broker: str, pop: asyncio.Future[Any]
+    ) -> None:
+        """Make messages visible whose client gave up the receive that got them."""
+        try:
+            answer = await pop
+            if not answer.ok:
+                return
+            for one in popped(answer.header(PopMessageResponseHeader), answer.content(), broker):
+                await self.change(client, group, topic, one.handle, SOON)
+        except (RemotingError, PopOffsetsError, RecordError, ReceiptHandleError) as error:
+            log.debug("messages of a receive that was given up stay invisible: %s", error)
+
+    # --- results ----------------------------------------------------------------------------------
+
+    async def ack_message(self, call: Call, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
+        """Acknowledge messages; each has a result of its own."""
+        client, group, topic = self._consumer(call, request.group, request.topic)
+        entries = request.entries
+        if not 0 < len(entries) <= MAX_ACKS:
+            raise ServiceError(
+                pb.BAD_REQUEST, f"{len(entries)} entries; 1 to {MAX_ACKS} are allowed in a call"
+            )
+
+        async def acknowledge(entry: pb.AckMessageEntry) -> pb.Status:
+            try:
+                handle = self._taken(client, group, entry.receipt_handle)
+                await self._acknowledge(client, group, topic, handle)
+            except (ServiceError, RemotingError) as error:
+                return status_of(error)
+            return ok()
+
+        if len(entries) == 1:
+            statuses = [await acknowledge(entries[0])]
+        else:
+            statuses = await asyncio.gather(*map(acknowledge, entries))
+        answer = pb.AckMessageResponse(status=overall(statuses))
+        for entry, status in zip(entries, statuses, strict=True):
+            answer.entries.add(
+                message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+            )
+        return answer
+
+    async def change_invisible_duration(
+        self, call: Call, request: pb.ChangeInvisibleDurationRequest
+    ) -> pb.ChangeInvisibleDurationResponse:
+        """Let a message come back after another time."""
+        client, group, topic = self._consumer(call, request.group, request.topic, change=True)
+        invisible = duration_ms(request.invisible_duration)
+        most = self._config.max_invisible_time_mills
+        if not 0 <= invisible <= most:
+            raise ServiceError(
+                pb.ILLEGAL_INVISIBLE_TIME,
+                f"invisible_duration is {invisible} ms; 0 to {most} ms are allowed",
+            )
+        handle = self._taken(client, group, request.receipt_handle)
+        handle = await self.change(client, group, topic, handle, invisible)
+        return pb.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
+
+    async def forward_to_dead_letters(
+        self, call: Call, request: pb.ForwardMessageToDeadLetterQueueRequest
+    ) -> pb.ForwardMessageToDeadLetterQueueResponse:
+        """Put a message among the dead letters of the group, and acknowledge it."""
+        client, group, topic = self._consumer(call, request.group, request.topic)
+        handle = self._taken(client, group, request.receipt_handle)
+        await self._send_back(client, group, topic, handle, request.message_id)
+        return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())
+
+    def _consumer(
+        self, call: Call, group: pb.Resource, topic: pb.Resource, *, change: bool = False
+    ) -> tuple[Client, str, str]:
+        client = self._clients.of(call)
+        topic_name = topic_of(topic)
+        group_name = group_of(group)
+        self._access.consume(call, group_name, *(() if change else (topic_name,)))
+        return client, group_name, topic_name
+
+    def _taken(self, client: Client, group: str, text: str) -> ReceiptHandle:
+        """Return the handle that counts for the one a client names, which is renewed no more."""
+        try:
+            handle = decode_receipt_handle(text)
+        except ReceiptHandleError as error:
+            raise ServiceError(pb.INVALID_RECEIPT_HANDLE, str(error)) from None
+        handle = self.renewal.take(client, group, handle)
+        if handle.next_visible_time <= now_ms():
+            raise ServiceError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        return handle
+
+    async def _acknowledge(
+        self, client: Client, group: str, topic: str, handle: ReceiptHandle
+    ) -> None:
+        header = AckMessageRequestHeader(
+            consumer_group=group,
+            topic=handle.stored_topic(topic, group),
+            queue_id=handle.queue_id,
+            extra_info=handle._replace(physical_offset=-1).encode(),
+            offset=handle.queue_offset,
+        )
+        await self._ask(client, handle, RequestCode.ACK_MESSAGE, header)
+
+    async def change(
+        self, client: Client, group: str, topic: str, handle: ReceiptHandle, invisible: int
+    ) -> ReceiptHandle:
+        """Set the invisible time of a message from now on, ms; return its new handle.
+
+        Raises RemotingError.
+        """
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=group,
+            topic=handle.stored_topic(topic, group),
+            queue_id=handle.queue_id,
+            extra_info=handle._replace(physical_offset=-1).encode(),
+            offset=handle.queue_offset,
+            invisible_time=invisible,
+        )
+        answer = await self._ask(client, handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        terms = answer.header(ChangeInvisibleTimeResponseHeader)
+        return handle._replace(
+            # The new checkpoint begins at the message itself (apache/rocketmq#9583), except in
+            # order, where there is none.
+            start_offset=handle.start_offset if handle.in_order else handle.queue_offset,
+            pop_time=terms.pop_time,
+            invisible_time=terms.invisible_time,
+            revive_queue_id=terms.revive_qid,
+        )
+
+    async def _bury(self, client: Client, group: str, topic: str, one: Popped) -> None:
+        """Put a message among the dead letters that was delivered too often."""
+        key = one.record.properties.get(names.UNIQ_KEY, "")
+        await self._send_back(client, group, topic, one.handle, key)
+
+    async def _send_back(
+        self, client: Client, group: str, topic: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=handle.physical_offset,
+            group=group,
+            delay_level=-1,
+            origin_msg_id=message_id,
+            origin_topic=topic,
+            max_reconsume_times=0,
+        )
+        if handle.physical_offset < 0:
+            raise ServiceError(
+                pb.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies"
+            )
+        await self._ask(client, handle, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        await self._acknowledge(client, group, topic, handle)
+
+    async def _ask(
+        self, client: Client, handle: ReceiptHandle, code: int, header: Header
+    ) -> Answer:
+        """Ask the broker of a message about it; by the proxy itself once the client is gone."""
+        link = self._own if client.gone else client.link
+        answer = await link.request(handle.broker_name, code, header)
+        return answer.check(handle.broker_name)
+
+    # --- in the background ------------------------------------------------------------------------
+
+    def _gone(self, client: Client) -> None:
+        self._spawn(self.renewal.release(client))
+
+    async def _quietly(self, work: Any) -> None:
+        try:
+            await work
+        except (ServiceError, RemotingError) as error:
+            self._log.warning("a popped message comes back: %s", error)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Make the messages that are renewed visible, and end what runs."""
+        await self.renewal.release_all()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=1.0)
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+def _filter(expression: pb.FilterExpression) -> tuple[TagExpression, str, str]:
+    """Return what tags are wanted, and the filter as brokers get it. Raises ServiceError."""
+    if expression.type == pb.SQL:
+        if not expression.expression:
+            raise ServiceError(pb.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is empty")
+        return TagExpression(), "SQL92", expression.expression
+    try:
+        tags = TagExpression(expression.expression)
+    except TagExpressionError as error:
+        raise ServiceError(pb.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+    return tags, "TAG", tags.text
+
+
+def _no_message() -> list[pb.ReceiveMessageResponse]:
+    status = pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message")
+    return [pb.ReceiveMessageResponse(status=status), _delivered()]
+
+
+def _delivered() -> pb.ReceiveMessageResponse:
+    answer = pb.ReceiveMessageResponse()
+    set_ms(answer.delivery_timestamp, now_ms())
+    return answer

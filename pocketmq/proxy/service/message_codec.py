@@ -1,0 +1,202 @@
+"""Messages of gRPC clients and messages as brokers store them. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionError, CompressionType, decompress
+from pocketmq.message.identity import host_text
+from pocketmq.message.record import Record
+from pocketmq.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.checks import RESERVED
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+TRACE_CONTEXT: Final = "__TRACE_CONTEXT"
+DELAYED: Final = (
+    names.DELAY,
+    names.TIMER_DELAY_SEC,
+    names.TIMER_DELAY_MS,
+    names.TIMER_DELIVER_MS,
+)
+
+
+class Outgoing(NamedTuple):
+    """A message of a client as it is sent to a broker; `message_type` is what it is."""
+
+    properties: dict[str, str]
+    sys_flag: int
+    born_timestamp: int
+    message_type: pb.MessageType.ValueType
+
+
+def outgoing(message: pb.Message, peer: tuple[str, int], now: int) -> Outgoing:
+    """Return what a broker is to store for a checked message of the client at `peer`."""
+    system = message.system_properties
+    properties = dict(message.user_properties)
+    properties[names.UNIQ_KEY] = system.message_id
+    if system.HasField("tag"):
+        properties[names.TAGS] = system.tag
+    if system.keys:
+        properties[names.KEYS] = names.KEY_SEPARATOR.join(system.keys)
+    sys_flag = COMPRESSED if system.body_encoding == pb.GZIP else 0
+    kind = pb.NORMAL
+    if system.HasField("message_group"):
+        properties[names.SHARDING_KEY] = system.message_group
+        kind = pb.FIFO
+    if system.HasField("delivery_timestamp"):
+        properties[names.TIMER_DELIVER_MS] = str(_ms(system.delivery_timestamp))
+        kind = pb.DELAY
+    if system.message_type == pb.TRANSACTION:
+        properties[names.TRAN_MSG] = "true"
+        properties[names.PGROUP] = message.topic.name
+        sys_flag |= TRANSACTION_PREPARED
+        kind = pb.TRANSACTION
+        recovery = system.orphaned_transaction_recovery_duration.seconds
+        if recovery:
+            properties[names.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(recovery)
+    born = _ms(system.born_timestamp) if system.HasField("born_timestamp") else now
+    properties[names.BORN_TIMESTAMP] = str(born)
+    properties[names.BORN_HOST] = system.born_host or peer[0]
+    if system.HasField("trace_context"):
+        properties[TRACE_CONTEXT] = system.trace_context
+    if system.HasField("delivery_attempt"):
+        properties[names.RECONSUME_TIME] = str(system.delivery_attempt)
+    return Outgoing(properties, sys_flag, born, kind)
+
+
+def incoming(
+    record: Record,
+    topic: str,
+    *,
+    handle: str | None = None,
+    attempt: int | None = None,
+    invisible_ms: int | None = None,
+) -> pb.Message:
+    """Return the client's form of a stored message of `topic`."""
+    properties = record.properties
+    message = pb.Message()
+    message.topic.name = topic
+    message.user_properties.update(
+        {name: value for name, value in properties.items() if name not in RESERVED}
+    )
+    message.user_properties.pop(TRACE_CONTEXT, None)
+    system = message.system_properties
+    if tag := properties.get(names.TAGS):
+        system.tag = tag
+    if keys := properties.get(names.KEYS):
+        system.keys.extend(keys.split(names.KEY_SEPARATOR))
+    system.message_id = properties.get(names.UNIQ_KEY, "")
+    body = bytes(record.body)
+    system.body_encoding = pb.IDENTITY
+    if record.sys_flag & COMPRESSED:
+        if CompressionType.of(record.sys_flag) is CompressionType.ZLIB:
+            # The clients inflate zlib's format where they expect gzip's.
+            system.body_encoding = pb.GZIP
+        else:
+            body = _decompressed(body, record.sys_flag)
+    message.body = body
+    system.body_digest.type = pb.MD5
+    system.body_digest.checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    system.message_type = message_type(properties)
+    set_ms(system.born_timestamp, record.born_timestamp)
+    system.born_host = properties.get(names.BORN_HOST) or host_text(record.born_host)
+    set_ms(system.store_timestamp, record.store_timestamp)
+    system.store_host = host_text(record.store_host)
+    system.queue_id = record.queue_id
+    system.queue_offset = record.queue_offset
+    delivery = properties.get(names.TIMER_DELIVER_MS, "")
+    if delivery.isdecimal() and len(delivery) < 16:
+        set_ms(system.delivery_timestamp, int(delivery))
+    if group := properties.get(names.SHARDING_KEY):
+        system.message_group = group
+    if context := properties.get(TRACE_CONTEXT):
+        system.trace_context = context
+    if origin := properties.get(names.DLQ_ORIGIN_TOPIC):
+        system.dead_letter_queue.topic = origin
+        system.dead_letter_queue.message_id = properties.get(names.DLQ_ORIGIN_MESSAGE_ID, "")
+    if handle is not None:
+        system.receipt_handle = handle
+    if attempt is not None:
+        system.delivery_attempt = attempt
+    if invisible_ms is not None:
+        system.invisible_duration.seconds, rest = divmod(invisible_ms, 1000)
+        system.invisible_duration.nanos = rest * 1_000_000
+    recovery = properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
+    if recovery.isdecimal() and len(recovery) < 10:
+        system.orphaned_transaction_recovery_duration.seconds = int(recovery)
+    return message
+
+
+def message_type(properties: dict[str, str]) -> pb.MessageType.ValueType:
+    """Return what a message is, by its properties."""
+    if properties.get(names.TRAN_MSG) == "true":
+        return pb.TRANSACTION
+    if any(name in properties for name in DELAYED):
+        return pb.DELAY
+    if names.SHARDING_KEY in properties:
+        return pb.FIFO
+    return pb.NORMAL
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def set_ms(timestamp: Timestamp, ms: int) -> None:
+    """Set a Timestamp to milliseconds since the epoch."""
+    timestamp.seconds, rest = divmod(ms, 1000)
+    timestamp.nanos = rest * 1_000_000
+
+
+def _ms(timestamp: Timestamp) -> int:
+    return timestamp.seconds * 1000 + timestamp.nanos // 1_000_000
+
+
+def duration_ms(duration: Duration) -> int:
+    """Return a Duration in milliseconds."""
+    return duration.seconds * 1000 + duration.nanos // 1_000_000
+
+
+def _decompressed(body: bytes, sys_flag: int) -> bytes:
+    try:
+        return decompress(body, sys_flag)
+    except CompressionError:
+        return body  # the client reports what it cannot read
+
+
+class TransactionPlace(NamedTuple):
+    """Where a half message lies. The transaction id that clients get says it, so that any proxy can
+    end the transaction, also after a restart."""
+
+    unique_key: str
+    broker_name: str
+    queue_offset: int
+    physical_offset: int
+
+    def encode(self) -> str:
+        """Return the transaction id for the client."""
+        broker = base64.urlsafe_b64encode(self.broker_name.encode()).decode().rstrip("=")
+        return f"{self.unique_key}@{broker}@{self.queue_offset:x}@{self.physical_offset:x}"
+
+
+def decode_transaction_place(text: str) -> TransactionPlace:
+    """Return the place in a transaction id. Raises ValueError."""
+    key, *rest = text.rsplit("@", 3)
+    if len(rest) != 3:
+        raise ValueError(f"transaction id {text!r:.200} was not made by this kind of proxy")
+    broker, queue_offset, physical_offset = rest
+    try:
+        name = base64.b64decode(broker + "=" * (-len(broker) % 4), altchars=b"-_", validate=True)
+        return TransactionPlace(key, name.decode(), int(queue_offset, 16), int(physical_offset, 16))
+    except (binascii.Error, ValueError):
+        raise ValueError(f"transaction id {text!r:.200} cannot be read") from None

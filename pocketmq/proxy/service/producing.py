@@ -1,0 +1,303 @@
+"""SendMessage, EndTransaction and RecallMessage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
+from pocketmq.message.properties import PropertiesError, encode
+from pocketmq.message.recall_handle import RecallHandleError, decode_recall_handle
+from pocketmq.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.port.broker_port import Answer, BrokerPort, Choice
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.checks import check_message, topic_of
+from pocketmq.proxy.service.clients import Client, Clients
+from pocketmq.proxy.service.message_codec import (
+    Outgoing,
+    TransactionPlace,
+    decode_transaction_place,
+    now_ms,
+    outgoing,
+)
+from pocketmq.proxy.service.metadata import Metadata, Topic
+from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
+from pocketmq.proxy.transport.rpc import Call
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+
+#: Messages of one call.
+MAX_MESSAGES: Final = 1_000
+#: Seconds of one attempt where the client sets no deadline, and at most.
+SEND_TIMEOUT: Final = 3.0
+#: Seconds before the deadline of a call at which it is answered.
+MARGIN: Final = 0.1
+
+#: Answers of a broker that has stored the message all the same, and what the client hears then.
+_STORED: Final = {
+    int(ResponseCode.SUCCESS): (pb.OK, "OK"),
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): (
+        pb.MASTER_PERSISTENCE_TIMEOUT,
+        "stored, but not known to be on the disk",
+    ),
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): (
+        pb.SLAVE_PERSISTENCE_TIMEOUT,
+        "stored, but not known to be on a replica",
+    ),
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): (
+        pb.HA_NOT_AVAILABLE,
+        "stored, but there is no replica that could take it",
+    ),
+}
+
+_RESOLUTIONS: Final = {pb.COMMIT: TRANSACTION_COMMIT, pb.ROLLBACK: TRANSACTION_ROLLBACK}
+
+
+class Producing:
+    """Serves the calls of producers."""
+
+    def __init__(
+        self,
+        config: ProxyConfig,
+        port: BrokerPort,
+        clients: Clients,
+        metadata: Metadata,
+        access: Access,
+    ) -> None:
+        self._config = config
+        self._port = port
+        self._clients = clients
+        self._metadata = metadata
+        self._access = access
+
+    async def send_message(
+        self, call: Call, request: pb.SendMessageRequest
+    ) -> pb.SendMessageResponse:
+        """Store messages of one topic; each has a result of its own."""
+        client = self._clients.of(call)
+        messages = request.messages
+        if not messages:
+            raise ServiceError(pb.MESSAGE_CORRUPTED, "there is no message to send")
+        if len(messages) > MAX_MESSAGES:
+            raise ServiceError(
+                pb.MESSAGE_CORRUPTED, f"{len(messages)} messages; at most {MAX_MESSAGES} in a call"
+            )
+        name = messages[0].topic.name
+        if any(message.topic.name != name for message in messages):
+            raise ServiceError(pb.MESSAGE_CORRUPTED, "the messages have different topics")
+        topic_of(messages[0].topic)
+        self._access.publish(call, name)
+        config = self._config
+        now = now_ms()
+        for message in messages:
+            check_message(
+                message,
+                max_body=config.max_message_size,
+                max_delay=config.max_delay_time_mills,
+                now=now,
+            )
+        prepared = [outgoing(message, call.peer, now) for message in messages]
+        topic = self._metadata.known_topic(name) or await self._topic(name)
+        if config.enable_topic_message_type_check:
+            for one in prepared:
+                _check_type(topic, one)
+        sends = [
+            self._send(call, client, topic, message, one)
+            for message, one in zip(messages, prepared, strict=True)
+        ]
+        answer = pb.SendMessageResponse()
+        if len(sends) == 1:
+            answer.entries.append(await sends[0])
+        else:
+            answer.entries.extend(await asyncio.gather(*sends))
+        answer.status.CopyFrom(overall([entry.status for entry in answer.entries]))
+        return answer
+
+    async def _topic(self, name: str) -> Topic:
+        return await self._metadata.topic(name)
+
+    async def _send(
+        self, call: Call, client: Client, topic: Topic, message: pb.Message, one: Outgoing
+    ) -> pb.SendResultEntry:
+        """Store one message, if necessary by a second attempt elsewhere; never raises."""
+        try:
+            group = message.system_properties.message_group or None
+            choice = self._port.choose(topic.name, topic.route, group)
+            if choice is None:
+                raise ServiceError(
+                    pb.FORBIDDEN, f"topic {topic.name} has no queue that may be written"
+                )
+            answer, choice = await self._attempt(call, client, choice, topic.name, message, one)
+            return _entry(answer, choice, message, one)
+        except (ServiceError, RemotingError, PropertiesError) as error:
+            if isinstance(error, PropertiesError):
+                error = ServiceError(pb.ILLEGAL_MESSAGE_PROPERTY_KEY, str(error))
+            return pb.SendResultEntry(status=status_of(error))
+
+    async def _attempt(
+        self,
+        call: Call,
+        client: Client,
+        choice: Choice,
+        topic: str,
+        message: pb.Message,
+        one: Outgoing,
+    ) -> tuple[Answer, Choice]:
+        header = SendMessageRequestHeaderV2(
+            producer_group=topic,
+            topic=topic,
+            default_topic_queue_nums=4,
+            queue_id=choice.queue.queue_id,
+            sys_flag=one.sys_flag,
+            born_timestamp=one.born_timestamp,
+            flag=0,
+            properties=encode(one.properties),
+            reconsume_times=message.system_properties.delivery_attempt,
+        )
+        left = min(SEND_TIMEOUT, call.remaining()) - MARGIN
+        # A message of a group must not overtake others of it; a half message has one place.
+        other = None
+        once = self._port.local or one.message_type in (pb.FIFO, pb.TRANSACTION)
+        timeout = left if once else left / 2
+        try:
+            answer = await self._ask(client, choice, header, message.body, timeout)
+            return answer, choice
+        except RemotingError as error:
+            if not once:
+                other = choice.again()
+            if other is None or call.remaining() < 2 * MARGIN:
+                raise
+            first = error
+        header.queue_id = other.queue.queue_id
+        timeout = min(SEND_TIMEOUT, call.remaining()) - MARGIN
+        try:
+            return await self._ask(client, other, header, message.body, timeout), other
+        except RemotingError:
+            raise first from None
+
+    async def _ask(
+        self,
+        client: Client,
+        choice: Choice,
+        header: SendMessageRequestHeaderV2,
+        body: bytes,
+        timeout: float,
+    ) -> Answer:
+        try:
+            answer = await client.link.request(
+                choice.queue.broker_name,
+                RequestCode.SEND_MESSAGE_V2,
+                header,
+                body,
+                timeout=max(timeout, MARGIN),
+            )
+        except BaseException as error:
+            choice.ended(error, 0)
+            raise
+        choice.ended(None, answer.code)
+        return answer
+
+    async def end_transaction(
+        self, call: Call, request: pb.EndTransactionRequest
+    ) -> pb.EndTransactionResponse:
+        """Commit a transaction, or roll it back."""
+        client = self._clients.of(call)
+        topic = topic_of(request.topic)
+        self._access.publish(call, topic)
+        if not request.transaction_id or request.transaction_id.isspace():
+            raise ServiceError(pb.INVALID_TRANSACTION_ID, "the transaction id is blank")
+        try:
+            place = decode_transaction_place(request.transaction_id)
+        except ValueError as error:
+            raise ServiceError(pb.INVALID_TRANSACTION_ID, str(error)) from None
+        header = EndTransactionRequestHeader(
+            producer_group=topic,
+            topic=topic,
+            tran_state_table_offset=place.queue_offset,
+            commit_log_offset=place.physical_offset,
+            commit_or_rollback=_RESOLUTIONS.get(request.resolution, 0),
+            msg_id=request.message_id or place.unique_key,
+            from_transaction_check=request.source == pb.SOURCE_SERVER_CHECK,
+            transaction_id=place.unique_key,
+            bname=place.broker_name,
+        )
+        if header.commit_or_rollback:  # brokers do not answer what says nothing
+            answer = await client.link.request(
+                place.broker_name, RequestCode.END_TRANSACTION, header
+            )
+            answer.check(place.broker_name)
+        return pb.EndTransactionResponse(status=ok())
+
+    async def recall_message(
+        self, call: Call, request: pb.RecallMessageRequest
+    ) -> pb.RecallMessageResponse:
+        """Take a message back that is to be delivered later."""
+        client = self._clients.of(call)
+        name = topic_of(request.topic)
+        self._access.publish(call, name)
+        try:
+            handle = decode_recall_handle(request.recall_handle)
+        except RecallHandleError as error:
+            raise ServiceError(pb.BAD_REQUEST, str(error)) from None
+        topic = await self._metadata.topic(name)
+        if pb.DELAY not in topic.types:
+            raise ServiceError(
+                pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"topic {name} takes no delayed messages"
+            )
+        answer = await client.link.request(
+            handle.broker_name,
+            RequestCode.RECALL_MESSAGE,
+            RecallMessageRequestHeader(
+                topic=name, recall_handle=request.recall_handle, producer_group=name
+            ),
+        )
+        message_id = answer.check(handle.broker_name).header(RecallMessageResponseHeader).msg_id
+        return pb.RecallMessageResponse(status=ok(), message_id=message_id)
+
+
+def _check_type(topic: Topic, one: Outgoing) -> None:
+    if one.message_type not in topic.types:
+        kind = pb.MessageType.Name(one.message_type)
+        allowed = ", ".join(map(pb.MessageType.Name, topic.types))
+        raise ServiceError(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"the message is {kind}, and topic {topic.name} takes {allowed or 'no'} messages "
+            "(message.type)",
+        )
+
+
+def _entry(
+    answer: Answer, choice: Choice, message: pb.Message, one: Outgoing
+) -> pb.SendResultEntry:
+    stored = _STORED.get(answer.code)
+    if stored is None:
+        answer.check(choice.queue.broker_name)
+        raise AssertionError("unreachable")
+    code, text = stored
+    header = answer.header(SendMessageResponseHeader)
+    key = message.system_properties.message_id
+    entry = pb.SendResultEntry(
+        status=pb.Status(code=code, message=text),
+        message_id=key,
+        offset=header.queue_offset or 0,
+        transaction_id=header.transaction_id or key,
+    )
+    if header.recall_handle:
+        entry.recall_handle = header.recall_handle
+    if one.message_type == pb.TRANSACTION:
+        try:
+            physical = decode_offset_msg_id(header.msg_id or "").physical_offset
+        except InvalidMessageId:
+            physical = 0
+        place = TransactionPlace(key, choice.queue.broker_name, header.queue_offset or 0, physical)
+        entry.transaction_id = place.encode()
+    return entry

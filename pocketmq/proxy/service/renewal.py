@@ -1,0 +1,156 @@
+"""Renewal: messages that push consumers work on stay invisible for as long as the consumers live.
+
+A push consumer names no invisible time (`auto_renew`). So the proxy pops for a minute, and prolongs
+that before it ends, again and again, for up to three hours. When the client says what became of the
+message, the proxy uses the renewed handle. When the client is gone, its messages are made visible.
+All of this is in memory only: after a crash of the proxy, messages come back when their time ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.receipt_handle import ReceiptHandle
+from pocketmq.proxy.service.clients import Client
+from pocketmq.remoting.errors import RemotingError
+
+log = logging.getLogger("pocketmq.proxy")
+
+#: Seconds between two looks at all handles.
+INTERVAL: Final = 5.0
+#: What is due within so many ms is renewed.
+AHEAD: Final = 10_000
+#: ms that the 1st, 2nd, ... renewal lasts; the last one counts for all that follow.
+DURATIONS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
+MAX_FAILURES: Final = 3
+#: ms after which a message is not renewed any more.
+MAX_AGE: Final = 3 * 3_600_000
+#: ms after which the messages of a client that is gone are visible.
+SOON: Final = 1_000
+#: Handles of one client; messages above it come back after a minute.
+MAX_HANDLES: Final = 100_000
+
+#: `await change(client, group, topic, handle, invisible ms)` gives the new handle. Raises
+#: RemotingError.
+Change = Callable[[Client, str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
+
+
+class _Renewed:
+    """A handle that is renewed."""
+
+    __slots__ = ("begun", "busy", "failures", "group", "handle", "renewals", "topic")
+
+    def __init__(self, group: str, topic: str, handle: ReceiptHandle) -> None:
+        self.group = group
+        self.topic = topic
+        self.handle = handle
+        self.begun = handle.pop_time
+        self.renewals = 0
+        self.failures = 0
+        self.busy = False
+
+
+class _Key(tuple[str, str, int, int, int]):
+    """Broker, topic's kind and queue, and offset: one message."""
+
+
+def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int, int]:
+    return (group, handle.broker_name, int(handle.kind), handle.queue_id, handle.queue_offset)
+
+
+class Renewal:
+    """All renewed handles of a proxy.
+
+    `change` sets the invisible time of a message; `delay(group, deliveries)` gives the ms after
+    which a group gets a message again that it failed on; `now` gives ms.
+    """
+
+    def __init__(self, change: Change, now: Callable[[], int]) -> None:
+        self._change = change
+        self._now = now
+        self._log = LimitedLog(log)
+        self._of: dict[Client, dict[tuple[str, str, int, int, int], _Renewed]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    def add(self, client: Client, group: str, topic: str, handle: ReceiptHandle) -> None:
+        """Renew a handle from now on."""
+        handles = self._of.setdefault(client, {})
+        if len(handles) < MAX_HANDLES:
+            handles[_key(group, handle)] = _Renewed(group, topic, handle)
+
+    def take(self, client: Client, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+        """Renew a handle no more; return the one that counts now for the message.
+
+        A handle of an earlier delivery stays as it is, and is refused by the broker.
+        """
+        handles = self._of.get(client)
+        if handles is None:
+            return handle
+        key = _key(group, handle)
+        renewed = handles.get(key)
+        if renewed is None or renewed.begun != handle.pop_time:
+            return handle
+        del handles[key]
+        if not handles:
+            del self._of[client]
+        return renewed.handle
+
+    async def round(self) -> None:
+        """Renew what is due, and give up what belongs to clients that are gone."""
+        now = self._now()
+        for client, handles in tuple(self._of.items()):
+            for key, renewed in tuple(handles.items()):
+                if renewed.busy:
+                    continue
+                if now - renewed.begun > MAX_AGE or renewed.failures >= MAX_FAILURES:
+                    handles.pop(key, None)
+                elif renewed.handle.next_visible_time - now <= AHEAD:
+                    await self._renew(client, handles, key, renewed)
+            if not handles and self._of.get(client) is handles:
+                del self._of[client]
+
+    async def _renew(
+        self,
+        client: Client,
+        handles: dict[tuple[str, str, int, int, int], _Renewed],
+        key: tuple[str, str, int, int, int],
+        renewed: _Renewed,
+    ) -> None:
+        duration = DURATIONS[min(renewed.renewals, len(DURATIONS) - 1)]
+        renewed.busy = True
+        try:
+            renewed.handle = await self._change(
+                client, renewed.group, renewed.topic, renewed.handle, duration
+            )
+            renewed.renewals += 1
+            renewed.failures = 0
+        except RemotingError as error:
+            renewed.failures += 1
+            self._log.warning("a message of group %s cannot be renewed: %s", renewed.group, error)
+            if renewed.handle.next_visible_time <= self._now():
+                handles.pop(key, None)  # it is visible already
+        finally:
+            renewed.busy = False
+
+    async def release(self, client: Client) -> None:
+        """Make the messages of a client visible that is gone."""
+        handles = self._of.pop(client, {})
+        for renewed in handles.values():
+            try:
+                await self._change(client, renewed.group, renewed.topic, renewed.handle, SOON)
+            except RemotingError as error:
+                self._log.warning(
+                    "a message of group %s stays invisible until its time is over: %s",
+                    renewed.group,
+                    error,
+                )
+
+    async def release_all(self) -> None:
+        """Make all messages visible, at the end of the proxy."""
+        for client in tuple(self._of):
+            await self.release(client)

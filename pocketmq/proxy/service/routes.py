@@ -1,0 +1,148 @@
+"""QueryRoute and QueryAssignment: where a client finds the queues of a topic.
+
+Clients connect to the endpoints that routes name. So a route names the address by which the client
+itself came here, which holds behind NAT, port mappings and in containers; or, as the official proxy
+does, the same hosts with the proxy's own port.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.checks import group_of, topic_of
+from pocketmq.proxy.service.clients import Clients
+from pocketmq.proxy.service.metadata import Metadata, Topic
+from pocketmq.proxy.service.status import ServiceError, ok
+from pocketmq.proxy.transport.rpc import Call
+from pocketmq.remoting.bodies.route import BrokerData, QueueData
+
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+
+
+class Routes:
+    """Serves both calls; `port` is the one that is listened on."""
+
+    def __init__(
+        self, config: ProxyConfig, clients: Clients, metadata: Metadata, access: Access
+    ) -> None:
+        self.port = config.grpc_server_port
+        self._echo_port = config.use_endpoint_port_from_request
+        self._clients = clients
+        self._metadata = metadata
+        self._access = access
+
+    async def query_route(self, call: Call, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
+        """Return all queues of a topic."""
+        self._clients.of(call)
+        name = topic_of(request.topic)
+        self._access.use(call, name)
+        topic = await self._metadata.topic(name)
+        endpoints = self._endpoints(call, request.endpoints)
+        answer = pb.QueryRouteResponse(status=ok())
+        for queues, broker, broker_id in _brokers(topic):
+            read, write = _counts(queues)
+            both = min(read, write)
+            kinds = [(both, pb.READ_WRITE), (read - both, pb.READ), (write - both, pb.WRITE)]
+            if not both and not read and not write:
+                kinds = [(max(queues.read_queue_nums, queues.write_queue_nums), pb.NONE)]
+            queue_id = 0
+            for count, permission in kinds:
+                for _ in range(count):
+                    _set(answer.message_queues.add(), topic, broker, broker_id, endpoints)
+                    queue = answer.message_queues[-1]
+                    queue.id = queue_id
+                    queue.permission = permission
+                    queue.accept_message_types.extend(topic.types)
+                    queue_id += 1
+        return answer
+
+    async def query_assignment(
+        self, call: Call, request: pb.QueryAssignmentRequest
+    ) -> pb.QueryAssignmentResponse:
+        """Return what a push consumer is to receive from: each broker, or, in order, each queue."""
+        self._clients.of(call)
+        name = topic_of(request.topic)
+        group = group_of(request.group)
+        self._access.consume(call, group, name)
+        topic = await self._metadata.topic(name)
+        settings = await self._metadata.group(group)
+        endpoints = self._endpoints(call, request.endpoints)
+        answer = pb.QueryAssignmentResponse(status=ok())
+        for queues, broker, broker_id in _brokers(topic):
+            read, _ = _counts(queues)
+            if broker_id or not read:
+                continue
+            for queue_id in range(read) if settings.consume_message_orderly else (-1,):
+                queue = answer.assignments.add().message_queue
+                _set(queue, topic, broker, broker_id, endpoints)
+                queue.id = queue_id
+                queue.permission = pb.READ
+        return answer
+
+    def _endpoints(self, call: Call, asked: pb.Endpoints) -> pb.Endpoints:
+        endpoints = pb.Endpoints()
+        if asked.addresses:
+            endpoints.CopyFrom(asked)
+        else:
+            host, port = _split(call.authority, self.port)
+            endpoints.scheme = _scheme(host)
+            endpoints.addresses.add(host=host, port=port)
+        if endpoints.scheme == pb.ADDRESS_SCHEME_UNSPECIFIED:
+            endpoints.scheme = _scheme(endpoints.addresses[0].host)
+        if not self._echo_port:
+            for address in endpoints.addresses:
+                address.port = self.port
+        return endpoints
+
+
+def _set(
+    queue: pb.MessageQueue,
+    topic: Topic,
+    broker: BrokerData,
+    broker_id: int,
+    endpoints: pb.Endpoints,
+) -> None:
+    queue.topic.name = topic.name
+    queue.broker.name = broker.broker_name
+    queue.broker.id = broker_id
+    queue.broker.endpoints.CopyFrom(endpoints)
+
+
+def _brokers(topic: Topic) -> Iterator[tuple[QueueData, BrokerData, int]]:
+    brokers = {data.broker_name: data for data in topic.route.broker_datas}
+    for queues in sorted(topic.route.queue_datas, key=lambda data: data.broker_name):
+        broker = brokers.get(queues.broker_name)
+        for broker_id in sorted(broker.broker_addrs) if broker is not None else ():
+            assert broker is not None
+            yield queues, broker, broker_id
+
+
+def _counts(queues: QueueData) -> tuple[int, int]:
+    """Return how many queues can be read and written."""
+    return (
+        queues.read_queue_nums if queues.perm & PERM_READ else 0,
+        queues.write_queue_nums if queues.perm & PERM_WRITE else 0,
+    )
+
+
+def _split(authority: str, port: int) -> tuple[str, int]:
+    host, colon, digits = authority.rpartition(":")
+    if colon and digits.isascii() and digits.isdigit() and int(digits) < 65_536:
+        return host.removeprefix("[").removesuffix("]"), int(digits)
+    if not authority:
+        raise ServiceError(pb.ILLEGAL_ACCESS_POINT, "the request names no endpoints")
+    return authority, port
+
+
+def _scheme(host: str) -> pb.AddressScheme.ValueType:
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return pb.DOMAIN_NAME
+    return pb.IPv4 if version == 4 else pb.IPv6

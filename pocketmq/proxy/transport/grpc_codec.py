@@ -1,0 +1,147 @@
+"""gRPC over HTTP/2: how calls are named, framed and ended. No I/O.
+
+Reference: the gRPC protocol description, "PROTOCOL-HTTP2".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+from urllib.parse import quote
+
+from pocketmq.proxy.transport.http2 import Headers
+
+CONTENT_TYPE: Final = b"application/grpc"
+
+
+class GrpcStatus(IntEnum):
+    """How a call ends; what a request itself led to is in the answer's own status."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(Exception):
+    """Ends a call with a status other than OK."""
+
+    def __init__(self, status: GrpcStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+RESPONSE_HEADERS: Final = (
+    (b":status", b"200"),
+    (b"content-type", CONTENT_TYPE),
+    (b"grpc-accept-encoding", b"identity"),
+)
+"""What every answer begins with."""
+
+OK_TRAILERS: Final = ((b"grpc-status", b"0"),)
+
+
+def error_trailers(error: GrpcError) -> Headers:
+    """Return the header fields that end a call with an error."""
+    text = quote(error.text[:1024], safe=" !#$&'()*+,-./:;<=>?@[]^_`{|}~").encode()
+    return (b"grpc-status", b"%d" % error.status), (b"grpc-message", text)
+
+
+def http_error(status: int) -> Headers:
+    """Return the header fields that refuse a request that is not gRPC, as 405 or 415."""
+    return ((b":status", b"%d" % status),)
+
+
+_UNITS: Final = {
+    ord("H"): 3600.0,
+    ord("M"): 60.0,
+    ord("S"): 1.0,
+    ord("m"): 1e-3,
+    ord("u"): 1e-6,
+    ord("n"): 1e-9,
+}
+
+
+def timeout_of(text: bytes) -> float:
+    """Return the seconds of a grpc-timeout; infinite for one that cannot be read."""
+    if not text or not text[:-1].isdigit() or len(text) > 9:
+        return math.inf
+    unit = _UNITS.get(text[-1])
+    return math.inf if unit is None else int(text[:-1]) * unit
+
+
+class RequestHeaders:
+    """The header fields of one call.
+
+    Attributes:
+        path: `/package.Service/Method`.
+        timeout: seconds that the client waits; infinite without a deadline.
+        authority: the address by which the client knows this server.
+        metadata: every other field by its name in lower case; the last one of each name.
+    """
+
+    __slots__ = ("authority", "content_type", "encoding", "metadata", "method", "path", "timeout")
+
+    def __init__(self, headers: Headers) -> None:
+        fields = dict(headers)
+        self.path = fields.pop(b":path", b"")
+        self.method = fields.pop(b":method", b"")
+        self.authority = fields.pop(b":authority", b"")
+        self.content_type = fields.pop(b"content-type", b"")
+        self.encoding = fields.pop(b"grpc-encoding", b"identity")
+        self.timeout = timeout_of(fields.pop(b"grpc-timeout", b""))
+        self.metadata = fields
+
+
+class MessageReader:
+    """Puts the messages of one call together from pieces of data; none is longer than `limit`."""
+
+    __slots__ = ("_limit", "_need", "_pieces", "size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._need = 5
+        self.size = 0  # bytes of the message that is not complete
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take a piece; give the messages that are complete. Raises GrpcError."""
+        if data:
+            self._pieces.append(data)
+            self.size += len(data)
+        while self.size >= self._need:
+            buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            length = int.from_bytes(buffer[1:5], "big")
+            if buffer[0]:
+                raise GrpcError(
+                    GrpcStatus.UNIMPLEMENTED, "messages are not compressed here: use identity"
+                )
+            if length > self._limit:
+                raise GrpcError(
+                    GrpcStatus.RESOURCE_EXHAUSTED,
+                    f"a message of {length} bytes; the limit is {self._limit}",
+                )
+            end = 5 + length
+            if len(buffer) < end:
+                self._pieces = [buffer]
+                self._need = end
+                return
+            rest = buffer[end:]
+            self._pieces = [rest] if rest else []
+            self.size = len(rest)
+            self._need = 5
+            yield buffer[5:end]
+
+
+def message_frame(message: bytes) -> bytes:
+    """Return a message with its length in front."""
+    return b"\0" + len(message).to_bytes(4, "big") + message

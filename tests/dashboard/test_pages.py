@@ -1,0 +1,402 @@
+"""The pages as a client gets them, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="pip install 'pocketmq[dashboard]'")
+pytest.importorskip("jinja2", reason="pip install 'pocketmq[dashboard]'")
+
+import aiohttp
+
+from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
+from pocketmq.dashboard.config import DashboardConfig
+from pocketmq.dashboard.guard import HEADERS
+from pocketmq.dashboard.server import Dashboard
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.message import Message, MessageQueue
+from tests.dashboard.conftest import PASSWORD, Client, Page, client_session
+from tests.dashboard.dead_letters import TIMEOUT, make_dead_letters
+
+PAGES = ("/", "/topics", "/groups", "/messages", "/dead-letters", "/clients", "/login")
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+
+
+def assert_loads_nothing_from_elsewhere(page: Page) -> None:
+    for address in re.findall(r'(?:src|href|action|data-events)="([^"]*)"', page.text):
+        assert address.startswith(("/", "#")), address
+        assert not address.startswith("//"), address
+    assert not re.search(r"<style|\sstyle=|\son\w+=\"|<script(?! src=)|javascript:", page.text)
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+async def place_of(client: Client, listing: str) -> str:
+    """The address of the first message in a list."""
+    page = await client.get(listing)
+    match = re.search(r'href="(/message\?[^"]+)"', page.text)
+    assert match, page.words
+    return match[1].replace("&amp;", "&")
+
+
+async def test_an_empty_cluster(client: Client) -> None:
+    for path in PAGES:
+        page = await client.get(path)
+        assert page.status == 200, path
+        assert_loads_nothing_from_elsewhere(page)
+    assert "There is no topic yet" in (await client.get("/topics")).words
+    assert "There is no consumer group yet" in (await client.get("/groups")).words
+    assert "There are no dead letters" in (await client.get("/dead-letters")).words
+    assert "No client is connected" in (await client.get("/clients")).words
+    assert "Brokers 1 " in (await client.get("/")).words
+
+
+async def test_every_answer_has_the_headers(client: Client) -> None:
+    for path in (*PAGES, "/nothing", "/topics/nothing", "/static/app.js", "/static/icon.svg"):
+        page = await client.get(path)
+        for name, value in HEADERS.items():
+            assert page.headers[name] == value, (path, name)
+        assert "Server" not in page.headers
+    refused = await client.get("/", Host="evil.example")
+    assert refused.status == 421
+    assert refused.headers["X-Frame-Options"] == "DENY"
+
+
+async def test_its_own_files_ask_nobody_else(client: Client) -> None:
+    for name in ("app.js", "app.css"):
+        text = (await client.get(f"/static/{name}")).text
+        assert not re.search(r"https?://|@import|url\(|innerHTML|eval\(|document\.write", text)
+
+
+async def test_topics_groups_and_clients(
+    client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    await admin.create_topic("orders", queues=2, attributes={"message.type": "NORMAL"})
+    for number in range(6):
+        await producer.send(Message("orders", b"%d" % number))
+    async with PullConsumer(
+        "billing", namesrv=server.namesrv, start="begin", auto_commit=False
+    ) as consumer:
+        await consumer.subscribe("orders", "paid || open")
+        await admin.set_group_offset("billing", MessageQueue("orders", "broker-a", 0), 1)
+        await admin.set_group_offset("billing", MessageQueue("orders", "broker-a", 1), 0)
+        topics = await client.get("/topics")
+        assert re.search(r"orders 6 [\d.–]+ 2 ", topics.words)
+        topic = await client.get("/topics/orders")
+        assert "Stored messages 6 " in topic.words
+        assert "broker-a/0 0 3 3 " in topic.words
+        assert "billing 5" in topic.words
+        assert "read and write message.type=NORMAL" in topic.words
+        groups = await client.get("/groups")
+        assert "billing 1 " in groups.words
+        group = await client.get("/groups/billing")
+        assert "Lag 5 " in group.words
+        assert "paid || open" in group.words
+        clients = await client.get("/clients")
+        assert consumer.client_id in clients.words
+        assert f"{producer.client_id} producer shop" in clients.words
+        assert "python 5.3.3" in clients.words
+        assert "No client matches" in (await client.get("/clients?q=nobody")).words
+        for page in (topics, topic, groups, group, clients):
+            assert_loads_nothing_from_elsewhere(page)
+    assert "No topic matches “zz”" in (await client.get("/topics?q=zz")).words
+    assert "TBW102" in (await client.get("/topics?all=1")).words
+    assert "TOOLS_CONSUMER" in (await client.get("/groups?all=1")).words
+
+
+async def test_the_history_is_sampled_and_drawn(
+    client: Client, admin: Admin, producer: Producer
+) -> None:
+    await admin.create_topic("orders", queues=1)
+    await admin.create_group("billing")
+    await producer.send_batch([Message("orders", b"%d" % n) for n in range(40)])
+    await admin.set_group_offset("billing", MessageQueue("orders", "broker-a", 0), 10)
+    await client.shows("/", "Lag of all groups 30 ")
+    for span in ("1h", "24h"):
+        await client.shows(f"/groups/billing?span={span}", "; lag now 30.0")
+    page = await client.get("/groups/billing")
+    assert page.text.count('<svg class="chart') == 4  # two, each for wide windows and for phones
+
+
+async def test_lists_have_pages(client: Client, admin: Admin) -> None:
+    for number in range(51):
+        await admin.create_topic(f"topic-{number:02}", queues=1)
+    first = await client.get("/topics")
+    assert "Page 1 of 2" in first.words
+    assert "topic-49" in first.words
+    assert "topic-50" not in first.words
+    assert "topic-50" in (await client.get("/topics?page=2")).words
+    for page in ("0", "99", "x", "-1", "9" * 40):
+        assert (await client.get(f"/topics?page={page}")).status == 200
+
+
+async def test_messages_are_found(client: Client, admin: Admin, producer: Producer) -> None:
+    await admin.create_topic("orders", queues=2)
+    sent = [
+        await producer.send(
+            Message("orders", json.dumps({"id": n}).encode(), keys=[f"o-{n}"], tags="paid")
+        )
+        for n in range(5)
+    ]
+    newest = await client.get("/messages?topic=orders")
+    assert re.findall(r'"id": (\d)', newest.words.replace("&#34;", '"')) == list("43210")
+    by_id = await client.get(f"/messages?topic=orders&by=id&value={sent[2].msg_id}")
+    assert "{&#34;id&#34;: 2}" in by_id.text
+    assert "1 message" in by_id.words
+    by_place = await client.get(f"/messages?by=id&value={sent[3].offset_msg_id}")
+    assert "{&#34;id&#34;: 3}" in by_place.text
+    await client.shows("/messages?topic=orders&by=key&value=o-1", "1 message")
+    since = await client.get("/messages?topic=orders&by=time&value=-10m")
+    assert re.findall(r'"id": (\d)', since.words.replace("&#34;", '"')) == list("01234")
+    later = await client.get("/messages?topic=orders&by=time&value=2100-01-01T00:00Z")
+    assert "No message was found" in later.words
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("by=key&value=x", "Name a topic."),
+        ("topic=orders&by=key", "Say what to look for."),
+        ("topic=orders&by=time&value=soon", "is not a time such as -10m"),
+        ("topic=orders&value=o-1", "Choose whether that is a key"),
+        ("topic=or/ders&by=key&value=x", "has characters outside"),
+    ],
+)
+async def test_a_search_that_cannot_be(client: Client, query: str, problem: str) -> None:
+    page = await client.get(f"/messages?{query}")
+    assert page.status == 400
+    assert problem in page.words
+
+
+async def test_messages_by_time_go_on_where_a_page_ends(
+    client: Client, admin: Admin, producer: Producer
+) -> None:
+    await admin.create_topic("orders", queues=2)
+    for number in range(130):
+        await producer.send(Message("orders", f"m{number:03}".encode()))
+    path, seen = "/messages?topic=orders&by=time&value=-10m", []
+    for _ in range(20):
+        page = await client.get(path)
+        seen += re.findall(r">(m\d{3})<", page.text)
+        more = re.search(r'rel="next" href="([^"]+)"', page.text)
+        if more is None:
+            break
+        path = more[1].replace("&amp;", "&")
+    assert sorted(set(seen)) == [f"m{number:03}" for number in range(130)]
+
+
+async def test_a_message_in_all_its_forms(client: Client, admin: Admin, producer: Producer) -> None:
+    await admin.create_topic("orders", queues=1)
+    hostile = Message("orders", HOSTILE.encode(), keys=["<b>"], properties={"<i>": HOSTILE})
+    await producer.send(hostile)
+    await producer.send(Message("orders", b'{"a":[1]}'))
+    address = await place_of(client, "/messages?topic=orders")  # the newest
+    page = await client.get(address)
+    assert "{\n  &#34;a&#34;: [\n    1\n  ]\n}" in page.text
+    assert "00000000 7b 22 61" in (await client.get(f"{address}&as=hex")).words
+    first = await client.get("/message?topic=orders&broker=broker-a&queue=0&offset=0")
+    for each in (first, await client.get("/messages?topic=orders")):
+        assert "<script>alert" not in each.text
+        assert "<img" not in each.text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in each.text
+        assert_loads_nothing_from_elsewhere(each)
+    body = await client.get("/message/body?topic=orders&broker=broker-a&queue=0&offset=0")
+    assert body.text == HOSTILE
+    assert body.headers["Content-Type"] == "application/octet-stream"
+    assert body.headers["Content-Disposition"].startswith("attachment;")
+    assert body.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nothing", 404),
+        ("/topics/nothing", 404),
+        ("/topics/nothing/tail", 404),
+        ("/groups/nothing", 404),
+        ("/dead-letters/nothing", 404),
+        ("/message?topic=T&broker=broker-a&queue=0&offset=x", 400),
+        ("/message?topic=T&broker=broker-a&queue=0&offset=" + "9" * 40, 400),
+        ("/message?topic=nothing&broker=broker-a&queue=0&offset=0", 404),
+        ("/message?topic=TBW102&broker=broker-a&queue=0&offset=7", 404),
+        ("/topics/" + "x" * 300, 404),
+        ("/topics/%00%FF", 404),
+    ],
+)
+async def test_what_is_not_there(client: Client, path: str, status: int) -> None:
+    page = await client.get(path)
+    assert page.status == status
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "This page failed" not in page.words
+
+
+async def test_dead_letters_are_sent_again(
+    client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    await make_dead_letters(admin, producer, server.namesrv, "billing", "bills", [b"a", b"b", b"c"])
+    assert "billing 3 3" in (await client.get("/dead-letters")).words
+    page = await client.get("/dead-letters/billing")
+    assert "Left to resend 3 Stored 3 Clients online 0" in page.words
+    assert "Log in to send them again" in page.words
+    assert "Resend" not in page.text
+    fields = {"broker": "broker-a", "queue": "0", "offset": "1"}
+    refused = await client.post("/dead-letters/billing/resend", fields, page="/login")
+    assert refused.status == 403
+
+    assert (await client.log_in(secret=PASSWORD)).status == 303
+    # One that is not the oldest stays in the list.
+    path = "/dead-letters/billing"
+    sent = await client.post(f"{path}/resend", fields, page=path)
+    assert sent.status == 303
+    assert "It stays in this list" in (await client.get(sent.headers["Location"])).words
+    sent = await client.post(f"{path}/resend", {**fields, "offset": "0"}, page=path)
+    assert "Left to resend 2 Stored 3" in (await client.get(sent.headers["Location"])).words
+    await client.shows("/groups/billing", "Lag 2 ")  # in the retry topic
+    await client.post(f"{path}/resend", {}, page=path)
+    done = await client.get(path)
+    assert "Left to resend 0 Stored 3" in done.words
+    assert "No dead letter is left" in done.words
+    assert "sent again" in (await client.get(f"{path}?all=1")).words
+    gone = await client.post(f"{path}/resend", {**fields, "offset": "9"}, page=path)
+    assert "No dead letter was sent again" in (await client.get(gone.headers["Location"])).words
+
+
+async def test_a_tail_shows_what_comes(client: Client, admin: Admin, producer: Producer) -> None:
+    await admin.create_topic("orders", queues=2)
+    await producer.send(Message("orders", b"before"))
+    assert (await client.get("/topics/orders/tail")).status == 200
+    async with (
+        asyncio.timeout(TIMEOUT),
+        client.session.get(f"{client.url}/topics/orders/tail/events?tags=paid") as events,
+    ):
+        assert events.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        assert await events.content.readline() == b"event: open\n"
+        await producer.send(Message("orders", HOSTILE.encode(), tags="paid", keys=["k"]))
+        await producer.send(Message("orders", b"other", tags="open"))
+        async for line in events.content:
+            if line.startswith(b'data: {"messages":[{'):
+                break
+        [message] = json.loads(line.removeprefix(b"data: "))["messages"]
+    assert message["excerpt"] == HOSTILE
+    assert (message["tag"], message["keys"], message["size"]) == ("paid", ["k"], len(HOSTILE))
+
+
+async def test_a_tail_leaves_out_what_comes_too_fast(
+    client: Client, admin: Admin, producer: Producer
+) -> None:
+    await admin.create_topic("orders", queues=2)
+    shown, skipped = 0, 0
+    async with (
+        asyncio.timeout(TIMEOUT),
+        client.session.get(f"{client.url}/topics/orders/tail/events") as events,
+    ):
+        assert await events.content.readline() == b"event: open\n"
+        for _ in range(10):
+            await producer.send_batch([Message("orders", b"%d" % n) for n in range(100)])
+        while shown + skipped < 1000:
+            line = await events.content.readline()
+            if line.startswith(b'data: {"messages"'):
+                part = json.loads(line.removeprefix(b"data: "))
+                assert len(part["messages"]) <= 50
+                shown += len(part["messages"])
+                skipped += part["skipped"]
+    assert (shown + skipped, skipped > 0) == (1000, True)
+
+
+async def test_the_number_of_tails_is_bounded(client: Client, admin: Admin) -> None:
+    await admin.create_topic("orders", queues=1)
+    path = f"{client.url}/topics/orders/tail/events"
+    opened = []
+    for _ in range(8):
+        events = await client.session.get(path)
+        assert await events.content.readline() == b"event: open\n"
+        opened.append(events)
+    assert (await client.get("/topics/orders/tail/events")).status == 503
+    for events in opened:
+        events.close()
+    async with asyncio.timeout(TIMEOUT):
+        while (again := await client.session.get(path)).status == 503:
+            again.close()
+            await asyncio.sleep(0.1)
+        again.close()
+
+
+async def test_a_cluster_that_does_not_answer() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        namesrv = f"127.0.0.1:{free.getsockname()[1]}"
+        async with (
+            Dashboard(DashboardConfig(namesrv=namesrv, port=0, password=PASSWORD)) as dashboard,
+            client_session() as session,
+        ):
+            client = Client(session, dashboard.url)
+            page = await client.get("/")
+            assert page.status == 503
+            assert "The cluster does not answer" in page.words
+            assert namesrv in page.words
+            assert 'data-refresh="5"' in page.text
+            assert (await client.log_in(secret=PASSWORD)).status == 303
+
+
+async def test_without_a_password_and_users_it_stays_read_only(server: EmbeddedServer) -> None:
+    config = DashboardConfig(namesrv=server.namesrv, port=0)
+    async with Dashboard(config) as dashboard, client_session() as session:
+        client = Client(session, dashboard.url)
+        page = await client.get("/login")
+        assert page.status == 200
+        assert "This dashboard is read-only" in page.words
+        assert (await client.post("/login", {"user": "a", "secret": "b"})).status == 403
+
+
+@pytest.fixture
+async def two(server: EmbeddedServer) -> AsyncIterator[tuple[Dashboard, Dashboard]]:
+    config = DashboardConfig(namesrv=server.namesrv, port=0, password=PASSWORD)
+    async with Dashboard(config) as one, Dashboard(config) as other:
+        yield one, other
+
+
+async def test_two_dashboards_of_one_machine_keep_their_logins_apart(
+    two: tuple[Dashboard, Dashboard],
+) -> None:
+    async with client_session() as session:
+        one, other = (Client(session, dashboard.url) for dashboard in two)
+        await one.log_in(secret=PASSWORD)
+        await other.log_in(secret=PASSWORD)
+        for client in (one, other):
+            assert "Log out" in (await client.get("/")).words
+
+
+async def test_the_dashboard_ends_while_pages_are_open(
+    server: EmbeddedServer, admin: Admin
+) -> None:
+    await admin.create_topic("orders", queues=1)
+    dashboard = Dashboard(DashboardConfig(namesrv=server.namesrv, port=0))
+    await dashboard.start()
+    async with client_session() as session:
+        events = await session.get(f"{dashboard.url}/topics/orders/tail/events")
+        assert await events.content.readline() == b"event: open\n"
+        await dashboard.stop()
+        await dashboard.stop()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await events.content.read()
+
+
+async def test_a_port_that_is_taken(server: EmbeddedServer) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        dashboard = Dashboard(DashboardConfig(namesrv=server.namesrv, port=port))
+        with pytest.raises(OSError, match="the dashboard cannot listen on"):
+            await dashboard.start()
+        await dashboard.start(or_any_port=True)
+        assert dashboard.port not in (0, port)
+        await dashboard.stop()

@@ -1,0 +1,131 @@
+"""Authentication and authorization of calls: the users and access lists of the broker."""
+
+from __future__ import annotations
+
+import hmac
+import json
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.credentials import Credentials
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.proxy.proto import service_pb2 as pb
+from tests.proxy.conftest import grpc_port
+from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
+
+DATE = "20261125T070000Z"
+
+PROPERTIES = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": "root-secret"}),
+}
+
+
+def signed(name: str, password: str, *, upper: bool = False) -> dict[str, str]:
+    signature = hmac.new(password.encode(), DATE.encode(), "sha1").hexdigest()
+    return {
+        "x-mq-date-time": DATE,
+        "authorization": f"MQv2-HMAC-SHA1 Credential={name}/region/service, "
+        f"SignedHeaders=x-mq-date-time, Signature={signature.upper() if upper else signature}",
+    }
+
+
+async def prepare(server: EmbeddedServer) -> None:
+    """Create topics, and alice, who may publish to Normal."""
+    credentials = Credentials("root", "root-secret")
+    async with Admin(namesrv=server.namesrv, credentials=credentials) as admin:
+        for topic in ("Normal", "Other"):
+            await admin.create_topic(topic, queues=1)
+    tables = server.broker.auth
+    assert tables is not None
+    from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
+    from pocketmq.auth.users import User
+
+    tables.tables.put_user(User("alice", "alice-secret"))
+    entry = Entry(Resource.parse("Topic:Normal"), frozenset({Action.PUB}), Decision.ALLOW)
+    tables.tables.put_acl("alice", Acl(custom=(entry,)))
+
+
+async def status_of_send(client: GrpcClient, topic: str = "Normal") -> tuple[int, str]:
+    request = pb.SendMessageRequest(messages=[message(topic)])
+    answer = await client.call("SendMessage", request)
+    return answer.status.code, answer.status.message
+
+
+async def test_calls_need_the_signature_and_the_right_of_a_user() -> None:
+    async with EmbeddedServer(grpc_port=0, properties=PROPERTIES) as server:
+        await prepare(server)
+        port = grpc_port(server)
+
+        async def attempt(topic: str = "Normal", **metadata: str) -> tuple[int, str]:
+            client = GrpcClient(port, client_id="c", metadata=metadata)
+            async with client:
+                return await status_of_send(client, topic)
+
+        assert await attempt(**signed("alice", "alice-secret")) == (pb.OK, "OK")
+        assert await attempt(**signed("alice", "alice-secret", upper=True)) == (pb.OK, "OK")
+        assert await attempt("Other", **signed("root", "root-secret")) == (pb.OK, "OK")
+        refused = {
+            "nobody": await attempt(),
+            "unknown": await attempt(**signed("bob", "x")),
+            "wrong": await attempt(**signed("alice", "x")),
+            "topic": await attempt("Other", **signed("alice", "alice-secret")),
+        }
+        assert {code for code, _ in refused.values()} == {pb.UNAUTHORIZED}
+        assert {name: text for name, (_, text) in refused.items()} == {
+            "nobody": "username cannot be null.",
+            "unknown": "User:bob is not found.",
+            "wrong": "check signature failed.",
+            "topic": "User:alice has no permission to access Topic:Other from 127.0.0.1, "
+            "no matched policies.",
+        }
+
+
+async def test_every_call_is_checked() -> None:
+    async with EmbeddedServer(grpc_port=0, properties=PROPERTIES) as server:
+        await prepare(server)
+        async with GrpcClient(grpc_port(server), client_id="c") as client:
+            codes = {}
+            for name, request in every_request().items():
+                call = client.call(name, request)
+                if name in ("ReceiveMessage", "PullMessage"):
+                    answers = [answer async for answer in call]
+                    codes[name] = answers[0].status.code
+                else:
+                    codes[name] = (await call).status.code
+            stream = TelemetryCall(client)
+            settings = pb.Settings()
+            settings.publishing.topics.add(name="Normal")
+            await stream.send(pb.TelemetryCommand(settings=settings))
+            refused = await stream.next()
+            assert not refused.HasField("settings")
+            codes["Telemetry"] = refused.status.code
+        # A heartbeat without settings is refused before anything else is looked at.
+        assert codes.pop("Heartbeat") == pb.UNRECOGNIZED_CLIENT_TYPE
+        assert set(codes.values()) == {pb.UNAUTHORIZED}, codes
+
+
+def every_request() -> dict[str, object]:
+    topic = pb.Resource(name="Normal")
+    group = pb.Resource(name="readers")
+    queue = pb.MessageQueue(topic=topic, id=0)
+    queue.broker.name = "broker-a"
+    return {
+        "QueryRoute": pb.QueryRouteRequest(topic=topic),
+        "Heartbeat": pb.HeartbeatRequest(client_type=pb.PRODUCER),
+        "SendMessage": pb.SendMessageRequest(messages=[message()]),
+        "QueryAssignment": pb.QueryAssignmentRequest(topic=topic, group=group),
+        "ReceiveMessage": pb.ReceiveMessageRequest(group=group, message_queue=queue),
+        "AckMessage": pb.AckMessageRequest(group=group, topic=topic),
+        "ForwardMessageToDeadLetterQueue": pb.ForwardMessageToDeadLetterQueueRequest(
+            group=group, topic=topic
+        ),
+        "PullMessage": pb.PullMessageRequest(group=group, message_queue=queue),
+        "UpdateOffset": pb.UpdateOffsetRequest(group=group, message_queue=queue),
+        "GetOffset": pb.GetOffsetRequest(group=group, message_queue=queue),
+        "QueryOffset": pb.QueryOffsetRequest(message_queue=queue),
+        "EndTransaction": pb.EndTransactionRequest(topic=topic),
+        "NotifyClientTermination": pb.NotifyClientTerminationRequest(group=group),
+        "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(group=group, topic=topic),
+        "RecallMessage": pb.RecallMessageRequest(topic=topic),
+    }

@@ -1,0 +1,318 @@
+"""What consumers hear: ReceiveMessage, and what becomes of the messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.receipt_handle import decode_receipt_handle
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from tests.proxy.conftest import grpc_port
+from tests.proxy.grpc_client import GrpcClient, message
+
+GROUP = "readers"
+
+
+def receive(
+    topic: str = "Normal",
+    group: str = GROUP,
+    *,
+    batch: int = 32,
+    invisible: int | None = 15,
+    tags: str = "*",
+    **fields: Any,
+) -> pb.ReceiveMessageRequest:
+    request = pb.ReceiveMessageRequest(batch_size=batch, **fields)
+    request.group.name = group
+    request.message_queue.topic.name = topic
+    request.filter_expression.type = fields.get("filter_type", pb.TAG)
+    request.filter_expression.expression = tags
+    if invisible is not None:
+        request.invisible_duration.seconds = invisible
+    if not request.HasField("long_polling_timeout"):
+        request.long_polling_timeout.seconds = 5
+    return request
+
+
+def ack(*messages: Any, topic: str = "Normal", group: str = GROUP) -> pb.AckMessageRequest:
+    request = pb.AckMessageRequest()
+    request.group.name = group
+    request.topic.name = topic
+    for one in messages:
+        system = one.system_properties
+        request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
+    return request
+
+
+def change(one: Any, seconds: float, *, topic: str = "Normal") -> pb.ChangeInvisibleDurationRequest:
+    request = pb.ChangeInvisibleDurationRequest(receipt_handle=one.system_properties.receipt_handle)
+    request.group.name = GROUP
+    request.topic.name = topic
+    request.invisible_duration.seconds = int(seconds)
+    request.invisible_duration.nanos = int(seconds % 1 * 1e9)
+    return request
+
+
+async def send(client: GrpcClient, *messages: pb.Message) -> None:
+    answer = await client.call("SendMessage", pb.SendMessageRequest(messages=messages))
+    assert answer.status.code == pb.OK
+
+
+@pytest.fixture
+async def consumer(client: GrpcClient) -> GrpcClient:
+    """A client of a group that has begun: from now on it gets what is sent."""
+    await client.as_consumer(GROUP, "Normal", "Fifo")
+    await begin(client, GROUP, "Normal", "Fifo")
+    return client
+
+
+async def begin(client: GrpcClient, group: str, *topics: str) -> None:
+    for topic in topics:
+        # An empty topic is read from its first message on.
+        call = asyncio.ensure_future(client.receive(receive(topic, group)))
+        await asyncio.sleep(0)
+        await send(client, _for(topic))
+        _, messages = await call
+        await client.call("AckMessage", ack(*messages, topic=topic, group=group))
+
+
+def _for(topic: str) -> pb.Message:
+    if topic == "Fifo":
+        return message("Fifo", b"begin", message_type=pb.FIFO, message_group="g")
+    return message(topic, b"begin")
+
+
+async def test_a_message_is_received_and_acknowledged(consumer: GrpcClient) -> None:
+    sent = message(tag="red", keys=["k"], trace_context="t")
+    sent.user_properties["colour"] = "blue"
+    await send(consumer, sent)
+    code, (got,) = await consumer.receive(receive())
+    assert code == pb.OK
+    assert got.topic.name == "Normal"
+    assert got.body == b"body"
+    assert got.user_properties["colour"] == "blue"
+    system = got.system_properties
+    assert system.message_id == sent.system_properties.message_id
+    assert (system.tag, list(system.keys), system.trace_context) == ("red", ["k"], "t")
+    assert system.body_digest.checksum == "841A2D689AD86BD1611447453C22C6FC"
+    assert system.delivery_attempt == 1
+    assert system.message_type == pb.NORMAL
+    assert decode_receipt_handle(system.receipt_handle).physical_offset >= 0
+    answer = await consumer.call("AckMessage", ack(got))
+    assert answer.status.code == answer.entries[0].status.code == pb.OK
+
+
+async def test_a_held_receive_ends_with_the_message(consumer: GrpcClient) -> None:
+    call = asyncio.ensure_future(consumer.receive(receive()))
+    await asyncio.sleep(0.1)
+    await send(consumer, message(body=b"new"))
+    _, (got,) = await call
+    assert got.body == b"new"
+
+
+async def test_nothing_to_receive(consumer: GrpcClient) -> None:
+    assert await consumer.receive(receive()) == (pb.MESSAGE_NOT_FOUND, [])
+
+
+async def test_filters(consumer: GrpcClient) -> None:
+    await consumer.as_consumer("sql", "Normal")
+    await begin(consumer, "sql", "Normal")
+    for tag in ("a", "b", "c"):
+        sent = message(body=tag.encode(), tag=tag)
+        sent.user_properties["letter"] = tag
+        await send(consumer, sent)
+    _, by_tag = await consumer.receive(receive(tags="a || b"))
+    assert sorted(got.body for got in by_tag) == [b"a", b"b"]
+    request = receive(group="sql", tags="letter = 'c'")
+    request.filter_expression.type = pb.SQL
+    _, by_sql = await consumer.receive(request)
+    assert [got.body for got in by_sql] == [b"c"]
+
+
+async def test_a_nack_brings_the_message_back_in_its_time(consumer: GrpcClient) -> None:
+    await send(consumer, message())
+    _, (got,) = await consumer.receive(receive())
+    answer = await consumer.call("ChangeInvisibleDuration", change(got, 1))
+    assert answer.status.code == pb.OK
+    async with asyncio.timeout(2):
+        _, (again,) = await consumer.receive(receive())
+    assert again.system_properties.delivery_attempt == 2
+    assert again.system_properties.message_id == got.system_properties.message_id
+
+
+async def test_an_acknowledgement_counts_after_a_change(consumer: GrpcClient) -> None:
+    # apache/rocketmq#9583
+    await send(consumer, message(body=b"1"), message(body=b"2"), message(body=b"3"))
+    _, messages = await consumer.receive(receive())
+    assert len(messages) == 3
+    for got in messages:
+        answer = await consumer.call("ChangeInvisibleDuration", change(got, 2))
+        got.system_properties.receipt_handle = answer.receipt_handle
+        answer = await consumer.call("AckMessage", ack(got))
+        assert answer.status.code == pb.OK
+    assert await consumer.receive(receive()) == (pb.MESSAGE_NOT_FOUND, [])
+
+
+async def test_each_acknowledgement_has_a_result(consumer: GrpcClient) -> None:
+    await send(consumer, message())
+    _, (got,) = await consumer.receive(receive())
+    broken, expired = pb.Message(), pb.Message()
+    broken.system_properties.receipt_handle = "nonsense"
+    expired.system_properties.receipt_handle = "0 1 1000 0 0 broker-a 0 0 0"
+    answer = await consumer.call("AckMessage", ack(got, broken, expired))
+    assert answer.status.code == pb.MULTIPLE_RESULTS
+    codes = [entry.status.code for entry in answer.entries]
+    assert codes == [pb.OK, pb.INVALID_RECEIPT_HANDLE, pb.INVALID_RECEIPT_HANDLE]
+
+
+async def test_a_message_goes_to_the_dead_letters(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    await send(consumer, message(body=b"dead"))
+    _, (got,) = await consumer.receive(receive())
+    request = pb.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=got.system_properties.receipt_handle,
+        message_id=got.system_properties.message_id,
+    )
+    request.group.name = GROUP
+    request.topic.name = "Normal"
+    answer = await consumer.call("ForwardMessageToDeadLetterQueue", request)
+    assert answer.status.code == pb.OK
+    store = server.broker.store
+    assert store.max_offset(f"%DLQ%{GROUP}", 0) == 1
+
+
+async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient) -> None:
+    given_up = consumer.call("ReceiveMessage", receive())
+    read = asyncio.ensure_future(given_up.read())
+    await asyncio.sleep(0.2)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await read
+    # The cancellation reaches the server before this call, which is on the same connection.
+    await send(consumer, message(body=b"for the next one"))
+    async with asyncio.timeout(2):
+        _, (got,) = await consumer.receive(receive())
+    assert got.system_properties.delivery_attempt == 1
+
+
+async def test_in_order(server: EmbeddedServer, client: GrpcClient) -> None:
+    async with Admin(namesrv=server.namesrv) as admin:
+        config = SubscriptionGroupConfig(group_name="ordered", consume_message_orderly=True)
+        await admin.create_group("ordered", config=config)
+    stream = await client.as_consumer("ordered", "Fifo")
+    assert stream.settings.settings.subscription.fifo
+    await begin(client, "ordered", "Fifo")
+    sent = [
+        message("Fifo", b"%d" % number, message_type=pb.FIFO, message_group="g")
+        for number in range(6)
+    ]
+    await send(client, *sent)
+    request = receive("Fifo", "ordered", batch=2, attempt_id="first")
+    _, first = await client.receive(request)
+    _, repeated = await client.receive(request)
+    # An answer that was lost is given again; another receive has to wait.
+    assert bodies(first) == bodies(repeated) == [b"0", b"1"]
+    other = receive("Fifo", "ordered", batch=2, attempt_id="second")
+    assert await client.receive(other) == (pb.MESSAGE_NOT_FOUND, [])
+    await client.call("AckMessage", ack(*repeated, topic="Fifo", group="ordered"))
+    _, second = await client.receive(other)
+    assert bodies(second) == [b"2", b"3"]
+
+
+def bodies(messages: Sequence[Any]) -> list[bytes]:
+    return [got.body for got in messages]
+
+
+REFUSED: list[tuple[str, pb.ReceiveMessageRequest, int]] = [
+    ("short invisible time", receive(invisible=1), pb.ILLEGAL_INVISIBLE_TIME),
+    ("long invisible time", receive(invisible=13 * 3600), pb.ILLEGAL_INVISIBLE_TIME),
+    ("no tag in the filter", receive(tags=" || "), pb.ILLEGAL_FILTER_EXPRESSION),
+    ("missing topic", receive("Missing"), pb.TOPIC_NOT_FOUND),
+    ("illegal topic", receive("no/topic"), pb.ILLEGAL_TOPIC),
+    ("blank group", receive(group=""), pb.ILLEGAL_CONSUMER_GROUP),
+]
+
+
+async def test_what_is_refused(client: GrpcClient) -> None:
+    await client.as_consumer(GROUP, "Normal")
+    answered = {name: (await client.receive(request))[0] for name, request, _ in REFUSED}
+    assert answered == {name: code for name, _, code in REFUSED}
+
+
+async def test_broken_sql_is_refused(client: GrpcClient) -> None:
+    await client.as_consumer(GROUP, "Normal")
+    request = receive(tags="letter >")
+    request.filter_expression.type = pb.SQL
+    assert (await client.receive(request))[0] == pb.ILLEGAL_FILTER_EXPRESSION
+
+
+async def test_a_deadline_that_is_too_near_is_refused(client: GrpcClient) -> None:
+    await client.as_consumer(GROUP, "Normal")
+    code, _ = await client.receive(receive(), timeout=4)
+    assert code == pb.ILLEGAL_POLLING_TIME
+
+
+async def test_a_receive_without_settings_is_refused(client: GrpcClient) -> None:
+    assert (await client.receive(receive()))[0] == pb.UNRECOGNIZED_CLIENT_TYPE
+
+
+async def test_a_change_to_an_illegal_time_is_refused(consumer: GrpcClient) -> None:
+    await send(consumer, message())
+    _, (got,) = await consumer.receive(receive())
+    answer = await consumer.call("ChangeInvisibleDuration", change(got, 13 * 3600))
+    assert answer.status.code == pb.ILLEGAL_INVISIBLE_TIME
+
+
+async def test_by_offsets(client: GrpcClient) -> None:
+    await send(client, *(message(body=b"%d" % number) for number in range(4)))
+    queue = pb.MessageQueue(id=1)
+    queue.topic.name = "Normal"
+    queue.broker.name = "broker-a"
+    request = pb.PullMessageRequest(message_queue=queue, offset=0, batch_size=10)
+    request.group.name = GROUP
+    request.filter_expression.expression = "*"
+    answers = [answer async for answer in client.call("PullMessage", request)]
+    assert answers[0].status.code == pb.OK
+    got = [answer.message.system_properties.queue_offset for answer in answers[1:-1]]
+    assert got == list(range(answers[-1].next_offset)) == [0, 1]
+    update = pb.UpdateOffsetRequest(message_queue=queue, offset=1)
+    update.group.name = GROUP
+    assert (await client.call("UpdateOffset", update)).status.code == pb.OK
+    asked = pb.GetOffsetRequest(message_queue=queue)
+    asked.group.name = GROUP
+    assert (await client.call("GetOffset", asked)).offset == 1
+    for policy, offset in ((pb.BEGINNING, 0), (pb.END, 2)):
+        query = pb.QueryOffsetRequest(message_queue=queue, query_offset_policy=policy)
+        assert (await client.call("QueryOffset", query)).offset == offset
+    query = pb.QueryOffsetRequest(message_queue=queue, query_offset_policy=pb.TIMESTAMP)
+    assert (await client.call("QueryOffset", query)).status.code == pb.BAD_REQUEST
+    query.timestamp.seconds = 1
+    assert (await client.call("QueryOffset", query)).offset == 0
+
+
+async def test_the_connection_of_a_client_that_leaves(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    assert GROUP in server.broker.tables.consumers.names()
+    request = pb.NotifyClientTerminationRequest()
+    request.group.name = GROUP
+    answer = await consumer.call("NotifyClientTermination", request)
+    assert answer.status.code == pb.OK
+    assert GROUP not in server.broker.tables.consumers.names()
+
+
+async def test_lite_topics_are_not_served(server: EmbeddedServer) -> None:
+    async with GrpcClient(grpc_port(server)) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.call(
+                "SyncLiteSubscription", pb.HeartbeatRequest(), response=pb.HeartbeatResponse
+            )
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,98 @@
+"""Renewal of the handles of push consumers, with a clock and a broker of the test's own."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pocketmq.message.receipt_handle import ReceiptHandle
+from pocketmq.message.retry_topic import TopicKind
+from pocketmq.proxy.service.clients import Client
+from pocketmq.proxy.service.renewal import MAX_AGE, SOON, Renewal
+from pocketmq.remoting.errors import RemotingTimeout
+
+CLIENT = cast(Client, object())
+
+
+class Broker:
+    """Changes invisible times, or fails."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.fails = False
+        self.changes: list[int] = []
+        self.renewal = Renewal(self.change, lambda: self.now)
+
+    async def change(
+        self, client: Any, group: str, topic: str, handle: ReceiptHandle, invisible: int
+    ) -> ReceiptHandle:
+        self.changes.append(invisible)
+        if self.fails:
+            raise RemotingTimeout("no answer")
+        return handle._replace(
+            start_offset=handle.queue_offset, pop_time=self.now, invisible_time=invisible
+        )
+
+    async def at(self, seconds: int) -> None:
+        self.now = seconds * 1000
+        await self.renewal.round()
+
+
+def handle(offset: int = 7) -> ReceiptHandle:
+    return ReceiptHandle(5, 0, 60_000, 0, TopicKind.NORMAL, "b", 0, offset, 100)
+
+
+async def test_a_handle_is_renewed_before_it_ends_for_longer_and_longer() -> None:
+    broker = Broker()
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    await broker.at(45)
+    assert broker.changes == []
+    await broker.at(50)
+    await broker.at(100)
+    await broker.at(275)
+    assert broker.changes == [60_000, 180_000, 300_000]
+
+
+async def test_what_the_client_says_counts_for_the_renewed_handle() -> None:
+    broker = Broker()
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    await broker.at(55)
+    taken = broker.renewal.take(CLIENT, "g", handle())
+    assert (taken.pop_time, taken.start_offset) == (55_000, 7)
+    await broker.at(110)
+    assert len(broker.changes) == 1
+    assert len(broker.renewal) == 0
+
+
+async def test_a_handle_of_an_earlier_delivery_is_left_as_it_is() -> None:
+    broker = Broker()
+    later = handle()._replace(pop_time=9)
+    broker.renewal.add(CLIENT, "g", "t", later)
+    assert broker.renewal.take(CLIENT, "g", handle()) == handle()
+    assert len(broker.renewal) == 1
+
+
+async def test_after_three_failures_it_is_given_up() -> None:
+    broker = Broker()
+    broker.fails = True
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    for seconds in (50, 52, 54, 56, 58):
+        await broker.at(seconds)
+    assert len(broker.changes) == 3
+    assert len(broker.renewal) == 0
+
+
+async def test_after_three_hours_it_ends() -> None:
+    broker = Broker()
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    for seconds in range(0, MAX_AGE // 1000 + 60, 5):
+        await broker.at(seconds)
+    assert len(broker.renewal) == 0
+
+
+async def test_the_messages_of_a_client_that_is_gone_are_visible_soon() -> None:
+    broker = Broker()
+    for offset in (1, 2, 3):
+        broker.renewal.add(CLIENT, "g", "t", handle(offset))
+    await broker.renewal.release(CLIENT)
+    assert broker.changes == [SOON] * 3
+    assert len(broker.renewal) == 0

@@ -1,0 +1,204 @@
+"""The gRPC port: plain and encrypted, health and reflection, and clients that mean no good."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.empty_pb2 import Empty
+
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.local_proxy import LocalProxy
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.transport.http2 import PREFACE
+from pocketmq.proxy.transport.rpc import Call, Unary
+from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.tls_config import TlsConfig
+from tests.certificates import Authority
+from tests.proxy.grpc_client import GrpcClient, message
+from tests.proxy.raw_frames import Kind, frame, header_fields, literal
+
+
+def send_request() -> pb.SendMessageRequest:
+    return pb.SendMessageRequest(messages=[message()])
+
+
+async def test_one_port_is_plain_and_encrypted(server: EmbeddedServer, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.sign("localhost")
+    tls = TlsConfig(cert_path=str(certificate.chain), key_path=str(certificate.key))
+    proxy = LocalProxy(server.broker, port=0, tls=tls)
+    await proxy.start()
+    trusted = grpc.ssl_channel_credentials(authority.certificate.chain.read_bytes())
+    try:
+        for credentials in (None, trusted):
+            async with GrpcClient(proxy.port, credentials=credentials) as client:
+                answer = await client.call("SendMessage", send_request())
+                assert answer.status.code == pb.OK
+    finally:
+        await proxy.stop()
+
+
+async def test_health(client: GrpcClient) -> None:
+    # Both messages are empty, or have one field: SERVING is 1.
+    answer = await client.call("/grpc.health.v1.Health/Check", Empty(), response=Empty)
+    assert answer.SerializeToString() == b"\x08\x01"
+
+
+class Echo:
+    """Answers with what it got."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @classmethod
+    def FromString(cls, data: bytes, /) -> Echo:
+        return cls(data)
+
+    def SerializeToString(self) -> bytes:
+        return self.data
+
+
+async def echo(call: Call, request: Echo) -> Echo:
+    return request
+
+
+async def never(call: Call, request: Echo) -> Echo:
+    await asyncio.Event().wait()
+    return request
+
+
+METHODS = {b"/a.B/Echo": Unary(Echo, echo), b"/a.B/Never": Unary(Echo, never)}
+
+
+class Raw:
+    """A connection that sends whatever the test says."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, server: GrpcServer, data: bytes = PREFACE) -> Raw:
+        raw = cls(*await asyncio.open_connection("127.0.0.1", server.port))
+        raw.writer.write(data + (frame(Kind.SETTINGS, 0, 0) if data == PREFACE else b""))
+        return raw
+
+    def call(self, stream_id: int, path: bytes = b"/a.B/Echo", *, ended: bool = False) -> None:
+        block = b"\x83\x86" + literal(b":path", path)
+        block += literal(b"content-type", b"application/grpc")
+        self.writer.write(frame(Kind.HEADERS, 5 if ended else 4, stream_id, block))
+
+    def data(self, stream_id: int, data: bytes, *, ended: bool = False) -> None:
+        self.writer.write(frame(Kind.DATA, ended, stream_id, data))
+
+    async def until_closed(self) -> bytes:
+        async with asyncio.timeout(10):
+            return await self.reader.read()
+
+    async def status(self) -> str:
+        """The gRPC status of the only call, once it has ended."""
+        got = b""
+        async with asyncio.timeout(10):
+            while "grpc-status" not in (fields := dict(header_fields(got))):
+                more = await self.reader.read(65_536)
+                assert more, f"closed after {fields}"
+                got += more
+        return fields["grpc-status"]
+
+    async def until(self, wanted: bytes) -> bytes:
+        got = b""
+        async with asyncio.timeout(10):
+            while wanted not in got:
+                more = await self.reader.read(65_536)
+                assert more, f"closed before {wanted!r}"
+                got += more
+        return got
+
+
+@pytest.fixture
+async def echoing() -> Any:
+    server = GrpcServer(METHODS, request_timeout=0.2, max_message=1 << 20)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_an_echo(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing)
+    raw.call(1)
+    raw.data(1, b"\0\0\0\0\5hello", ended=True)
+    await raw.until(b"hello")
+
+
+async def test_a_method_that_is_not_there(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing)
+    raw.call(1, b"/a.B/Missing", ended=True)
+    assert await raw.status() == "12"
+
+
+async def test_another_protocol_is_sent_away(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing, b"GET / HTTP/1.1\r\n\r\n")
+    assert await raw.until_closed() == b""
+
+
+async def test_half_a_request_is_given_up(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing)
+    raw.call(1)
+    raw.data(1, b"\0\0\0\1\0half")
+    await raw.until(frame(Kind.RST_STREAM, 0, 1, (8).to_bytes(4, "big")))
+
+
+async def test_a_silent_connection_is_closed(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing, b"P")
+    await raw.until_closed()
+
+
+async def test_a_message_above_the_limit_is_refused(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing)
+    raw.call(1)
+    raw.data(1, b"\0\x7f\xff\xff\xff")
+    assert await raw.status() == "8"
+
+
+async def test_a_client_that_never_reads_stops_being_read(echoing: GrpcServer) -> None:
+    raw = await Raw.open(echoing)
+    raw.writer.transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 4096
+    )
+    # Windows without end, so that only the socket can hold the answers back.
+    raw.writer.write(frame(Kind.WINDOW_UPDATE, 0, 0, (1 << 30).to_bytes(4, "big")))
+    raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    body = b"\0" + (60_000).to_bytes(4, "big") + bytes(60_000)
+    sent = 0
+    for stream_id in range(1, 2_000, 2):
+        raw.call(stream_id)
+        for at in range(0, len(body), 16_384):
+            raw.data(stream_id, body[at : at + 16_384], ended=at + 16_384 >= len(body))
+        sent += len(body)
+        try:
+            async with asyncio.timeout(1):
+                await raw.writer.drain()
+        except TimeoutError:
+            break
+    assert sent < 60 << 20
+    other = await Raw.open(echoing)
+    other.call(1)
+    other.data(1, b"\0\0\0\0\5hello", ended=True)
+    await other.until(b"hello")
+    raw.writer.transport.abort()
+
+
+async def test_a_call_in_progress_ends_with_the_server() -> None:
+    server = GrpcServer(METHODS)
+    await server.start()
+    raw = await Raw.open(server)
+    raw.call(1, b"/a.B/Never")
+    raw.data(1, b"\0\0\0\0\0", ended=True)
+    await asyncio.sleep(0.1)
+    await server.stop()
+    assert ("grpc-status", "1") in header_fields(await raw.until_closed())

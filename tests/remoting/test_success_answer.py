@@ -1,0 +1,18 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.remoting.frame import SerializeType
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.success_answer import success_answer
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_the_fixed_text_is_that_of_a_response(opaque: int) -> None:
+    request = Request(200051, Header(), opaque)
+    assert success_answer(request) == Response().head(0, opaque, 0)
+
+
+def test_other_forms_are_left_to_the_response() -> None:
+    request = Request(15, Header(), serialize_type=SerializeType.ROCKETMQ)
+    assert success_answer(request) == Response()
