@@ -75,6 +75,7 @@ def _entries(path: Path) -> EntryArray:
     with path.open("rb") as file:
         extents = data_extents(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         end = max((end for _, end in extents), default=0)
+        file.seek(0)  # the look for holes has moved it
         return np.fromfile(file, ENTRY_DTYPE, -(-end // UNIT))
 
 
