@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from mmap import ACCESS_COPY
 from pathlib import Path
 
 from pocketmq.store.files import Files, MappedFile
+
+
+class _Copy(MappedFile):
+    """A mapping with changes that are not in the file."""
+
+    __slots__ = ()
+
+    def unmap(self) -> bool:
+        """Refuse."""
+        return False
 
 
 class DryFiles(Files):
@@ -37,15 +48,25 @@ class DryFiles(Files):
         unsynced_directories: tuple[Path, ...] = (),
     ) -> MappedFile:
         """Map a file whose changes are seen here only. Raises OSError."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open_again(path)
         try:
-            return MappedFile(self, path, fd, base_offset, size, access=ACCESS_COPY)
+            return _Copy(self, path, fd, base_offset, size, access=ACCESS_COPY)
         except BaseException:
             os.close(fd)
             raise
 
+    def open_again(self, path: Path) -> int:
+        """Return a descriptor for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
     def save_descriptor(self, file: MappedFile) -> None:
-        """Do nothing: it cannot be opened again."""
+        """Keep no descriptor of a file that can be opened again."""
+        if isinstance(file, _Copy):
+            file.save_descriptor()
+
+    def most_mappings(self) -> int:
+        """All of them: what was written to one is nowhere else."""
+        return sys.maxsize
 
     def allocate(self, fd: int, size: int) -> None:
         """Do nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,13 @@ from pocketmq.message.sysflag import (
 )
 from pocketmq.store.check.log_check import common_size
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.file_copies import data_extents
 from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
 
 _NAME: Final = re.compile(r"[0-9]{20}")
-_MAPPED: Final = 256  # files whose entries are kept in memory
+_KEPT: Final = 256  # files whose entries stay in memory
 _NOTHING: Final = np.zeros(0, ENTRY_DTYPE)
 
 
@@ -57,15 +59,24 @@ class _Entries:
         found = self._recent.get(path)
         if found is None:
             try:
-                found = np.fromfile(path, ENTRY_DTYPE)
+                found = _entries(path)
             except FileNotFoundError:  # it expired a moment ago
                 found = _NOTHING
             self._recent[path] = found
-            if len(self._recent) > _MAPPED:
+            if len(self._recent) > _KEPT:
                 self._recent.popitem(last=False)
         else:
             self._recent.move_to_end(path)
         return found
+
+
+def _entries(path: Path) -> EntryArray:
+    """Return the entries of a file without the zeros at its end, which may be 6 MB and no data."""
+    with path.open("rb") as file:
+        extents = data_extents(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        end = max((end for _, end in extents), default=0)
+        file.seek(0)  # the look for holes has moved it
+        return np.fromfile(file, ENTRY_DTYPE, -(-end // UNIT))
 
 
 def queue_directories(directory: Path) -> list[Path]:

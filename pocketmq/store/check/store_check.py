@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from pocketmq.store.config import TABLES, StoreConfig
 from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, StoreError
-from pocketmq.store.files import Retirement
+from pocketmq.store.files import Retirement, raise_descriptor_limit
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
@@ -78,6 +79,7 @@ def check_store(
     Raises:
         OSError: it cannot be read.
     """
+    raise_descriptor_limit()
     return StoreCheck(sized(config), advanced, clock).run(state_of(config.root))
 
 
@@ -258,7 +260,9 @@ class StoreCheck:
         for topic, queue_id in table.unopened():
             where = f"{topic}/{queue_id}"
             try:
-                table.find(topic, queue_id)
+                queue = table.find(topic, queue_id)
+                if queue is not None:
+                    queue.files.close()  # there may be more queues than descriptors
             except StoreError as error:
                 if where not in reported:
                     text = error.reason if isinstance(error, StoreCorrupt) else str(error)
@@ -369,7 +373,17 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
         log = CommitLog(run, FileAllocator(files))
         levels = DelayLevels(config.message_delay_level)
         copied = config.copied_file.exists()
-        Recovery(log, table, checkpoint, levels, clean=clean, copied=copied).run()
+        try:
+            Recovery(log, table, checkpoint, levels, clean=clean, copied=copied).run()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            queues = sum(1 for _ in table.unopened()) + len(table.all)
+            raise OSError(
+                error.errno,
+                f"this store needs its {queues} queues open at the same time: raise the limit of "
+                "open files (ulimit -n)",
+            ) from error
         yield log, table
     finally:
         table.close()

@@ -24,7 +24,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.errors import StoreCorrupt, StoreLocked
-from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.files import Files, MappedFile, Retirement, raise_descriptor_limit
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import SIZE as CHECKPOINT_SIZE
 from pocketmq.store.log.checkpoint import Checkpoint
@@ -101,6 +101,7 @@ def repair_store(
         StoreCorrupt: it cannot be mended.
         OSError: it cannot be read or written.
     """
+    raise_descriptor_limit()
     config = sized(config)
     if dry_run:
         if is_locked(config.root):
