@@ -163,15 +163,22 @@ class MessageIndex:
         self._table.sync()
 
     def cut(self, end: int) -> None:
-        """The log was cut at the physical offset `end`: what comes there is to be entered. Entries
-        of what was there before stay; a query finds other messages there, or none."""
+        """The log was cut at the physical offset `end`: what was entered from there on is dropped,
+        with its files, and what comes there instead is entered."""
         self._cut_at = end if self._cut_at is None else min(end, self._cut_at)
         self._wake.set()
 
     def _follow_cut(self) -> None:
-        cut_at, self._cut_at = self._cut_at, None
-        if cut_at is not None and cut_at < self._builder.position:
-            self._builder.position = cut_at
+        cut_at = self._cut_at
+        if cut_at is None:
+            return
+        if cut_at < self._builder.position:
+            self._dismiss()
+            self._table.cut(lambda physical_offset: physical_offset < cut_at)
+            # From the last message itself on, as after a crash.
+            self._builder.position = max(self._table.end_offset, self._log.min_offset)
+        if self._cut_at == cut_at:
+            self._cut_at = None
 
     def close(self) -> None:
         """Close the files."""
@@ -204,7 +211,7 @@ class MessageIndex:
         with contextlib.suppress(OSError):  # what cannot be written cannot be read either
             self._log.write()
         target = self._readable()
-        if self._thread is None or self.position >= target:
+        if self._thread is None or (self.position >= target and self._cut_at is None):
             return
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((target, reached))
@@ -229,15 +236,15 @@ class MessageIndex:
         while not self._stopping:
             self._wake.wait(wait)
             self._wake.clear()
-            self._follow_cut()
             readable = self._readable()
             behind, with_process = readable - self.position, self._worker is not None
             busy = self._inflow.is_much(readable, behind, with_process=with_process)
-            if busy and not self._waiting:
+            if busy and not self._waiting and self._cut_at is None:
                 wait = _BUSY_SECONDS
                 continue
             begin = self.position
             try:
+                self._follow_cut()
                 self._table.remove_before(self._log.min_offset)
                 # Not until nothing is left: messages that come in now make a larger turn later.
                 target = self._readable()
@@ -255,7 +262,7 @@ class MessageIndex:
             except Exception:
                 log.exception("following the commit log from %d failed", self.position)
                 wait = _AFTER_FAILURE_SECONDS
-            if self._waiting:
+            if self._waiting and self._cut_at is None:
                 self._tell(self.position)
             if time.monotonic() > self._worker_used + self._pace.process_idle:
                 self._dismiss()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pocketmq.message.record import decode
 from pocketmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import FlushDiskType
@@ -276,6 +277,29 @@ async def test_a_cut_forgets_log_queues_and_what_waits(bench: StoreBench) -> Non
     again = bench.open()
     assert [body[:4] for body in bodies(again, "T0")[-4:]] == [b"098x", b"new0", b"new1", b"new2"]
     assert again.max_offset("T1", 0) == 50
+
+
+async def test_after_a_cut_keys_lead_to_what_came_instead(bench: StoreBench) -> None:
+    store = bench.open()
+    store.start()
+
+    async def found(key: str) -> list[bytes]:
+        records = (await store.index.query("T", key, 10, 0, 1 << 60)).records
+        return [decode(record).body for record in records]
+
+    ends = [
+        put(store, "T", 0, b"old%d" % number, f"KEYS\x01k{number}\x02").end_offset
+        for number in range(20)
+    ]
+    assert await found("k19") == [b"old19"]
+    await store.cut(ends[9])
+    for number in range(10, 15):
+        put(store, "T", 0, b"the new %d" % number, f"KEYS\x01n{number}\x02")
+    assert await found("k9") == [b"old9"]
+    assert await found("n10") == [b"the new 10"]
+    assert await found("n14") == [b"the new 14"]
+    assert await found("k19") == []
+    await store.close()
 
 
 async def test_a_cut_outlasts_a_kill(bench: StoreBench) -> None:
