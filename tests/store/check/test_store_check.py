@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,22 @@ async def test_nothing_is_wrong_with_a_good_store(bench: Any, clean: bool) -> No
     assert (log.begin, log.end, log.items, log.files) == (0, end, 300, 4)
     assert parts["consumequeue"].items == 270
     assert parts["index"].items == 300
+
+
+async def test_more_queues_than_descriptors(bench: Any) -> None:
+    store = bench.open()
+    for number in range(100):
+        bench.put(store, f"T{number}", 0)
+    await store.close()
+    sizes = [
+        f"--set={name}={size}" for name, size in (("maxHashSlotNum", 50), ("maxIndexNum", 200))
+    ]
+    command = [sys.executable, "-m", "pocketmq", "store", "check", str(bench.root), *sizes]
+    checked = await asyncio.to_thread(
+        subprocess.run, ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *command],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 async def test_an_empty_store(bench: Any) -> None:
