@@ -148,7 +148,7 @@ def _check_commands(group: Group, ours_: Server, admin: JavaPeer) -> None:
     status = admin.mqadmin("haStatus", "-n", namesrv, "-b", ours_.address)
     assert "#CommitLogMaxOffset" in status, status
     admin.mqadmin(
-        "electMaster", "-a", controller, "-b", "1", "-n", group.name, "-c", "DefaultCluster"
+        "electMaster", "-a", controller, "-b", "1", "-bn", group.name, "-c", "DefaultCluster"
     )
     assert group.controllers.wait_for_master(group.name, but=2) == 1
     group.leads("a")
