@@ -324,6 +324,13 @@ def test_each_extra_brings_the_modules_that_errors_name(extra: str) -> None:
                 found.add(re.split(r"[<>=;]", requirement)[0])
         return found
 
-    imported = {"opentelemetry-api": "opentelemetry", "protobuf": "google.protobuf"}
+    imported = {
+        "opentelemetry-api": "opentelemetry",
+        "opentelemetry-exporter-otlp-proto-grpc": "opentelemetry.exporter.otlp.proto.grpc",
+        "opentelemetry-sdk": "opentelemetry.sdk",
+        "prometheus-client": "prometheus_client",
+        "protobuf": "google.protobuf",
+        "PyYAML": "yaml",
+    }
     modules = {imported.get(name, name) for name in packages(extra)}
     assert modules == set(EXTRAS[extra])

@@ -85,14 +85,14 @@ class GroupMember:
         taker: RoleTaker,
         check_code: Callable[[], str],
         *,
-        periods: MemberPeriods | None = None,
+        periods: Callable[[], MemberPeriods] = MemberPeriods,
     ) -> None:
         self.identity: GroupIdentity | None = None
         self._controllers = controllers
         self._files = files
         self._taker = taker
         self._check_code = check_code
-        self._periods = periods or MemberPeriods()
+        self._periods = periods  # asked each time: they may change
         self._lines = LimitedLog(log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._roles = asyncio.Lock()  # one change after another
@@ -130,9 +130,10 @@ class GroupMember:
         await self._until_done(self._join)
         log.info("this broker is member %d of the group %s", identity.broker_id, identity.group)
         periods = self._periods
-        self._spawn(self._every(periods.heartbeat, 0.0, self._heartbeat))
-        self._spawn(self._every(periods.leader, periods.leader, self._find_leader))
-        await self._every(periods.role, periods.first_role, self._review)
+        leader, first_role = periods().leader, periods().first_role
+        self._spawn(self._every(lambda: periods().heartbeat, 0.0, self._heartbeat))
+        self._spawn(self._every(lambda: periods().leader, leader, self._find_leader))
+        await self._every(lambda: periods().role, first_role, self._review)
 
     async def _until_done(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Repeat `attempt` until it works."""
@@ -144,10 +145,10 @@ class GroupMember:
                 self._lines.warning("the controllers do not take this broker: %s", error)
             except (IdentityUnusable, OSError) as error:
                 self._lines.error("this broker cannot become a member of its group: %s", error)
-                pause = self._periods.retry
+                pause = self._periods().retry
             # At random, since members that start together ask for the same id.
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
-            pause = min(pause * 2, self._periods.retry)
+            pause = min(pause * 2, self._periods().retry)
 
     async def _identify(self) -> GroupIdentity:
         """Return this broker's identity; get one from the controller the first time."""
@@ -232,7 +233,10 @@ class GroupMember:
             self._taker.set_answered(told)
 
     async def _every(
-        self, seconds: float, first: float, action: Callable[[], Awaitable[None]]
+        self,
+        seconds: Callable[[], float],
+        first: float,
+        action: Callable[[], Awaitable[None]],
     ) -> None:
         await asyncio.sleep(first)
         while True:
@@ -244,4 +248,4 @@ class GroupMember:
             except Exception:
                 # A bug here must not end what keeps the broker in its group.
                 log.exception("%s failed", action)
-            await asyncio.sleep(max(seconds - (time.monotonic() - began), 0.0))
+            await asyncio.sleep(max(seconds() - (time.monotonic() - began), 0.0))

@@ -153,16 +153,20 @@ class GroupReplication:
             IdentityFile(config.root, config.broker_cluster_name, config.broker_name),
             self,
             lambda: f"{address};{time.time_ns() // 1_000_000}",
-            periods=MemberPeriods(
-                heartbeat=config.broker_heartbeat_interval / 1000,
-                role=config.sync_broker_metadata_period / 1000,
-                leader=config.sync_controller_metadata_period / 1000,
-            ),
+            periods=self._periods,
         )
         self._services: Services | None = None
         self._searching: asyncio.Task[None] | None = None
 
     # --- life ---------------------------------------------------------------------------------
+
+    def _periods(self) -> MemberPeriods:
+        config = self._config
+        return MemberPeriods(
+            heartbeat=config.broker_heartbeat_interval / 1000,
+            role=config.sync_broker_metadata_period / 1000,
+            leader=config.sync_controller_metadata_period / 1000,
+        )
 
     async def listen(self, stack: contextlib.AsyncExitStack) -> None:
         """Serve slaves until `stack` is closed, as soon as this broker is master; until it has a

@@ -76,7 +76,7 @@ class Group:
             self.files(name),
             taker,
             lambda: f"{name};{next(self._codes)}",
-            periods=QUICK,
+            periods=lambda: QUICK,
         )
         self.members.append(member)
         return member, taker

@@ -285,7 +285,7 @@ async def test_after_a_cut_keys_lead_to_what_came_instead(bench: StoreBench) -> 
 
     async def found(key: str) -> list[bytes]:
         records = (await store.index.query("T", key, 10, 0, 1 << 60)).records
-        return [decode(record).body for record in records]
+        return [bytes(decode(record).body) for record in records]
 
     ends = [
         put(store, "T", 0, b"old%d" % number, f"KEYS\x01k{number}\x02").end_offset
