@@ -65,7 +65,8 @@ async def test_a_killed_broker_starts_again_and_lost_nothing(tmp_path: Path) -> 
     store = tmp_path / "store"
     with Running("serve", "--brokers", "2", "--store", store, *FREE_PORTS) as server:
         started = await asyncio.to_thread(
-            server.wait_for, r"^name server listening on (\S+:\d+), 2 brokers, (?:dashboard on \S+, )?store (\S+),"
+            server.wait_for,
+            r"^name server listening on (\S+:\d+), 2 brokers, (?:dashboard on \S+, )?store (\S+),",
         )
         namesrv = started[1]
         before = listening(server, "broker-1")

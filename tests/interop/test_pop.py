@@ -20,7 +20,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import PopMessageResponseHeader
 from tests.broker.conftest import Client
 from tests.broker.pop.consuming import PopClient, Popped
-from tests.interop.harness import official, ours, wire
+from tests.interop.harness import official, ours
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, normal
 from tests.interop.harness.official import JavaPeer, Server
@@ -213,38 +213,6 @@ def test_java_consumers_share_every_queue(java: JavaPeer, cluster: Cluster, topi
         assert all(one["popped"] for one in got)
         # Longer than the invisible time: what was acknowledged does not come again.
         assert collect(java, group, 1, 14.0) == []
-    finally:
-        java("pop-stop", group=group)
-
-
-def test_java_failures_come_again_and_go_to_the_dead_letters(
-    java: JavaPeer, cluster: Cluster, topic: str
-) -> None:
-    group = f"pop_{topic}"
-    prepare(java, cluster, topic, group)
-    java(
-        "pop-start", namesrv=cluster.address, group=group, topic=topic, members=1,
-        maxReconsumeTimes=1,
-    )  # fmt: skip
-    try:
-        java_send(
-            java, cluster, topic,
-            [
-                {"body": "good"},
-                {"body": "second", "properties": {"succeeds": "2"}},
-                {"body": "never", "properties": {"succeeds": "99"}},
-            ],
-        )  # fmt: skip
-        got = collect(java, group, 5)
-        times = sorted((one["body"], one["reconsumeTimes"]) for one in got)
-        assert times == [("good", 0), ("never", 0), ("never", 1), ("second", 0), ("second", 1)]
-        dead = {"topic": f"%DLQ%{group}", "queueId": "0"}
-
-        def letters() -> bool:
-            answer = wire.call(cluster.broker.address, RequestCode.GET_MAX_OFFSET, dead)
-            return bool(answer.ext_fields.get("offset") == "1")
-
-        wire.until(letters, "a dead letter", PATIENCE, 0.5)
     finally:
         java("pop-stop", group=group)
 
