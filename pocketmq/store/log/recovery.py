@@ -336,8 +336,8 @@ class Recovery:
         """Remember the entries from `begin` on, which are about to be cut off: when the store turns
         out to be damaged, only they know which messages were in the damage."""
         known = self._kept.get(queue)
-        if known is not None and queue.max_offset < known[0]:
-            return  # this recovery has entered what is there, and not yet all of it
+        if known is not None and not begin < known[0] <= queue.max_offset:
+            return  # this recovery has entered what is there
         behind = queue.max_offset if known is None else known[0]
         size = (behind - begin) * CONSUME_QUEUE_UNIT
         if size > self._keep_most:
@@ -351,10 +351,13 @@ class Recovery:
     def _put_back(self) -> None:
         """Give the queues the entries back that they had."""
         for queue, (begin, entries) in self._kept.items():
-            if not queue.min_offset <= begin <= queue.max_offset:
+            if begin > queue.max_offset:
                 continue
             try:
-                queue.truncate(begin)
+                if queue.files.mapped:
+                    queue.truncate(begin)
+                else:
+                    queue.start_at(begin)
                 queue.make_room(len(entries) // CONSUME_QUEUE_UNIT)
                 queue.append(entries)
             except (DiskFull, OSError) as error:

@@ -342,3 +342,28 @@ async def test_the_official_broker_still_recovers_its_batch_queues_after_a_repai
     assert repaired(bench).actions
     assert (bench.root / "abort").exists()
     assert (bench.root / "checkpoint").read_bytes()[8:16] == logics
+
+
+async def test_a_refused_start_leaves_the_queue_of_a_topic_that_was_made_anew(bench: Any) -> None:
+    store = bench.open()
+    bench.put(store, body=b"first life")
+    bench.put(store, "Other")  # in a write of its own: recovery begins here
+    await store.close()
+    store = bench.open()
+    bench.put(store, body=b"first life, too")
+    damaged = bench.put(store, "Other", body=b"." * 20)
+    store.delete_topic("Topic")
+    bench.put(store, body=b"second life")
+    bench.put(store, "Other")
+    await store.all_flushed()
+    killed = bench.copy("killed")
+    await store.close()
+    before = killed.queue_file("Topic", 0).read_bytes()
+    patch(killed.segment(), damaged.physical_offset + 95, b"?")
+    with pytest.raises(StoreError, match="the file is damaged"):
+        killed.open()
+    assert killed.queue_file("Topic", 0).read_bytes() == before
+    repaired(killed)
+    store = killed.open()
+    assert [record.body for record in killed.read_all(store)] == [b"second life"]
+    await store.close()
