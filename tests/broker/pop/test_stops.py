@@ -10,7 +10,6 @@ from tests.broker.conftest import Connect, StartBroker, fill
 from tests.broker.pop.consuming import PopClient, passes
 from tests.fake_time import FakeTime
 
-
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
@@ -44,9 +43,7 @@ class Restarts:
 
 
 @pytest.fixture
-def restarts(
-    start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str
-) -> Restarts:
+def restarts(start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str) -> Restarts:
     return Restarts(start_broker, connect, time, topic)
 
 
