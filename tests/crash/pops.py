@@ -6,9 +6,12 @@ popped that still comes. Then:
 
 - every message that was acknowledged by the broker when it was sent was popped, and its last
   delivery was acknowledged: nothing is lost;
-- a message that was acknowledged by its consumer comes again at most once for each kill since its
-  first pop: the offset behind the checkpoint may not have been on the disk, nor how far the timer
-  and the revive log were. After clean stops nothing comes again.
+- a message that was acknowledged by its consumer, and answered before its time was over, does not
+  come again after clean stops. After a kill each copy of it that was popped before, in its queue
+  and in the retry topic, may come again once: the offset behind the checkpoint may not have been on
+  the disk, nor how far the timer and the revive log were.
+
+`--kills 0` stops the broker cleanly each time.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +48,6 @@ SETTINGS: Final = {
     "cleanFileForciblyEnable": False,
 }
 INVISIBLE_MS: Final = 2_500
-LATE_MS: Final = 300
-"""An acknowledgement that is answered so shortly before its message comes again may be too late."""
 TOPIC: Final = "popped"
 CONSUMERS: Final = 3
 KILLS: Final = 0.85
@@ -58,30 +59,40 @@ class Ledger:
 
     def __init__(self) -> None:
         self.sent: set[bytes] = set()
-        self.first_pops: dict[bytes, float] = {}
+        # Of each stored copy of a message, by kind of topic, queue and offset.
+        self.first_pops: defaultdict[bytes, dict[tuple[int, int, int], float]] = defaultdict(dict)
         self.came_again: Counter[bytes] = Counter()
-        self.acked: dict[bytes, bool] = {}  # and whether that was in time
+        self.acked: dict[bytes, bool] = {}  # and whether it was answered in time
+        self.histories: defaultdict[bytes, list[str]] = defaultdict(list)
         self.kills: list[float] = []
         self.deliveries = 0
         self.faults: list[str] = []
         self.nothing_open = asyncio.Event()
 
-    def popped(self, body: bytes) -> None:
+    def popped(self, message: Popped) -> None:
         """Note a delivery, and whether it may be one."""
+        body, handle = message.body, message.handle
         self.deliveries += 1
-        self.first_pops.setdefault(body, time.monotonic())
+        copy = (handle.kind, handle.queue_id, handle.queue_offset or 0)
+        self.first_pops[body].setdefault(copy, time.monotonic())
         if not self.acked.pop(body, False):
             return
         self.came_again[body] += 1
-        if self.came_again[body] > self._kills_of(body):
+        if self.came_again[body] > self._excuses(body):
             self.faults.append(
                 f"{body!r} came {self.came_again[body]} times after it was acknowledged, and "
-                f"{self._kills_of(body)} kills can be the reason"
+                f"kills excuse {self._excuses(body)} of them: {self.histories[body]}"
             )
 
-    def _kills_of(self, body: bytes) -> int:
-        """How many kills came after the first pop of this message."""
-        return sum(kill >= self.first_pops[body] for kill in self.kills)
+    def note(self, message: Popped, what: str) -> None:
+        """Note what happened to a message, for its fault."""
+        at = round(time.time() * 1000)
+        self.histories[message.body].append(f"{at} {what} {message.handle.encode()}")
+
+    def _excuses(self, body: bytes) -> int:
+        """How many kills came after the first pop of each copy of this message."""
+        pops = self.first_pops[body].values()
+        return sum(kill >= first for first in pops for kill in self.kills)
 
     @property
     def again(self) -> int:
@@ -182,7 +193,8 @@ class PopCampaign:
             while True:
                 got = await pops.pop(invisible_time=INVISIBLE_MS, poll_time=500, max_msg_nums=8)
                 for message in got:
-                    self.ledger.popped(message.body)
+                    self.ledger.note(message, "popped")
+                    self.ledger.popped(message)
                 for message in got:
                     await self._settle(pops, message, careful=careful)
 
@@ -191,20 +203,25 @@ class PopCampaign:
         chance = 0.0 if careful else self._random.random()
         if chance < 0.8:
             if (await pops.ack(message)).code == 0:
-                over = message.handle.next_visible_time - LATE_MS
+                over = message.handle.next_visible_time
+                self.ledger.note(message, "acknowledged")
                 self.ledger.acknowledged(message.body, in_time=time.time() * 1000 < over)
         elif chance < 0.9:
             with contextlib.suppress(AssertionError):
                 await pops.change(message, 300)
+                self.ledger.note(message, "given back")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.pops", description=__doc__)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument(
+        "--kills", type=float, default=KILLS, help="how many ends are kills, 0 to 1"
+    )
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="pocketmq-pops-"))
-    campaign = PopCampaign(directory, options.seed)
+    campaign = PopCampaign(directory, options.seed, options.kills)
     asyncio.run(campaign.run(options.rounds))
     ledger = campaign.ledger
     print(

@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.pop.check_point import AckMessage, BatchAckMessage, CheckPoint, CheckPointId
+from pocketmq.broker.pop.check_point import (
+    AckMessage,
+    CheckPoint,
+    CheckPointId,
+    batch_ack,
+    single_ack,
+)
 
 SPARE_MS: Final = 1_500
 """A checkpoint that would have to be written in so short a time is written at once."""
@@ -101,33 +107,6 @@ class BufferedCheckPoint:
         if together:
             return [batch_ack(id, acked, broker_name)]
         return [single_ack(id, offset, broker_name) for offset in acked]
-
-
-def single_ack(id: CheckPointId, offset: int, broker_name: str) -> AckMessage:
-    """Return the acknowledgement of one message."""
-    return AckMessage(
-        ack_offset=offset,
-        broker_name=broker_name,
-        group=id.group,
-        pop_time=id.pop_time,
-        queue_id=id.queue_id,
-        start_offset=id.start_offset,
-        topic=id.topic,
-    )
-
-
-def batch_ack(id: CheckPointId, offsets: Sequence[int], broker_name: str) -> BatchAckMessage:
-    """Return the acknowledgement of several messages of one checkpoint."""
-    return BatchAckMessage(
-        ack_offset=-1,
-        ack_offset_list=list(offsets),
-        broker_name=broker_name,
-        group=id.group,
-        pop_time=id.pop_time,
-        queue_id=id.queue_id,
-        start_offset=id.start_offset,
-        topic=id.topic,
-    )
 
 
 class PopBuffer:

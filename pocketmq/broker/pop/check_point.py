@@ -143,6 +143,33 @@ class BatchAckMessage(AckMessage):
         return self.ack_offset_list
 
 
+def single_ack(id: CheckPointId, offset: int, broker_name: str) -> AckMessage:
+    """Return the acknowledgement of one message."""
+    return AckMessage(
+        ack_offset=offset,
+        broker_name=broker_name,
+        group=id.group,
+        pop_time=id.pop_time,
+        queue_id=id.queue_id,
+        start_offset=id.start_offset,
+        topic=id.topic,
+    )
+
+
+def batch_ack(id: CheckPointId, offsets: Sequence[int], broker_name: str) -> BatchAckMessage:
+    """Return the acknowledgement of several messages of one checkpoint."""
+    return BatchAckMessage(
+        ack_offset=-1,
+        ack_offset_list=list(offsets),
+        broker_name=broker_name,
+        group=id.group,
+        pop_time=id.pop_time,
+        queue_id=id.queue_id,
+        start_offset=id.start_offset,
+        topic=id.topic,
+    )
+
+
 ReviveRecord: TypeAlias = CheckPoint | AckMessage
 
 _KINDS: Final[dict[str, type[ReviveRecord]]] = {

@@ -13,14 +13,8 @@ from typing import Final
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.pop.buffer import (
-    BufferedCheckPoint,
-    PopBuffer,
-    PopQueue,
-    batch_ack,
-    single_ack,
-)
-from pocketmq.broker.pop.check_point import CheckPoint, CheckPointId
+from pocketmq.broker.pop.buffer import BufferedCheckPoint, PopBuffer, PopQueue
+from pocketmq.broker.pop.check_point import CheckPoint, CheckPointId, batch_ack, single_ack
 from pocketmq.broker.pop.in_flight import InFlight
 from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.pop.revive_writer import ReviveWriter
@@ -224,6 +218,9 @@ class PopDeliveries:
         for ack in point.acks(name, together=self._config.enable_pop_batch_ack):
             if not self._writer.ack(ack, queue_id, point.revive_time):
                 return False
+            for offset in ack.offsets:
+                # A checkpoint that is written late does not wait for the timer.
+                self._revive.ack(queue_id, point.id, offset)
         # The offsets must not be on the disk before the checkpoint is.
         self._offsets.after_log = True
         self.buffer.written(point)

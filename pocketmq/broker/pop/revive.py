@@ -10,7 +10,7 @@ PopReviveService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.background import Alarm, CallLater
@@ -22,6 +22,7 @@ from pocketmq.broker.pop.check_point import (
     AckMessage,
     CheckPoint,
     CheckPointId,
+    batch_ack,
     decode_revive_record,
 )
 from pocketmq.broker.pop.in_flight import InFlight
@@ -142,12 +143,14 @@ class ReviveService:
             for n in range(len(self._logs)):
                 queue_id = (self._first + n) % len(self._logs)
                 revive_log = self._logs[queue_id]
+                revive_log.extends(
+                    self._store.max_offset(self._topic, queue_id), self._delivered_until()
+                )
                 left -= self._read(queue_id, revive_log, left)
-                for _ in self._settle(queue_id, revive_log):
-                    left -= 1
-                    if left <= 0:
-                        break
-                self._commit(queue_id, revive_log)
+                try:
+                    left -= self._settle(queue_id, revive_log, max(1, left))
+                finally:
+                    self._commit(queue_id, revive_log)
                 if left <= 0:
                     self._alarm.set(0)
                     return
@@ -219,19 +222,24 @@ class ReviveService:
 
     # --- messages -----------------------------------------------------------------------------
 
-    def _settle(self, queue_id: int, revive_log: ReviveLog) -> Iterator[None]:
-        """Take back what is due, a message in each step. Raises _NotStored."""
-        while True:
-            point = revive_log.take(self._clock(), self._delivered_until())
-            if point is None:
-                return
-            if self._is_wanted(point):
-                for offset in point.unacknowledged():
-                    self._revive(point, offset)
-                    point.ack(offset)
-                    yield
-            revive_log.settled(point)
-            yield
+    def _settle(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
+        """Take back what is due, at most about `most` messages; return how many. Raises _NotStored.
+
+        A checkpoint is settled as a whole, so that a stop in between does not repeat a part of it.
+        """
+        count = 0
+        while count < most and (point := revive_log.take(self._clock())) is not None:
+            count += 1
+            revived = point.unacknowledged() if self._is_wanted(point) else []
+            for offset in revived:
+                self._revive(point, offset)
+                point.ack(offset)
+                count += 1
+            if revive_log.settled(point) and revived:
+                # If this cannot be written, they come twice after a restart.
+                ack = batch_ack(point.id, revived, point.broker_name or self._config.broker_name)
+                self._writer.ack(ack, queue_id, point.revive_time)
+        return count
 
     def _is_wanted(self, point: CheckPoint) -> bool:
         topic = normal_topic(point.topic, point.group)

@@ -3,8 +3,9 @@
 Checkpoints and acknowledgements come as they lie in the log, each checkpoint before what
 acknowledges it. A checkpoint can be settled when its time is over and every acknowledgement that
 was given before that is read: these are timed messages, so the timer must have delivered what is
-due until then. For a checkpoint that did not pass through the timer, in this life of the broker,
-there is no need to wait: `ack` has marked what came since.
+due until then, and the log must be read as far as it went at that time. For a checkpoint that did
+not pass through the timer, in this life of the broker, there is no need to wait: `ack` has marked
+what came since.
 
 After a crash the timer delivers again what it had delivered since its last save. So the log knows
 the checkpoints that were settled of late, and skips them.
@@ -34,6 +35,9 @@ class ReviveLog:
         self._settled: dict[CheckPointId, None] = {}
         self._timed: list[tuple[int, int, CheckPointId]] = []
         self._direct: list[tuple[int, int, CheckPointId]] = []
+        self._end = read_to
+        self._delivered_until = 0  # when the log ended at `_end`
+        self._complete_until = 0
 
     def __len__(self) -> int:
         """How many checkpoints are open."""
@@ -44,6 +48,17 @@ class ReviveLog:
         """The offset of the first record that a restart has to read again."""
         first = next(iter(self._open.values()), None)
         return self.read_to if first is None else first.revive_offset
+
+    def extends(self, end: int, delivered_until: int) -> None:
+        """Note that the log ends at the offset `end` now, and that the timer has delivered what is
+        due until `delivered_until` (Unix ms).
+
+        This counts when the log is read up to what was noted before. So it counts now and then,
+        also while the log grows faster than it is read.
+        """
+        if self.read_to >= self._end:
+            self._complete_until = self._delivered_until
+            self._end, self._delivered_until = end, delivered_until
 
     def add(self, record: CheckPoint | AckMessage | None, offset: int, *, direct: bool) -> None:
         """Take over the record at `offset` of the queue; None stands for one without meaning.
@@ -81,24 +96,26 @@ class ReviveLog:
         point = self._open.get(id)
         return point is not None and point.ack(offset)
 
-    def take(self, now: int, delivered_until: int) -> CheckPoint | None:
-        """Return a checkpoint that can be settled, the same one until `settled` is called; None if
-        there is none. The timer has delivered everything that is due until `delivered_until`.
-        Times are Unix ms.
-        """
-        for heap, time in ((self._direct, now), (self._timed, min(now, delivered_until))):
+    def take(self, now: int) -> CheckPoint | None:
+        """Return a checkpoint that can be settled at `now` (Unix ms), the same one until `settled`
+        is called; None if there is none."""
+        if self.read_to >= self._end:
+            self._complete_until = self._delivered_until
+        for heap, time in ((self._direct, now), (self._timed, min(now, self._complete_until))):
             if heap and heap[0][0] <= time:
                 return self._open[heap[0][2]]
         return None
 
-    def settled(self, point: CheckPoint) -> None:
-        """Close a checkpoint that `take` gave."""
+    def settled(self, point: CheckPoint) -> bool:
+        """Close a checkpoint that `take` gave. Return whether one before it in the log is open: a
+        restart reads both again."""
         id = point.id
         for heap in (self._direct, self._timed):
             if heap and heap[0][2] == id:
                 heapq.heappop(heap)
         del self._open[id]
         self.remember(id)
+        return self.settled_to < point.revive_offset
 
     def remember(self, id: CheckPointId) -> None:
         """Note that a checkpoint was settled, in this life of the broker or before."""

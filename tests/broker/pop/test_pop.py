@@ -122,6 +122,7 @@ async def test_a_message_given_back_for_a_second_comes_back_after_one(
 ) -> None:
     await fill(client, topic, "")
     (message,) = await pops.pop()
+    time.advance(1)
     await pops.change(message, 1_000)
     waiting = await waits(others, broker)
     time.advance(999)

@@ -6,6 +6,7 @@ Reference: broker ChangeInvisibleTimeProcessor.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.check_point import CheckPointId
@@ -22,6 +23,10 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
+
+SAME_MS: Final = 100
+"""A checkpoint gets a later time than the one that it replaces, or acknowledgements would not tell
+them apart. They come this shortly after each other, unless the clock was set back."""
 
 
 class ChangeInvisibleTimeProcessor:
@@ -75,6 +80,8 @@ class ChangeInvisibleTimeProcessor:
         now = self._clock()
         if handle.in_order:
             return self._change_in_order(header, id, now)
+        if 0 <= handle.pop_time - now < SAME_MS:
+            now = handle.pop_time + 1
         self._deliveries.renew(
             id,
             header.offset,
