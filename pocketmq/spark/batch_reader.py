@@ -17,8 +17,10 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.partition_reading import read_partition
 from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
+from pocketmq.spark.slice_partition import NotedPartition, SlicePartition, limits_per_store
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.noted_queues import plan_noted
+from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queue_listing import QueueChoice
@@ -79,11 +81,18 @@ class RocketMQReader(DataSourceReader):
         options, stores = self._options, self._stores()
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores))
-        return [
-            SlicePartition(store.files, slices)
-            for store in stores
-            for slices in plan(store, self._request(store.broker_name), limits, self._lose)
-        ]
+        return [each for store in stores for each in self._partitions(store, limits)]
+
+    def _partitions(self, store: ScannedStore, limits: PartitionLimits) -> Iterator[InputPartition]:
+        """Split what is wanted of one store."""
+        request = self._request(store.broker_name)
+        if isinstance(store, StoreSnapshot):
+            noted = plan_noted(store, request, limits)
+            if noted is not None:
+                yield from (NotedPartition(store.files, queues) for queues in noted)
+                return
+        for slices in plan(store, request, limits, self._lose):
+            yield SlicePartition(store.files, slices)
 
     def _stores(self) -> list[ScannedStore]:
         """Return all stores and archives with the queues that are asked for."""
