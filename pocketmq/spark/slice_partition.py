@@ -15,15 +15,18 @@ from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.store_files import StoreFiles
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 
 class SlicePartition(InputPartition):
-    """Slices of queues of one store."""
+    """Slices of queues of one store, and between which physical offsets they are read."""
 
-    def __init__(self, files: StoreFiles, slices: Sequence[QueueSlice]) -> None:
+    def __init__(
+        self, files: StoreFiles, slices: Sequence[QueueSlice], physical: Range = EVERYTHING
+    ) -> None:
+        self.physical = physical
         self.files = files.needed_for(slices)
         self.slices = tuple(slices)
 
@@ -83,6 +86,7 @@ def read_slices(
         selection &= Selection(physical_offset=partition.queues.physical)
     elif isinstance(partition, SlicePartition):
         slices = partition.slices
+        selection &= Selection(physical_offset=partition.physical)
     else:
         return  # what Spark makes up when there are no partitions
     partition.files.check_visible()
