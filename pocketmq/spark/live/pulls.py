@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.consumer.fetch.puller import PullStatus
-from pocketmq.client.errors import BodyError, RemotingError, RemotingTimeout
+from pocketmq.client.errors import BodyError, NoPermission, RemotingError, RemotingTimeout
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.record_pulls import PulledRecords, RecordPuller
 from pocketmq.message.buffers import ReadableBuffer
@@ -167,7 +167,9 @@ class _Ahead:
             except RemotingError as error:
                 failures += 1
                 pause = jittered(backoff(*_PAUSES, failures))
-                if not error.retriable or time.monotonic() + pause > deadline:
+                # A send that is not permitted may be tried at another broker, a pull may not.
+                is_refused = isinstance(error, NoPermission) or not error.retriable
+                if is_refused or time.monotonic() + pause > deadline:
                     raise QueueNotRead(*part[:3], offset, error) from error
                 log.info("the pull of %s at %d is tried again: %s", part, offset, error)
                 await asyncio.sleep(pause)
