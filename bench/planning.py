@@ -1,7 +1,8 @@
 """Measure how long Spark's driver plans a read of a store with many queues.
 
 The store is closed, as after a clean stop. A plan of one topic opens the queues of that topic only;
-a plan of all topics opens every queue. Spark is not started.
+a plan of all topics goes by what the broker has noted of them, and opens a sample. Spark is not
+started.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def main() -> int:
                     times[name].append(taken)
     for name, each in times.items():
         print(f"  {name:10} {statistics.median(each) * 1e3:6.0f} ms (best {min(each) * 1e3:.0f})")
-    print(f"  target for one topic: at most {TARGET * 1e3:.0f} ms")
-    return 1 if options.check and statistics.median(times["one topic"]) > TARGET else 0
+    print(f"  target: at most {TARGET * 1e3:.0f} ms")
+    return 1 if options.check and max(map(statistics.median, times.values())) > TARGET else 0
 
 
 def plan(root: Path, choice: Mapping[str, str]) -> float:

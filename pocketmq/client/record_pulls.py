@@ -12,6 +12,7 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.puller import SUBSCRIPTION, PullStatus
 from pocketmq.client.errors import BodyError, error_for
 from pocketmq.client.instance import ClientInstance
+from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -24,13 +25,14 @@ _STATUSES = {int(status): status for status in PullStatus}
 class PulledRecords(NamedTuple):
     """The answer to a pull.
 
-    `records` are whole records one after another; tags are compared by their hashes only. Go on at
-    `next_offset`, whatever the status. `reason` is the broker's own word for the status.
+    `records` are whole records one after another, not copied out of what came from the network;
+    tags are compared by their hashes only. Go on at `next_offset`, whatever the status. `reason` is
+    the broker's own word for the status.
     """
 
     status: PullStatus
     reason: str
-    records: bytes
+    records: ReadableBuffer
     next_offset: int
     min_offset: int
     max_offset: int
@@ -86,7 +88,7 @@ class RecordPuller:
         return PulledRecords(
             status,
             answer.remark or status.name,
-            bytes(answer.body) if status is PullStatus.FOUND else b"",
+            answer.body if status is PullStatus.FOUND else b"",
             fields.next_begin_offset,
             fields.min_offset or 0,
             fields.max_offset or 0,

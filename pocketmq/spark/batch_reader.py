@@ -17,14 +17,17 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.partition_reading import read_partition
 from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store
+from pocketmq.spark.slice_partition import NotedPartition, SlicePartition, limits_per_store
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.noted_queues import plan_noted
+from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queue_listing import QueueChoice
+from pocketmq.store.scan.replicas import parts_to_read
 from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.segments import Unreadable, undisturbed
-from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import broker_name
@@ -79,11 +82,28 @@ class RocketMQReader(DataSourceReader):
         options, stores = self._options, self._stores()
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores))
+        local = [store for store in stores if isinstance(store, StoreSnapshot)]
+        parts = dict(zip(map(id, local), parts_to_read(local), strict=True))
         return [
-            SlicePartition(store.files, slices)
+            each
             for store in stores
-            for slices in plan(store, self._request(store.broker_name), limits, self._lose)
+            for each in self._partitions(store, parts.get(id(store), EVERYTHING), limits)
         ]
+
+    def _partitions(
+        self, store: ScannedStore, physical: Range, limits: PartitionLimits
+    ) -> Iterator[InputPartition]:
+        """Split what is wanted of one store, between two physical offsets."""
+        request = self._request(store.broker_name)
+        if physical.stop == 0:
+            return
+        if isinstance(store, StoreSnapshot) and physical == EVERYTHING:
+            noted = plan_noted(store, request, limits)
+            if noted is not None:
+                yield from (NotedPartition(store.files, queues) for queues in noted)
+                return
+        for slices in plan(store, request, limits, self._lose):
+            yield SlicePartition(store.files, slices, physical)
 
     def _stores(self) -> list[ScannedStore]:
         """Return all stores and archives with the queues that are asked for."""

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.options import Options
+from pocketmq.store.scan.noted_queues import NotedQueues
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.store_files import StoreFiles
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 
 class SlicePartition(InputPartition):
-    """Slices of queues of one store."""
+    """Slices of queues of one store, and between which physical offsets they are read."""
 
-    def __init__(self, files: StoreFiles, slices: Sequence[QueueSlice]) -> None:
+    def __init__(
+        self, files: StoreFiles, slices: Sequence[QueueSlice], physical: Range = EVERYTHING
+    ) -> None:
+        self.physical = physical
         self.files = files.needed_for(slices)
         self.slices = tuple(slices)
 
     def __repr__(self) -> str:
         ranges = ", ".join(f"{s.topic}/{s.queue_id} {s.start}..{s.stop}" for s in self.slices)
         return f"SlicePartition({self.files}: {ranges})"
+
+
+class NotedPartition(InputPartition):
+    """What lies between two places of the log of one store, in very many queues."""
+
+    def __init__(self, files: StoreFiles, queues: NotedQueues) -> None:
+        self.files = files
+        self.queues = queues
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.queues.spans.values()))
+        return f"NotedPartition({self.files}: {count} queues, {self.queues.physical})"
 
 
 def limits_per_store(options: Options, stores: int) -> PartitionLimits:
@@ -64,7 +80,14 @@ def read_slices(
         NotVisible: the store is not at its path on this machine.
         StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
     """
-    if not isinstance(partition, SlicePartition):
+    slices: Iterable[QueueSlice]
+    if isinstance(partition, NotedPartition):
+        slices = partition.queues.slices(partition.files)
+        selection &= Selection(physical_offset=partition.queues.physical)
+    elif isinstance(partition, SlicePartition):
+        slices = partition.slices
+        selection &= Selection(physical_offset=partition.physical)
+    else:
         return  # what Spark makes up when there are no partitions
     partition.files.check_visible()
     reader = SliceReader(
@@ -74,7 +97,7 @@ def read_slices(
         decompress=options.decompress,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    for part in partition.slices:
+    for part in slices:
         for batch in reader.read(part):
             # The same arrays under Spark's schema, which may call columns not nullable.
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -85,23 +86,22 @@ def run(directory: Path, kills: int, seed: int = 1, sink: str = "files") -> Outc
     """Kill a query so many times, each time after it has gone on by some triggers."""
     chance = random.Random(seed)
     done = threading.Event()
-    sent = 0
 
-    def write(store: OpenStore) -> None:
-        nonlocal sent
+    def write(store: OpenStore) -> int:
+        sent = 0
         while not done.is_set():
             topic, queue_id = chance.choice(TOPICS), chance.randrange(QUEUES)
             count = chance.randrange(1, 400)
             store.add(count, topic, queue_id)
             sent += count
             done.wait(0.5)  # a trigger has to keep up, also on a busy machine
+        return sent
 
-    with OpenStore(directory / "store") as store:
-        writer = threading.Thread(target=write, args=(store,))
-        writer.start()
+    with OpenStore(directory / "store") as store, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write, store)
         try:
             killed = failed = 0
-            while killed < kills:
+            while killed < kills and not writing.done():
                 with running_driver(directory, sink) as driver:
                     told = first_line(driver)
                     if told == TRIGGERED:
@@ -112,10 +112,10 @@ def run(directory: Path, kills: int, seed: int = 1, sink: str = "files") -> Outc
                 # On a busy machine a query may fail, since Spark waits 10 s for its Python workers.
                 # That is as good as a kill, but does not count.
                 assert failed <= kills, told
-                print(f"killed {killed} of {kills}; {sent} sent", flush=True)
+                print(f"killed {killed} of {kills}", flush=True)
         finally:
             done.set()
-            writer.join()
+        sent = writing.result()
         with running_driver(directory, sink) as driver:
             counts = driver.communicate()[0].splitlines()[-1]
     rows, distinct = map(int, counts.split())

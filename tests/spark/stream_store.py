@@ -61,16 +61,17 @@ class OpenStore:
         self._thread.join()
         self._loop.close()
 
-    def add(self, count: int, topic: str = "T", queue_id: int = 0) -> None:
-        """Store messages, and return when they are flushed and in their queue."""
-        self._run(self._add(count, topic, queue_id))
+    def add(self, count: int, topic: str = "T", queue_id: int = 0, padding: int = 0) -> None:
+        """Store messages, and return when they are flushed and in their queue. Their bodies are
+        longer by `padding` bytes."""
+        self._run(self._add(count, topic, queue_id, padding))
 
     def sent(self, topic: str, queue_id: int) -> int:
         """How many messages of a queue are stored, also by earlier brokers."""
         return self._store.max_offset(topic, queue_id)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _open(self) -> None:
         config = StoreConfig(
@@ -79,15 +80,16 @@ class OpenStore:
             mapped_file_size_consume_queue=20_000,
             max_hash_slot_num=500,
             max_index_num=2_000,
+            sync_flush_timeout=60_000,  # a machine that runs Spark as well may be very busy
         )
         self._store = MessageStore(config, store_host=HOST)
         self._store.open()
         self._store.start()
 
-    async def _add(self, count: int, topic: str, queue_id: int) -> None:
+    async def _add(self, count: int, topic: str, queue_id: int, padding: int) -> None:
         for _ in range(count):
             number = self._sent[topic, queue_id]
             self._sent[topic, queue_id] += 1
-            body = b"%s/%d/%d" % (topic.encode(), queue_id, number)
+            body = b"%s/%d/%d" % (topic.encode(), queue_id, number) + bytes(padding)
             assert put(self._store, topic, queue_id, body).status is PutStatus.PUT_OK
         assert await self._store.all_flushed()

@@ -1,9 +1,10 @@
 """Pulls ranges of queues in one task, one pull ahead of what is taken apart.
 
-There is no thread: the event loop runs while the next answer is waited for, and stands still while
-Spark works on the rows. Meanwhile the answer to the pull ahead arrives in the buffers of the
-kernel. So its time is not measured by a timer of the loop, which would count the time that Spark
-takes, but while it is waited for.
+There is no thread: the event loop runs while answers are waited for, and stands still while Spark
+works on the rows. An answer has 256 KiB, and a run of the loop brings as many as make a block: to
+start and stop the loop for each answer took a third of the time of a pull. Meanwhile the answer to
+the pull ahead arrives in the buffers of the kernel. So its time is not measured by a timer of the
+loop, which would count the time that Spark takes, but while it is waited for.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.consumer.fetch.puller import PullStatus
-from pocketmq.client.errors import BodyError, RemotingError, RemotingTimeout
+from pocketmq.client.errors import BodyError, NoPermission, RemotingError, RemotingTimeout
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.record_pulls import PulledRecords, RecordPuller
+from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.errors import QueueNotRead
 from pocketmq.spark.live.options import LiveOptions
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 MOST: Final = 1024
 """Records asked for in a pull. Brokers have lower limits of their own, also of bytes."""
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+"""Answers are put together up to this size, since each batch of rows costs Spark something."""
 _ANSWER_SECONDS: Final = 15.0
 """How long an answer is waited for before it is asked for again."""
 _DAY: Final = 86_400.0
@@ -39,13 +43,11 @@ _REMOVING: Final = "MESSAGE_WAS_REMOVING"
 
 
 class Pulled(NamedTuple):
-    """What one pull brought of a range: records from `offset` on, up to but without `next_offset`,
-    some of which may be behind the range."""
+    """What some pulls brought of a range: the records of each answer. Some may be behind the
+    range."""
 
     range: LiveRange
-    records: bytes
-    offset: int
-    next_offset: int
+    answers: list[ReadableBuffer]
 
 
 class TaskPulls:
@@ -77,9 +79,11 @@ class TaskPulls:
             # with its result, which is a whole answer. That took three quarters of a read.
             run = runner.get_loop().run_until_complete
             ahead = run(self._open())
+            size = 0  # the first answer comes at once: a LIMIT is often done with it
             try:
-                while (pulled := run(ahead.next())) is not None:
+                while (pulled := run(ahead.next(size))) is not None:
                     yield pulled
+                    size = BLOCK_BYTES
             finally:
                 run(ahead.close())
 
@@ -112,20 +116,23 @@ class _Ahead:
         self._offset = self._range.start
         self._pull: asyncio.Task[PulledRecords] | None = None
 
-    async def next(self) -> Pulled | None:
-        """Return what the next pull brought; None behind the last range."""
+    async def next(self, size: int) -> Pulled | None:
+        """Return what the next pulls brought of one range: answers of at least `size` bytes in all,
+        unless the range ends before. None behind the last range."""
+        answers: list[ReadableBuffer] = []
         while self._offset < self._range.stop or self._left:
             if self._offset >= self._range.stop:
                 self._range = self._left.pop()
                 self._offset = self._range.start
-            part, offset = self._range, self._offset
             answer = await self._answered()
-            next_offset = self._following(answer)
-            self._offset = next_offset
-            if answer.status is not PullStatus.FOUND:
-                continue
-            await self._begin()
-            return Pulled(part, answer.records, offset, next_offset)
+            self._offset = self._following(answer)
+            if answer.status is PullStatus.FOUND:
+                answers.append(answer.records)
+                size -= len(answer.records)
+            if answers and (size <= 0 or self._offset >= self._range.stop):
+                part = self._range
+                await self._begin()
+                return Pulled(part, answers)
         return None
 
     async def close(self) -> None:
@@ -143,7 +150,7 @@ class _Ahead:
                 return
             part = self._left[-1]
             offset = part.start
-        self._pull = self._asked(part, offset)
+        self._pull = asyncio.ensure_future(self._asked(part, offset, _DAY))
         # Long enough for it to be sent; its answer is waited for later.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -160,7 +167,9 @@ class _Ahead:
             except RemotingError as error:
                 failures += 1
                 pause = jittered(backoff(*_PAUSES, failures))
-                if not error.retriable or time.monotonic() + pause > deadline:
+                # A send that is not permitted may be tried at another broker, a pull may not.
+                is_refused = isinstance(error, NoPermission) or not error.retriable
+                if is_refused or time.monotonic() + pause > deadline:
                     raise QueueNotRead(*part[:3], offset, error) from error
                 log.info("the pull of %s at %d is tried again: %s", part, offset, error)
                 await asyncio.sleep(pause)
@@ -169,19 +178,21 @@ class _Ahead:
                     await self._instance.routes.refresh(part.topic)
 
     async def _one_answer(self, deadline: float) -> PulledRecords:
-        pull, self._pull = self._pull or self._asked(self._range, self._offset), None
-        left = max(deadline - time.monotonic(), 0.0)
-        done, _ = await asyncio.wait([pull], timeout=min(_ANSWER_SECONDS, left))
-        if not done:
-            pull.cancel()
-            await asyncio.wait([pull])
-            raise RemotingTimeout("the broker does not answer a pull", self._range.broker)
-        return pull.result()
+        left = min(_ANSWER_SECONDS, max(deadline - time.monotonic(), 0.0))
+        ahead, self._pull = self._pull, None
+        if ahead is None:
+            return await self._asked(self._range, self._offset, left)
+        try:
+            async with asyncio.timeout(left):
+                return await ahead
+        except TimeoutError:
+            raise RemotingTimeout("the broker does not answer a pull", self._range.broker) from None
 
-    def _asked(self, part: LiveRange, offset: int) -> asyncio.Task[PulledRecords]:
+    def _asked(
+        self, part: LiveRange, offset: int, timeout: float
+    ) -> Coroutine[Any, Any, PulledRecords]:
         queue = MessageQueue(part.topic, part.broker, part.queue_id)
-        pull = self._puller.pull(queue, offset, self._expression, most=MOST, timeout=_DAY)
-        return asyncio.ensure_future(pull)
+        return self._puller.pull(queue, offset, self._expression, most=MOST, timeout=timeout)
 
     def _following(self, answer: PulledRecords) -> int:
         """Return the offset where the range goes on; what lies between and is gone is lost."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from pocketmq.spark.live.options import LiveOptions
-from pocketmq.spark.live.partition import LivePartition, LiveRange
+from pocketmq.spark.live.partition import LivePartition
 from pocketmq.spark.live.pulls import TaskPulls
 from pocketmq.spark.options import Options
 from pocketmq.store.errors import StoreError
@@ -17,9 +17,6 @@ from pocketmq.store.scan.pulled import PulledQueue, PulledReader
 from pocketmq.store.scan.selection import Selection
 
 log = logging.getLogger(__name__)
-
-BLOCK_BYTES: Final = 4 * 1024 * 1024
-"""Answers are put together up to this size, since each batch costs Spark something."""
 
 
 def read_live(
@@ -45,25 +42,8 @@ def read_live(
         tags=live.expression.tags.tags or None,
         decompress=options.decompress,
     )
-    answers: list[bytes] = []
-    size, current = 0, None
-    limit = 0  # the first batch comes at once: a LIMIT is often done with it
-    for pulled in TaskPulls(partition.ranges, live, lose):
-        if answers and (pulled.range is not current or size >= limit):
-            assert current is not None
-            yield from _batches(reader, current, answers, schema)
-            answers, size, limit = [], 0, BLOCK_BYTES
-        current = pulled.range
-        answers.append(pulled.records)
-        size += len(pulled.records)
-    if current is not None:
-        yield from _batches(reader, current, answers, schema)
-
-
-def _batches(
-    reader: PulledReader, part: LiveRange, answers: list[bytes], schema: Any
-) -> Iterator[Any]:
-    queue = PulledQueue(part.broker, part.topic, part.queue_id)
-    for batch in reader.read(queue, answers, part.start, part.stop):
-        # The same arrays under Spark's schema, which may call columns not nullable.
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    for part, answers in TaskPulls(partition.ranges, live, lose):
+        queue = PulledQueue(part.broker, part.topic, part.queue_id)
+        for batch in reader.read(queue, answers, part.start, part.stop):
+            # The same arrays under Spark's schema, which may call columns not nullable.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)

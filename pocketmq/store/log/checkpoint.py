@@ -86,17 +86,29 @@ def _is_exact(raw: ReadableBuffer) -> bool:
     return first == copy and not _damage(raw)
 
 
-def read_entered(path: Path) -> int | None:
-    """Return the physical offset up to which messages are in their consume queues, as the
-    checkpoint at `path` says; None unless our broker wrote it last. Raises OSError."""
+class EnteredUpTo(NamedTuple):
+    """Up to where messages are in their consume queues, as the checkpoint of our broker says.
+
+    Attributes:
+        offset: physical offset.
+        queue_bounds: the digest of the file `queuebounds`; 0 if there is none.
+    """
+
+    offset: int
+    queue_bounds: int
+
+
+def read_entered(path: Path) -> EnteredUpTo | None:
+    """Return what the checkpoint at `path` says of the consume queues; None unless our broker wrote
+    it last. Raises OSError."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
         return None
     if len(raw) < _WRITTEN or not _is_exact(raw):
         return None
-    _, entered, *_ = _OURS.unpack_from(raw, _FIELDS.size)
-    return int(entered) if entered > 0 else None
+    _, entered, _, bounds, _ = _OURS.unpack_from(raw, _FIELDS.size)
+    return EnteredUpTo(entered, bounds) if entered > 0 else None
 
 
 class Checkpoint:

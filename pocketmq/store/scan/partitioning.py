@@ -8,9 +8,9 @@ by one partition, in order, instead of by one for each queue. Small queues end u
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,13 @@ class PartitionLimits:
         return min(count, records)
 
 
+class Sample(NamedTuple):
+    """The physical offset of a record, and the (estimated) bytes of those that it stands for."""
+
+    physical: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A range of a queue that is to be read."""
@@ -72,13 +79,12 @@ class Wanted:
             return int(tail.physical[at]), int(tail.size[at])
         return max(self.queue.max_physical(), 0), 0
 
-    def sample(self, count: int) -> list[tuple[int, int]]:
-        """Return the physical offset and (estimated) bytes of up to `count` equal parts of the
-        slice."""
+    def sample(self, count: int) -> list[Sample]:
+        """Return samples of up to `count` equal parts of the slice."""
         records = len(self.slice)
         count = min(count, records)
         entries = [self.entry(records * number // count) for number in range(count)]
-        return [(physical, size * records // count) for physical, size in entries]
+        return [Sample(physical, size * records // count) for physical, size in entries]
 
     def bytes(self) -> int:
         """Return the bytes of the records, estimated if they are many."""
@@ -139,14 +145,20 @@ def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[in
     if count < 2:
         return []
     per_byte = _SAMPLES * count / max(sum(sizes), 1)
-    samples = sorted(
+    samples = [
         sample
         for part, size in zip(wanted, sizes, strict=True)
         for sample in part.sample(int(size * per_byte) + 1)
-    )
+    ]
+    return cuts_between(samples, count)
+
+
+def cuts_between(samples: Iterable[Sample], count: int) -> list[int]:
+    """Return physical offsets that cut what samples stand for into `count` parts of equal size."""
+    samples = sorted(samples)
     cuts: list[int] = []
     seen = 0
-    step = sum(size for _, size in samples) / count
+    step = sum(sample.size for sample in samples) / count
     for place, size in samples:
         if seen >= step * (len(cuts) + 1) and (not cuts or place > cuts[-1]):
             cuts.append(place)

@@ -16,17 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.message import properties as names
+from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.record import MIN_RECORD
+from pocketmq.store.index.index_keys import alike_from
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, Block
 from pocketmq.store.scan.errors import PulledCorrupt
 from pocketmq.store.scan.gather import Places
 from pocketmq.store.scan.heads import Heads
 from pocketmq.store.scan.queue_slice import Rows
-from pocketmq.store.scan.segments import ByteArray
+from pocketmq.store.scan.segments import ByteArray, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 
 _SIZE: Final = struct.Struct(">i")
+_ALIKE: Final = 8
+"""Records of one size after which it is worth while to ask for more of them."""
 
 
 class PulledQueue(NamedTuple):
@@ -69,7 +73,7 @@ class PulledReader:
         self._with_bodies = "body" in self._columns
 
     def read(
-        self, queue: PulledQueue, answers: Sequence[bytes], start: int, stop: int
+        self, queue: PulledQueue, answers: Sequence[ReadableBuffer], start: int, stop: int
     ) -> Iterator[Any]:
         """Return the records with queue offsets in [start, stop) as `pyarrow.RecordBatch`es.
 
@@ -77,19 +81,23 @@ class PulledReader:
             answers: records of the queue, one after another and in order.
         """
         buffers: list[ByteArray] = [np.frombuffer(answer, np.uint8) for answer in answers]
-        buffer: list[int] = []
-        offset: list[int] = []
-        length: list[int] = []
-        for number, answer in enumerate(answers):
-            found, whole = _split(answer, offset, length)
-            buffer += [number] * found
-            if not whole:
+        offsets: list[Int64Array] = []
+        lengths: list[Int64Array] = []
+        for answer in answers:
+            found, end = _split(memoryview(answer))
+            begins = np.array(found, np.int64)
+            offsets.append(begins)
+            lengths.append(np.diff(begins, append=end))
+            if end != len(answer):
                 reason = "an answer of the broker does not consist of records"
                 self._lose(1, PulledCorrupt(*queue, start, reason))
-        if not offset:
+        if not any(map(len, offsets)):
             return
         places = Places(
-            buffers, np.array(buffer, np.intp), np.array(offset, np.int64), np.array(length)
+            buffers,
+            np.repeat(np.arange(len(offsets)), list(map(len, offsets))),
+            np.concatenate(offsets),
+            np.concatenate(lengths),
         )
         for block in self._blocks(queue, places, start, stop):
             yield pa.RecordBatch.from_arrays(
@@ -172,20 +180,28 @@ class PulledReader:
         )
 
 
-def _split(answer: bytes, offset: list[int], length: list[int]) -> tuple[int, bool]:
-    """Append where the records of an answer begin, and their sizes. Return how many there are, and
-    whether they are all there is."""
-    at, end, count = 0, len(answer), 0
-    size_at = _SIZE.unpack_from
+def _split(answer: memoryview) -> tuple[list[int], int]:
+    """Return where the records of an answer begin, and where the last whole one ends.
+
+    A record says how long it is. Those of a producer are often of one length, and are then stepped
+    over many at a time: 0.03 instead of 0.25 µs each.
+    """
+    begins: list[int] = []
+    at, size, end = 0, 0, len(answer)
+    alike = 0  # records of one size before `at`
     while end - at >= MIN_RECORD:
-        (size,) = size_at(answer, at)
+        before, size = size, _SIZE.unpack_from(answer, at)[0]
         if size < MIN_RECORD or size > end - at:
-            return count, False
-        offset.append(at)
-        length.append(size)
-        count += 1
+            break
+        begins.append(at)
         at += size
-    return count, at == end
+        alike = alike + 1 if size == before else 0
+        if alike == _ALIKE:
+            alike = 0
+            count = alike_from(answer, at, size, (end - at) // size)
+            begins += range(at, at + count * size, size)
+            at += count * size
+    return begins, at
 
 
 def _chosen(

@@ -23,8 +23,10 @@ import numpy as np
 from pocketmq.message.record import MIN_RECORD
 from pocketmq.message.sysflag import BORN_HOST_V6
 from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.log.checkpoint import read_entered
+from pocketmq.store.files import Files
+from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.queue.queue_bounds import Bounds, BoundsFile, BoundsTable
 from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queue_end import NO_ENTRIES, fills, last_entries, next_entries
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
@@ -37,7 +39,7 @@ from pocketmq.store.scan.queue_slice import (
     queue_directory,
 )
 from pocketmq.store.scan.scanned_store import ScannedQueue
-from pocketmq.store.scan.segments import Mappings, Segments, mapped
+from pocketmq.store.scan.segments import Mappings, Segments, mapped, undisturbed
 from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.topic_table import configured_queues
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
@@ -50,6 +52,8 @@ _PLACE: Final = struct.Struct(">12xi4xqqi16xq4xq")
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 """Of topics whose queues hold records that name the queue they were sent to."""
 _SCANNED_FILES: Final = 3  # how far back a crash can leave holes, as the reference takes it
+_MANY_QUEUES: Final = 256
+"""To open as many takes about 40 ms. From there on it is worth asking what the broker noted."""
 
 
 class State(Enum):
@@ -67,6 +71,18 @@ class Place(NamedTuple):
     queue_offset: int
     physical_offset: int
     store_timestamp: int
+
+
+class Notes(NamedTuple):
+    """What a broker noted of the wanted queues when it closed the store.
+
+    Attributes:
+        bounds: where each of them begins and ends. The oldest records may have expired.
+        share: the part of all records of the store that they have.
+    """
+
+    bounds: BoundsTable
+    share: float
 
 
 class QueueSnapshot:
@@ -230,10 +246,10 @@ class StoreSnapshot:
 
     Attributes:
         listing: which queues there are.
-        queues: by topic and queue id.
         log: the files of the commit log.
         entered: the physical offset before which all records are in their queues; None where that
             has to be found out.
+        noted: set if there are many queues and the notes can be relied on; none is open then.
 
     Raises:
         NoStore: there is none.
@@ -249,21 +265,48 @@ class StoreSnapshot:
         self.listing = QueueListing(root / "consumequeue")
         # Without a queue, none of the records is in one, whatever the checkpoint says.
         closed = self.state is State.CLEAN and self.listing
-        self.entered = read_entered(root / "checkpoint") if closed else None
+        entered = read_entered(root / "checkpoint") if closed else None
+        self.entered = entered.offset if entered else None
         # Where the end of all entries has to be found out, it takes all queues.
         is_whole = self.state is not State.OPEN and self.entered is None
         self.choice = EVERY_QUEUE if is_whole else choice
+        self._chosen = list(self.listing.chosen(self.choice))
+        self.log = mapped(root / "commitlog", self._mappings)
+        self.noted = self._read_notes(entered) if entered else None
+        if self.noted is not None:
+            return
         # The queues first: what they point at is in the log by then.
         known: dict[tuple[str, int], QueueSnapshot] = before.queues if before else {}
-        self.queues: dict[tuple[str, int], QueueSnapshot] = {
-            name: self._read_queue(*name, known.get(name))
-            for name in self.listing.chosen(self.choice)
-        }
+        self.queues = {name: self._read_queue(*name, known.get(name)) for name in self._chosen}
         self.log = mapped(root / "commitlog", self._mappings)
         if before and before.log.begin != self.log.begin:
             self.queues = {name: self._read_queue(*name) for name in self.queues}
         for queue in self.queues.values():
             self._trim(queue)
+
+    @cached_property
+    def queues(self) -> dict[tuple[str, int], QueueSnapshot]:
+        """The queues by topic and queue id. Where they are `noted`, they are opened now."""
+        queues = undisturbed(lambda: {name: self._read_queue(*name) for name in self._chosen})
+        for queue in queues.values():
+            self._trim(queue)
+        return queues
+
+    def _read_notes(self, entered: EnteredUpTo) -> Notes | None:
+        if len(self._chosen) <= _MANY_QUEUES or not entered.queue_bounds:
+            return None
+        if self.log.end < entered.offset:  # a copy that lacks its end
+            return None
+        found = BoundsFile(Files(), self.root).load(entered.queue_bounds, clean=True)
+        if not found.current:
+            return None
+        noted: dict[str, dict[int, Bounds]] = {}
+        for topic, queue_id in self._chosen:
+            bounds = found.table.get(topic, {}).get(queue_id)
+            if bounds is None or not bounds.is_known or bounds.physical > entered.offset:
+                return None
+            noted.setdefault(topic, {})[queue_id] = bounds
+        return Notes(noted, _records(noted) / max(_records(found.table), 1))
 
     @cached_property
     def files(self) -> LocalFiles:
@@ -310,6 +353,15 @@ class StoreSnapshot:
                 queue.queue_id,
                 dropped,
             )
+
+
+def _records(table: BoundsTable) -> int:
+    return sum(
+        bounds.end - bounds.begin
+        for queues in table.values()
+        for bounds in queues.values()
+        if bounds.begin >= 0
+    )
 
 
 def first_stored_from(log: Segments, queue: ScannedQueue, timestamp: int) -> int:

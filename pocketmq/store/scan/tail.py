@@ -129,8 +129,11 @@ class TailSearch:
 
     def run(self) -> None:
         """Fill in `tail`, `known_end` and perhaps `min_offset` of every queue, and add queues."""
+        snapshot = self._snapshot
         start = self._start()
-        known = KnownRecords(self._log, self._snapshot.queues.values(), start)
+        # Of queues that are noted, none has an entry behind the start.
+        queues = () if snapshot.noted is not None else snapshot.queues.values()
+        known = KnownRecords(self._log, queues, start)
         at: int | None = start
         while at is not None:
             end, reason = self._walk(at, known)
@@ -143,11 +146,15 @@ class TailSearch:
                     reason,
                     at,
                 )
+        if self._queues:
+            snapshot.noted = None
         for key, growing in self._queues.items():
             growing.queue.tail = growing.tail()
-            self._snapshot.queues[key] = growing.queue
-            self._snapshot.listing.add(*key)
-        for key, queue in self._snapshot.queues.items():
+            snapshot.queues[key] = growing.queue
+            snapshot.listing.add(*key)
+        if snapshot.noted is not None:
+            return
+        for key, queue in snapshot.queues.items():
             if key not in self._queues and end < queue.max_physical():
                 queue.known_end = queue.first_from(end)
 
@@ -158,6 +165,8 @@ class TailSearch:
         be missing before that; all up to a time that the checkpoint names are there.
         """
         snapshot = self._snapshot
+        if snapshot.noted is not None:
+            return max(self._log.begin, snapshot.entered or 0)
         if snapshot.state is State.CLEAN:
             ends = (queue.max_physical() for queue in snapshot.queues.values())
             return max(self._log.begin, *ends, snapshot.entered or 0)

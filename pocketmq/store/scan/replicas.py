@@ -1,0 +1,64 @@
+"""Finds stores that are copies of each other, as those of a master and its slaves are.
+
+A slave copies the log byte by byte, so a record that both have lies at the same place and is the
+same. Two brokers that only have the same name differ there: a record has the address of the broker
+that stored it, and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pocketmq.store.scan.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.selection import EVERYTHING, Range
+from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+
+_NOTHING: Final = Range(0, 0)
+
+
+def parts_to_read(stores: Sequence[StoreSnapshot]) -> list[Range]:
+    """Return for each store between which physical offsets it is to be read, so that no message is
+    read of two copies: of copies, all of the one whose log is the longest, and of the others what
+    lies before it."""
+    parts = [EVERYTHING] * len(stores)
+    by_broker: dict[str, list[int]] = {}
+    for number, store in enumerate(stores):
+        by_broker.setdefault(store.broker_name, []).append(number)
+    for numbers in by_broker.values():
+        if len(numbers) < 2:
+            continue
+        kept: list[int] = []
+        for number in sorted(numbers, key=lambda number: -_end(stores[number])):
+            store = stores[number]
+            begins = [stores[other].log.begin for other in kept if are_copies(stores[other], store)]
+            if begins:
+                parts[number] = Range(0, min(begins)) if store.log.begin < min(begins) else _NOTHING
+            kept.append(number)
+    return parts
+
+
+def are_copies(longer: StoreSnapshot, shorter: StoreSnapshot) -> bool:
+    """Return whether the newest record of `shorter` that `longer` may have is the same in both."""
+    last = max(shorter.queues.values(), key=QueueSnapshot.max_physical, default=None)
+    if last is None or last.max_physical() < 0:
+        return False
+    for offset in range(last.known_end - 1, last.min_offset - 1, -1):
+        physical, size = last.entry(offset)
+        if size != FILLER_SIZE:
+            record = _bytes(shorter, physical, size)
+            return record is not None and record == _bytes(longer, physical, size)
+    return False
+
+
+def _end(store: StoreSnapshot) -> int:
+    """Return where the log ends, as far as the wanted queues tell."""
+    return max((queue.max_physical() for queue in store.queues.values()), default=-1)
+
+
+def _bytes(store: StoreSnapshot, physical: int, size: int) -> bytes | None:
+    segment = store.log.find(physical)
+    if segment is None or physical + size > segment.base + segment.size:
+        return None
+    at = physical - segment.base
+    return bytes(segment.view[at : at + size])
