@@ -115,7 +115,7 @@ class MasterLink:
         of the first record only, bytes are confirmed, but not a message."""
         own, other = self.epochs.entries, master.epochs.entries
         return (
-            self.confirmed < self._log.first_end
+            (not self.confirmed or self.confirmed < self._log.first_end)
             and bool(other)
             and own[0].start == other[0].start == 0
             and own[-1].epoch < other[0].epoch
