@@ -30,7 +30,7 @@ demo: $(INSTALLED) java
 	$(BIN)/pocketmq demo
 
 test: $(INSTALLED) java chromium
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 3 $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +29,38 @@ class _Scheduling(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run the tests that are marked long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked `long`: all of a test, or its runs with the parameters that are named."""
+    if config.getoption("--long"):
+        return
+    for item in items:
+        for mark in item.iter_markers("long"):
+            values = item.callspec.id.split("-") if isinstance(item, pytest.Function) else []
+            if not mark.args or set(mark.args) & set(values):
+                item.add_marker(pytest.mark.skip(reason="pytest --long runs it"))
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Commands that run in this process set levels of loggers; put them back afterwards."""
+    manager = logging.Logger.manager
+    before = {
+        name: logger.level
+        for name, logger in manager.loggerDict.items()
+        if isinstance(logger, logging.Logger)
+    }
+    root = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(root)
+    for name, logger in manager.loggerDict.items():
+        if isinstance(logger, logging.Logger):
+            logger.setLevel(before.get(name, logging.NOTSET))
 
 
 @pytest.fixture

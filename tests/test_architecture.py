@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -160,6 +161,7 @@ def source_of(part: str) -> Path:
     return path if path.is_dir() else path.with_suffix(".py")
 
 
+@functools.cache
 def modules(part: str) -> list[Path]:
     path = source_of(part)
     if path.suffix == ".py":
@@ -171,19 +173,20 @@ def modules(part: str) -> list[Path]:
     return found
 
 
-def imports(path: Path) -> Iterator[Import]:
+@functools.cache
+def imports(path: Path) -> tuple[Import, ...]:
     """The absolute imports; only tests import relatively, and within their folder."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         where = f"{path.relative_to(PROJECT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, where) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                continue  # within its own folder
+            found += [Import(alias.name, where) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
             if node.module == "pocketmq":
-                yield from (Import(f"pocketmq.{alias.name}", where) for alias in node.names)
+                found += [Import(f"pocketmq.{alias.name}", where) for alias in node.names]
             else:
-                yield Import(node.module or "", where)
+                found.append(Import(node.module or "", where))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -340,6 +343,7 @@ ONE_SUBCLASS = {
     "StoreConfig": "broker.conf holds the store's settings beside the broker's own",
     "SyncClient": "the other blocking clients are made from it at run time",
     "Files": "a check shows the files of a store and keeps what is written to itself",
+    "MappedFile": "as Files, for a file that is mapped",
     "ClientOptions": "keyword arguments of every client; those of a producer are more",
     "EmbeddedServer": "public by itself; the test plugin adds faults and a clock",
     "ResetOffsetBody": "two bodies of the protocol, one of which has more fields",

@@ -49,12 +49,12 @@ def test_an_official_file_loads_as_it_is() -> None:
 
 
 def test_keys_of_nobody_and_keys_of_rocketmq_are_told_apart() -> None:
-    _, warnings = load_broker_config("brokerNme=x\nenableControllerMode=true\n")
+    _, warnings = load_broker_config("brokerNme=x\nenableLmq=true\n")
 
     misspelt, official = sorted(warnings)
     assert "brokerNme" in misspelt
     assert "brokerName" in misspelt
-    assert "enableControllerMode" in official
+    assert "enableLmq" in official
     assert "unknown" not in official
 
 
@@ -133,7 +133,7 @@ def test_a_slave_needs_an_id() -> None:
         ("autoCreateTopicEnable=1", "true or false"),
         ("registerNameServerPeriod=1", "10000"),
         ("brokerPermission=16", "15"),
-        ("brokerId=-1", "at least 0"),
+        ("brokerId=-1", "only possible with enableControllerMode = true"),
         ("brokerId=2", "set brokerRole = SLAVE as well"),
         ("brokerRole=KING", "ASYNC_MASTER or SYNC_MASTER or SLAVE"),
         ("brokerName=", "a name"),

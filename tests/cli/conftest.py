@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -39,23 +38,6 @@ def run(namesrv: str) -> Run:
         )
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def log_levels() -> Iterator[None]:
-    """Commands that run in this process set levels of loggers; put them back afterwards."""
-    manager = logging.Logger.manager
-    before = {
-        name: logger.level
-        for name, logger in manager.loggerDict.items()
-        if isinstance(logger, logging.Logger)
-    }
-    root = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(root)
-    for name, logger in manager.loggerDict.items():
-        if isinstance(logger, logging.Logger):
-            logger.setLevel(before.get(name, logging.NOTSET))
 
 
 class Ended(NamedTuple):

@@ -53,7 +53,7 @@ async def test_all_connections_are_encrypted(
 
 
 async def test_a_stranger_is_not_trusted(encrypted: tuple[Encrypting, Encrypting]) -> None:
-    async with Producer("PG", namesrv=encrypted[0].address, tls=True) as p:
+    async with Producer("PG", namesrv=encrypted[0].address, tls=True, timeout=1.0) as p:
         with pytest.raises(NoNameServer, match="certificate verify failed"):
             await p.send(Message("T", b"x"))
 
@@ -64,7 +64,8 @@ async def test_a_name_that_is_not_in_the_certificate(
     trusting = ssl.create_default_context(cafile=str(certificate.chain))
     port = encrypted[1].address.rpartition(":")[2]
     cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0] = f"localhost:{port}"
-    async with Producer("PG", namesrv=encrypted[0].address, tls=trusting, retries=0) as p:
+    producer = Producer("PG", namesrv=encrypted[0].address, tls=trusting, retries=0, timeout=1.0)
+    async with producer as p:
         with pytest.raises(SendError, match="certificate verify failed"):
             await p.send(Message("T", b"x"))
 
@@ -88,6 +89,8 @@ async def test_the_vip_channel(cluster: FakeCluster) -> None:
         await p.send_oneway(Message("T", b"x"))
         await p.send_batch([Message("T", b"x")] * 2)
     addresses[0] = f"[::1]:{cluster['a'].port + 2}"
-    async with Producer("PG", namesrv=cluster.namesrv, vip_channel=True, retries=0) as p:
+    async with Producer(
+        "PG", namesrv=cluster.namesrv, vip_channel=True, retries=0, timeout=1.0
+    ) as p:
         with pytest.raises(SendError, match=rf"\[::1\]:{cluster['a'].port}\b"):
             await p.send(Message("T", b"x"))

@@ -84,6 +84,7 @@ def group(cluster: Cluster, topic: str) -> Iterator[Group]:
         value.leave(member)
 
 
+@pytest.mark.long("official")
 def test_members_join_and_leave(java: JavaPeer, group: Group) -> None:
     group.send(java, "first", 8)
     first = group.join(java, "first")

@@ -164,6 +164,7 @@ def settings_of_topics(store: Path) -> dict[str, Any]:
     return {topic: table[topic] for topic in TOPICS}
 
 
+@pytest.mark.long("by SIGKILL")
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])
 def test_foreign_topics_are_refused_and_left_alone(
     official_namesrv: Server, tmp_path: Path, stop: str

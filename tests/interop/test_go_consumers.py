@@ -56,6 +56,7 @@ def test_every_member_of_a_broadcast_gets_everything(
         assert bodies(member.collect(12)) == sorted(BODIES)
 
 
+@pytest.mark.long("official")
 def test_order_is_kept_from_member_to_member(
     go: GoClient, where: tuple[str, ...], start: Start
 ) -> None:
@@ -90,6 +91,7 @@ def test_delay_levels(go: GoClient, where: tuple[str, ...]) -> None:
         assert (properties["DELAY"], properties["REAL_TOPIC"]) == ("1", message["topic"])
 
 
+@pytest.mark.long("official")
 def test_retries_then_dead_letters(
     go: GoClient, cluster: Cluster, where: tuple[str, ...], topic: str
 ) -> None:
@@ -118,6 +120,7 @@ def test_retries_then_dead_letters(
     assert {message["properties"]["RETRY_TOPIC"] for message in dead} == {topic}
 
 
+@pytest.mark.long("False")
 @pytest.mark.parametrize("at_the_broker", [True, False])
 def test_offsets_are_reset_while_it_consumes(
     go: GoClient,

@@ -77,6 +77,7 @@ def test_delay_levels_and_delivery_times(java: JavaPeer, cluster: Cluster, topic
     }  # fmt: skip
 
 
+@pytest.mark.long("official")
 @every_java_client
 def test_consume_later_then_retries_then_dead_letters(
     java: JavaPeer, cluster: Cluster, topic: str
@@ -128,6 +129,7 @@ def push_dead_letters(java: JavaPeer, cluster: Cluster, topic: str) -> list[Mess
     return messages
 
 
+@pytest.mark.long("official")
 def test_recall(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     send(java, cluster.address, topic, [{"body": "at once"}])
 

@@ -62,6 +62,7 @@ async def popped_in_all(pops: PopClient, count: int, **fields: Any) -> list[Popp
 # --- the raw client -------------------------------------------------------------------------------
 
 
+@pytest.mark.long("official")
 async def test_what_is_acknowledged_stays_away_and_the_rest_comes_back(
     cluster: Cluster, topic: str
 ) -> None:
@@ -111,6 +112,7 @@ async def test_the_answers_of_pops(cluster: Cluster, topic: str) -> None:
         assert codes == {"topic": 17, "queue": 29, "count": 29, "filter": 23}
 
 
+@pytest.mark.long("official")
 async def test_a_batch_of_acknowledgements(cluster: Cluster, topic: str) -> None:
     async with connected(cluster.broker.address, topic) as pops:
         await send(pops, *[b"%d" % n for n in range(5)])
@@ -199,6 +201,7 @@ def collect(java: JavaPeer, group: str, count: int, seconds: float = PATIENCE) -
     return list(java("pop-collect", group=group, count=count, timeoutMillis=int(seconds * 1000)))
 
 
+@pytest.mark.long("official")
 def test_java_consumers_share_every_queue(java: JavaPeer, cluster: Cluster, topic: str) -> None:
     group = f"pop_{topic}"
     prepare(java, cluster, topic, group)
@@ -238,6 +241,7 @@ def start(make: str, tmp_path: Path, namesrv: str, store: Path) -> Server:
     return starter(tmp_path / make, namesrv, name="exchanged", store=store)
 
 
+@pytest.mark.long("cleanly")
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL"])
 @pytest.mark.parametrize(("before", "after"), [("ours", "official"), ("official", "ours")])
 async def test_open_checkpoints_go_to_the_other_broker(

@@ -22,6 +22,7 @@ GUESTS = (
 )
 
 
+@pytest.mark.long("official")
 @pytest.mark.parametrize("make", ["official", "ours"])
 async def test_nothing_is_lost_and_order_holds(make: str, tmp_path: Path) -> None:
     # An official broker takes its time to stop and start: one of them in turn is enough here.

@@ -20,7 +20,7 @@ from h2.events import (
     Event as ClientEvent,
 )
 from hpack import Encoder
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.proxy.transport import http2
@@ -139,6 +139,7 @@ def test_no_bytes_are_more_than_a_protocol_error(noise: bytes) -> None:
         assert server.take_output()
 
 
+@example([(7, 0, 0, bytes(8))])
 @given(
     st.lists(
         st.tuples(
@@ -159,6 +160,21 @@ def test_no_frames_are_more_than_a_protocol_error(
     except ProtocolError:
         pass
     assert server.waiting >= 0
+
+
+def test_a_client_that_says_goodbye_gets_its_answers() -> None:
+    server, peer = Http2Connection(), client()
+    peer.send_headers(1, HEADERS, end_stream=True)
+    talk(server, peer)
+    server.send_headers(1, ANSWER)
+    received(server, frame(7, 0, 0, bytes(8)))
+    server.send_data(1, b"x" * 100)
+    server.send_trailers(1, TRAILERS)
+    _, events = talk(server, peer)
+    assert [type(event).__name__ for event in events] == [
+        "ResponseReceived", "DataReceived", "TrailersReceived", "StreamEnded",
+    ]  # fmt: skip
+    assert server.open_streams == 0
 
 
 def test_a_large_answer_follows_the_windows_of_the_client() -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from h2 import events as h2
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError as H2Error
 from h2.settings import SettingCodes, Settings
@@ -116,6 +116,7 @@ class Http2Connection:
         self._streams: dict[int, _Stream] = {}
         self._last_id = 0
         self._resets = 0
+        self._output = b""
         self._goodbye = b""
         connection = self._connection = H2Connection(_CONFIG)
         connection.local_settings = Settings(
@@ -136,7 +137,8 @@ class Http2Connection:
 
     def take_output(self) -> bytes:
         """Return what is to be sent now."""
-        data, self._goodbye = self._connection.data_to_send() + self._goodbye, b""
+        data = self._output + self._connection.data_to_send() + self._goodbye
+        self._output = self._goodbye = b""
         return data
 
     # --- what comes ---------------------------------------------------------------------------
@@ -152,6 +154,7 @@ class Http2Connection:
         """
         for at in range(0, len(data), _PIECE):
             piece = data[at : at + _PIECE]
+            self._output += self._connection.data_to_send()  # a GOAWAY has h2 forget it
             try:
                 events = self._connection.receive_data(piece)
             except H2Error as error:
@@ -182,6 +185,10 @@ class Http2Connection:
         elif isinstance(event, h2.RemoteSettingsChanged):
             self.begun = True
             self._send_waiting(0)
+        elif isinstance(event, h2.ConnectionTerminated):
+            # The client begins no more calls, and waits for the answers to those that it has begun.
+            # To h2, nothing may be sent any more.
+            self._connection.state_machine.state = ConnectionState.SERVER_OPEN
         return None
 
     def _opened(self, event: h2.RequestReceived) -> Event:
