@@ -23,6 +23,10 @@ class EpochLog(Protocol):
         """Behind the last byte that is written."""
 
     @property
+    def first_end(self) -> int:
+        """Behind the first record, even if not all of it is there; `end` in an empty log."""
+
+    @property
     def flushed(self) -> int:
         """What lies before this outlasts a power cut."""
 

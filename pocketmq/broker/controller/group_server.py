@@ -15,6 +15,7 @@ from pocketmq.broker.controller.ha_frames import (
     BadFrame,
     Handshake,
     SlaveFrames,
+    Transfer,
     encode_epochs,
     encode_transfer,
 )
@@ -191,6 +192,7 @@ class GroupConnection(asyncio.Protocol):
             return  # it is being dropped
         now = self._server.clock()
         orders: list[Order] = []
+        begins = False
         try:
             for frame in self._reader.feed(data):
                 if isinstance(frame, Handshake):
@@ -206,6 +208,7 @@ class GroupConnection(asyncio.Protocol):
                     first = link.acked < 0
                     orders += replica.reported(link, frame, now)
                     if first:
+                        begins = True
                         log.info("slave %d copies from %d on", link.slave_id, frame.offset)
         except (BadFrame, UnfitSlave) as error:
             self._server.lines.error(
@@ -213,7 +216,8 @@ class GroupConnection(asyncio.Protocol):
             )
             self.close()
         self._server.driver.obey(orders)
-        self.pump()
+        if begins:
+            self.pump()
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -229,18 +233,19 @@ class GroupConnection(asyncio.Protocol):
         if link not in replica.links:
             return
         left = _TURN
-        while left > 0 and not self._paused:
-            head = replica.next_transfer(link, self._server.clock())
-            if head is None:
-                return
-            frame = encode_transfer(head)
+        now = self._server.clock()
+        parts: list[bytes | memoryview] = []
+        head: Transfer | None = None
+        while left > 0 and (head := replica.next_transfer(link, now)) is not None:
+            parts.append(encode_transfer(head))
             if head.size:
-                # One write: bodies are small, and two would be two packets.
-                frame = b"".join((frame, self._server.read(head.offset, head.size)))
-            self._transport.write(frame)
+                parts.append(self._server.read(head.offset, head.size))
             self._sent += head.size
             left -= head.size
-        if not self._paused:
+        if parts:
+            # One write: each wakes the slave, and each wake-up costs both sides.
+            self._transport.write(b"".join(parts))
+        if head is not None and not self._paused:
             self._pump_soon()
 
     def count(self) -> None:

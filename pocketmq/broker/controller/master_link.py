@@ -111,10 +111,11 @@ class MasterLink:
 
     def _never_confirmed(self, master: MasterEpochs) -> bool:
         """Whether this whole log comes from masters whose messages no other replica had: none was
-        confirmed, and a later master began again with an empty log."""
+        confirmed, and a later master began again with an empty log. Where every member has a part
+        of the first record only, bytes are confirmed, but not a message."""
         own, other = self.epochs.entries, master.epochs.entries
         return (
-            not self.confirmed
+            (not self.confirmed or self.confirmed < self._log.first_end)
             and bool(other)
             and own[0].start == other[0].start == 0
             and own[-1].epoch < other[0].epoch

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Final
+
 from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.store.epochs import EpochFile, Epochs
 from pocketmq.store.message_store import MessageStore
+
+_SIZE: Final = Struct(">i")  # the first field of a record
 
 
 class StoreLog:
@@ -28,6 +33,12 @@ class StoreLog:
     def end(self) -> int:
         """Behind the last byte that is written."""
         return self._log.written
+
+    @property
+    def first_end(self) -> int:
+        """Behind the first record, even if not all of it is there; `end` in an empty log."""
+        head = self._log.read(self.begin, _SIZE.size)
+        return self.end if head is None else self.begin + int(_SIZE.unpack(head)[0])
 
     @property
     def flushed(self) -> int:

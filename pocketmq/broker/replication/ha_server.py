@@ -1,8 +1,9 @@
 """The master's side of classic HA: a port at which slaves copy the log.
 
 One connection a slave, and a `Feed` that says what it gets. After each write into the log the
-connections send what is new: within 5 ms, so that a busy log goes out in large frames, and at once
-when a send waits for replicas. Reference: DefaultHAService, DefaultHAConnection.
+connections send what is new: within 5 ms, so that a busy log goes out in large writes, and at once
+when a send waits for replicas. A report sends nothing: the answer to each would be a small write,
+and a report again, thousands of times a second. Reference: DefaultHAService, DefaultHAConnection.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, cast
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
-from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
+from pocketmq.broker.replication.frames import BadFrame, Head, ReportReader, encode_head
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.store.message_store import MessageStore
@@ -233,8 +234,8 @@ class HaConnection(asyncio.Protocol):
                 "slave %s copies from %d on; it has the log up to %d",
                 self.peer, self.feed.began, offset,
             )  # fmt: skip
+            self.pump()
         self._server.acked(self)
-        self.pump()
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -263,18 +264,18 @@ class HaConnection(asyncio.Protocol):
         span = self._server.span()
         now = self._loop.time()
         left = min(_TURN, self._allowance(now))
-        while left > 0 and not self._paused:
-            head = self.feed.next_frame(span, now)
-            if head is None:
-                return
-            parts = [encode_head(*head)]
+        parts: list[bytes | memoryview] = []
+        head: Head | None = None
+        while left > 0 and (head := self.feed.next_frame(span, now)) is not None:
+            parts.append(encode_head(*head))
             if head.size:
-                parts.append(self._server.read(*head))  # type: ignore[arg-type]
-            # One write: bodies are small, and two would be two packets.
-            self._transport.write(b"".join(parts))
+                parts.append(self._server.read(*head))
             self._sent += head.size
             left -= head.size
-        if not self._paused and self._allowance(now) > 0:
+        if parts:
+            # One write: each wakes the slave, and each wake-up costs both sides.
+            self._transport.write(b"".join(parts))
+        if head is not None and not self._paused and self._allowance(now) > 0:
             self._pump_soon()
 
     def _pump_soon(self) -> None:

@@ -83,6 +83,10 @@ class SimLog:
     def end(self) -> int:
         return len(self.data)
 
+    @property
+    def first_end(self) -> int:
+        return self.data[0] if self.data else 0
+
     def put(self, text: bytes) -> int:
         """Store a record; return where it begins."""
         room = FILE_SIZE - self.end % FILE_SIZE

@@ -107,7 +107,7 @@ async def test_the_roles_change_while_all_run(group: Group) -> None:
 
 async def test_what_was_not_copied_is_cut_when_its_master_comes_back(group: Group) -> None:
     """10 and one without acknowledgement, then 10 by the other one (AutoSwitchHATest)."""
-    await group.start("a", slave_timeout=50)
+    await group.start("a", slave_timeout=1_000)
     await group.start("b")
     await group.in_sync(2)
     first = [b"a%d" % n for n in range(10)]

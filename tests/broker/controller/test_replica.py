@@ -437,9 +437,10 @@ def test_a_log_of_somebody_else_is_not_continued(
     assert log.end == 20
 
 
-def test_messages_that_nobody_else_had_give_way_to_an_empty_masters() -> None:
+@pytest.mark.parametrize("confirmed", [0, 9])
+def test_messages_that_nobody_else_had_give_way_to_an_empty_masters(confirmed: int) -> None:
     log = log_of(2)
-    link = slave(log, Epochs([(1, 0)])).connected(NOW)
+    link = slave(log, Epochs([(1, 0)]), confirmed).connected(NOW)
     link.received(MasterEpochs(0, Epochs([(3, 0)])), NOW)
     assert (log.end, log.epochs) == (0, Epochs())
 
