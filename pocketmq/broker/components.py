@@ -406,6 +406,8 @@ class Components:
             self.sends,
             self.pulls,
             self._delayed,
+            self.pop,
+            self.replication.figures,
             self._latency,
             self._creations,
             self._clock,
