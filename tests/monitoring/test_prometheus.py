@@ -31,6 +31,7 @@ from tests.monitoring.test_dashboards import ALERTS, panels, rules
 #: Metrics that a load as ours leaves without a series.
 WITHOUT_SERIES = {
     "rocketmq_consumer_group_create_execution_time_milliseconds",
+    "rocketmq_timer_dequeue_total",
     # Of slaves.
     "pocketmq_replication_master_connected",
     "pocketmq_replication_unchecked_bytes",
