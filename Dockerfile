@@ -24,7 +24,7 @@ USER 1000
 # Last, so that it is what a build without --target makes.
 FROM base AS server
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,proxy,metrics]"
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[server,proxy,metrics,dashboard,otlp]"
 USER 1000
 EXPOSE 9876 10911 8081 8082
 # The page /ready at healthPort, else the port of a name server or of a broker. A container with other

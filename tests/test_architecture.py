@@ -119,7 +119,12 @@ ONLY_IN = {
     "pyarrow": ("store/scan", "archive", "tables", "spark", "cli/export.py"),
     "deltalake": ("tables/delta_table.py",),
     "fastavro": ("tables/body_decoder.py",),
-    "opentelemetry": ("client/client_metrics.py", "client/telemetry.py", "monitoring/otlp.py"),
+    "opentelemetry": (
+        "broker/tracing.py",
+        "client/client_metrics.py",
+        "client/telemetry.py",
+        "monitoring/otlp.py",
+    ),
     "prometheus_client": ("monitoring/text_format.py",),
     "rocksdict": ("cli/auth.py",),
     "yaml": ("cli/auth.py",),

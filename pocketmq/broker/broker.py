@@ -11,8 +11,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from pocketmq._extras import require
 from pocketmq.auth.service import Auth
 from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.background import CallLater, call_later, every
@@ -32,6 +33,9 @@ from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import ServerTls, client_context, server_tls
 from pocketmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from pocketmq.broker.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +178,7 @@ class Broker:
             links=links,
             auth=auth,
             measuring=monitoring.is_measuring,
+            tracing=self._start_tracing(stack),
         )
         self.dispatcher = self.components.dispatcher()
         store.start()
@@ -214,6 +219,21 @@ class Broker:
             name_servers=lambda: registration.registered,
         ).families
         monitoring.health.started(store=lambda: store.refusal, namesrv=self._unregistered)
+
+    def _start_tracing(self, stack: contextlib.AsyncExitStack) -> Tracing | None:
+        """Connect to the collector of spans; None where the settings name none."""
+        config = self.config
+        target = config.trace_grpc_exporter_target
+        if not target:
+            return None
+        require("otlp", f"traceGrpcExporterTarget={target}")
+        from pocketmq.broker.tracing import Tracing
+
+        tracing = Tracing(
+            target, cluster=config.broker_cluster_name, broker_name=config.broker_name
+        )
+        stack.push_async_callback(asyncio.to_thread, tracing.close)
+        return tracing
 
     def _unregistered(self) -> str:
         """Say that no client can find the broker, if it is so."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
@@ -70,6 +70,9 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
+if TYPE_CHECKING:
+    from pocketmq.broker.tracing import Tracing
+
 
 class Processor(Protocol):
     """Serves one family of requests."""
@@ -85,7 +88,7 @@ class Components:
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
     `announced()` waits (bounded) until the name servers know of the latest changes; `ask` asks
     them; `links` encrypts connections to a master; `auth` says who may do what, None lets everybody
-    do everything. With `measuring`, each request is timed.
+    do everything. With `measuring`, each request is timed; `tracing` makes spans.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Components:
         links: ssl.SSLContext | None = None,
         auth: Auth | None = None,
         measuring: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -116,6 +120,7 @@ class Components:
         self._creations = CreationTimes(tables.topics.is_system)
         self._latency = RpcLatency(listeners=self._creations.listeners)
         self._measuring = measuring
+        self._tracing = tracing
         self._live = LiveConfig(config, on_settings, clock)
         put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
         self.transactions = Transactions(
@@ -391,6 +396,8 @@ class Components:
         audit(dispatcher)
         if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
+        if self._tracing is not None:
+            self._tracing.trace(dispatcher)
         if self._measuring:
             dispatcher.measure(self._latency)
         return dispatcher
@@ -406,6 +413,8 @@ class Components:
             self.sends,
             self.pulls,
             self._delayed,
+            self.pop,
+            self.replication.figures,
             self._latency,
             self._creations,
             self._clock,

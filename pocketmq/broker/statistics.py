@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.delayed.timer_counts import TimerCounts
 from pocketmq.broker.message_types import MessageTypes, message_type
+from pocketmq.broker.pop.pop_counts import PopCounts
 from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 
 MINUTE: Final = "minute"
@@ -109,6 +110,7 @@ class Statistics:
         detailed: messages are also counted by type and size (`types_of`), as metrics need it.
         dead_letters: messages that went to the dead letters, by topic and group.
         timers, transactions: what became of timed messages and of transactions.
+        pops: what went through the revive log of POP.
     """
 
     def __init__(self, cluster: str, clock: Callable[[], int], *, detailed: bool = False) -> None:
@@ -117,6 +119,7 @@ class Statistics:
         self.dead_letters: dict[tuple[str, str], int] = {}
         self.timers = TimerCounts()
         self.transactions = TransactionCounts()
+        self.pops = PopCounts()
         self._cluster = cluster
         self._clock = clock
         self.topic_put: dict[str, Traffic] = {}
@@ -197,6 +200,7 @@ class Statistics:
         self._types.pop(topic, None)
         self.timers.forget_topic(topic)
         self.transactions.forget_topic(topic)
+        self.pops.forget_topic(topic)
         for key in [key for key in self.dead_letters if key[0] == topic]:
             del self.dead_letters[key]
         for table in (self.group_get, self.group_send_back):
@@ -205,6 +209,7 @@ class Statistics:
 
     def forget_group(self, group: str) -> None:
         """Remove the counters of a deleted group."""
+        self.pops.forget_group(group)
         for key in [key for key in self.dead_letters if key[1] == group]:
             del self.dead_letters[key]
         for table in (self.group_get, self.group_send_back):

@@ -101,10 +101,15 @@ def _check_pairs(key: str, name: re.Pattern[str]) -> Check:
     return check
 
 
-def _check_target(text: str) -> str | None:
-    if not text or re.fullmatch(r"https?://[^/\s:]+(:\d{1,5})?/?", text):
-        return None
-    return f"metricsGrpcExporterTarget = {text!r}: must be http://host:port or https://host:port"
+def check_collector(key: str) -> Check:
+    """Return the check of a setting that is the address of a collector, or empty."""
+
+    def check(text: str) -> str | None:
+        if not text or re.fullmatch(r"https?://[^/\s:]+(:\d{1,5})?/?", text):
+            return None
+        return f"{key} = {text!r}: must be http://host:port or https://host:port"
+
+    return check
 
 
 #: Checks of single properties: text for what is wrong with a value.
@@ -112,7 +117,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "metricsExporterType": _check_type,
     "metricsLabel": _check_pairs("metricsLabel", _LABEL_NAME),
     "metricsGrpcExporterHeader": _check_pairs("metricsGrpcExporterHeader", _HEADER_NAME),
-    "metricsGrpcExporterTarget": _check_target,
+    "metricsGrpcExporterTarget": check_collector("metricsGrpcExporterTarget"),
 }
 
 #: Fields of both configurations, none of which changes while a server runs.

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Handler, ManyHandler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.request import Observer, Request, Response
 
 #: Milliseconds, the upper borders of rocketmq_rpc_latency.
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
@@ -179,7 +179,7 @@ class RpcLatency:
         return response
 
     def _measure_later(self, request: Request[Any], began: float) -> None:
-        request.observer = _LateAnswer(self, began)
+        request.observer = _LateAnswer(self, began, request.observer)
 
     def late(self, request: Request[Any], response: Response, began: float) -> None:
         """Count a request that is answered after its handler returned."""
@@ -188,16 +188,19 @@ class RpcLatency:
 
 
 class _LateAnswer:
-    """Measures a request until its answer."""
+    """Measures a request until its answer, and tells whoever waited for that before."""
 
-    __slots__ = ("_began", "_latency")
+    __slots__ = ("_began", "_latency", "_next")
 
-    def __init__(self, latency: RpcLatency, began: float) -> None:
+    def __init__(self, latency: RpcLatency, began: float, following: Observer | None) -> None:
         self._latency = latency
         self._began = began
+        self._next = following
 
     def answered(self, request: Request[Any], response: Response) -> None:
         self._latency.late(request, response, self._began)
+        if self._next is not None:
+            self._next.answered(request, response)
 
 
 def _code_of(answer: Response | bytes | None) -> int:

@@ -25,9 +25,11 @@ from tests.broker.conftest import (
     fill,
     subscription,
 )
+from tests.broker.pop.consuming import PopClient, passes
 from tests.broker.transacting import COMMIT as COMMIT_TRANSACTION
 from tests.broker.transacting import ROLLBACK, Clock, Producer
 from tests.client.waiting import until
+from tests.fake_time import FakeTime
 from tests.monitoring.pages import Series, get, scrape
 
 pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
@@ -279,3 +281,41 @@ def test_types_add_up_to_all_messages() -> None:
 )
 def test_properties_say_the_type(properties: dict[str, str], kind: str) -> None:
     assert message_type(properties) == kind
+
+
+async def test_what_is_popped_and_taken_back(start_broker: StartBroker, connect: Connect) -> None:
+    time = FakeTime()
+    broker = await start_broker(options={"clock": time.clock, "call_later": time.call_later}, **ON)
+    client = await connect(broker)
+    await fill(client, "T", "", "", "")
+    pops = PopClient(client, "T")
+    first, second, _ = await pops.pop()
+    assert (await pops.ack(first)).code == 0
+    series = await shown(broker)
+    assert series.sum("rocketmq_pop_checkpoint_buffer_size") == 1
+    assert series.sum("rocketmq_pop_offset_buffer_size") == 1
+    assert series.of("rocketmq_pop_revive_in_message_total") == []
+
+    await passes(time, 20_000)  # by now the checkpoint is written, with what is acknowledged of it
+    assert (await pops.ack(second)).code == 0
+    series = await shown(broker)
+    assert series.sum("rocketmq_pop_checkpoint_buffer_size") == 0
+    of_group = {"topic": "T", "consumer_group": "G", "put_status": "PUT_OK"}
+    written = "rocketmq_pop_revive_in_message_total"
+    assert series.sum(written, revive_message_type="CK", **of_group) == 1
+    assert series.sum(written, revive_message_type="ACK", **of_group) == 2
+
+    await passes(time, 60_000)
+    series = await shown(broker)
+    assert series.sum("rocketmq_pop_revive_retry_messages_total", **of_group) == 1
+    read = series.of("rocketmq_pop_revive_out_message_total", topic="T", consumer_group="G")
+    assert sorted((labels["revive_message_type"], value) for labels, value in read) == [
+        ("ACK", 2),
+        ("CK", 1),
+    ]
+    queues = series.of("rocketmq_pop_revive_lag_milliseconds")
+    assert len(queues) == broker.components.pop.revive.queues
+    assert series.sum("rocketmq_pop_revive_lag_milliseconds") == 0
+
+    broker.tables.statistics.forget_group("G")
+    assert (await shown(broker)).of(written) == []

@@ -17,9 +17,12 @@ from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import MessageExt
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from tests.broker.conftest import Client
+from tests.broker.pop.consuming import PopClient
 from tests.client.waiting import until
 
 TOPIC, GROUP = "orders", "billing"
+POP_GROUP = "packing"
 SENT = 200
 TRANSACTIONS = 3
 
@@ -74,6 +77,19 @@ def all_committed(broker: Broker) -> bool:
     )
 
 
+async def pop_without_acknowledging(broker: Broker) -> None:
+    """Pop one message, and wait until it is taken back."""
+    client = Client()
+    await client.open(broker.address)
+    try:
+        [_] = await PopClient(client, TOPIC, POP_GROUP, broker.config.broker_name).pop(
+            max_msg_nums=1, invisible_time=1_000
+        )
+    finally:
+        await client.close()
+    await until(lambda: broker.tables.statistics.pops.retried.total() == 1, 20)
+
+
 @contextlib.asynccontextmanager
 async def loaded(cluster: MeasuredCluster) -> AsyncIterator[None]:
     """Within, `SENT` messages are consumed, one of them a dead letter, and some of each other kind;
@@ -112,6 +128,7 @@ async def loaded(cluster: MeasuredCluster) -> AsyncIterator[None]:
         async with bank.transaction(Message(TOPIC, b"unpaid")) as transaction:
             transaction.rollback()
         await done.wait()
+        await pop_without_acknowledging(cluster.brokers[0])
         # What the group has consumed is committed soon after, at both brokers.
         await until(lambda: all(all_committed(broker) for broker in cluster.brokers))
         yield

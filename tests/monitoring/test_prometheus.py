@@ -17,6 +17,7 @@ from tests.interop.harness.ports import free_port
 from tests.interop.harness.process import Process
 from tests.monitoring.cluster import (
     GROUP,
+    POP_GROUP,
     SENT,
     TOPIC,
     TRANSACTIONS,
@@ -31,6 +32,9 @@ from tests.monitoring.test_dashboards import ALERTS, panels, rules
 WITHOUT_SERIES = {
     "rocketmq_consumer_group_create_execution_time_milliseconds",
     "rocketmq_timer_dequeue_total",
+    # Of slaves.
+    "pocketmq_replication_master_connected",
+    "pocketmq_replication_unchecked_bytes",
 }
 
 
@@ -130,6 +134,13 @@ async def sums_are_what_was_sent(prometheus: Prometheus) -> None:
     assert await prometheus.value("sum(rocketmq_commit_messages_total)") == TRANSACTIONS
     assert await prometheus.value("sum(rocketmq_timing_messages)") == 1
     assert await prometheus.value("sum(pocketmq_namesrv_brokers)") == 2
+    # One message is popped, and not acknowledged.
+    popped = f'topic="{TOPIC}",consumer_group="{POP_GROUP}"'
+    for metric in ("revive_in_message", "revive_out_message", "revive_retry_messages"):
+        series = f"rocketmq_pop_{metric}_total{{{popped}}}"
+        assert await prometheus.value(f"sum({series})") == 1, metric
+    assert await prometheus.value("sum(rocketmq_pop_revive_lag_milliseconds)") == 0
+    assert await prometheus.value("sum(pocketmq_replication_slaves)") == 0
     # Also by way of another metric: the timed message and the halves were sends as well.
     sends = 'sum(rocketmq_rpc_latency_milliseconds_count{request_code=~"send_.*"})'
     assert await prometheus.value(sends) == SENT + 1 + TRANSACTIONS + 1

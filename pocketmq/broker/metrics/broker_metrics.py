@@ -12,7 +12,7 @@ import re
 import shutil
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -22,6 +22,9 @@ from pocketmq.broker.delayed.timer_counts import DELAY_BOUNDS
 from pocketmq.broker.message_types import SIZE_BOUNDS
 from pocketmq.broker.metrics.consumer_lag import ConsumerLag
 from pocketmq.broker.metrics.creation_times import CreationTimes
+from pocketmq.broker.metrics.pop_metrics import pop_metrics
+from pocketmq.broker.metrics.replication_metrics import replication_metrics
+from pocketmq.broker.pop.consumption import PopConsumption
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.subscription_group import is_tool_group
@@ -60,8 +63,8 @@ TIMER_BOUNDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 
 class BrokerMetrics:
-    """The metrics of one broker. `clock` gives milliseconds; `connections` and `name_servers` how
-    many there are: open, and registered at.
+    """The metrics of one broker. `clock` gives milliseconds; `replication` the figures
+    of its copies; `connections` and `name_servers` how many there are: open, and registered at.
     """
 
     def __init__(
@@ -72,6 +75,8 @@ class BrokerMetrics:
         sends: SendProcessor,
         pulls: PullProcessor,
         delayed: DelayedDelivery,
+        pop: PopConsumption,
+        replication: Callable[[], Mapping[str, object]],
         latency: RpcLatency,
         creations: CreationTimes,
         clock: Callable[[], int],
@@ -85,6 +90,8 @@ class BrokerMetrics:
         self._sends = sends
         self._pulls = pulls
         self._delayed = delayed
+        self._pop = pop
+        self._replication = replication
         self._latency = latency
         self._creations = creations
         self._clock = clock
@@ -105,7 +112,8 @@ class BrokerMetrics:
             *self._storage(),
             *await self._timers(pace),
             *self._transactions(),
-            *self._pop(),
+            *pop_metrics(self._pop, self._tables.statistics.pops),
+            *replication_metrics(self._replication()),
             *self._own(),
         ]
 
@@ -366,10 +374,6 @@ class BrokerMetrics:
             "milliseconds",
             FINISH_BOUNDS,
         )
-
-    def _pop(self) -> Iterable[Family]:
-        """The rocketmq_pop_* metrics, once this broker serves POP."""
-        return ()
 
     # --- ours alone -----------------------------------------------------------------------------
 

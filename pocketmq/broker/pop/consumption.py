@@ -63,7 +63,7 @@ class PopConsumption:
         self.orders.load()
         self.modes = MessageRequestModes(config, directory / "messageRequestMode.json")
         self.modes.load()
-        writer = ReviveWriter(config, put_hooks, store_host, clock)
+        writer = ReviveWriter(config, put_hooks, tables.statistics.pops, store_host, clock)
         self.revive = ReviveService(
             config,
             store,

@@ -10,8 +10,8 @@ PopReviveService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
@@ -26,6 +26,7 @@ from pocketmq.broker.pop.check_point import (
     decode_revive_record,
 )
 from pocketmq.broker.pop.in_flight import InFlight
+from pocketmq.broker.pop.pop_counts import ACK, CHECK_POINT
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.broker.pop.revive_writer import ReviveWriter
 from pocketmq.broker.statistics import Statistics
@@ -49,6 +50,15 @@ TURN: Final = 64  # records or messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
 TIMER_LATE_MS: Final = 100  # between two looks at a timer that is behind
 RETRY_QUEUES: Final = 1
+
+
+class ReviveLag(NamedTuple):
+    """How much of a queue of the revive log is not worked off: records, and the age of the first
+    of them in milliseconds."""
+
+    queue_id: int
+    records: int
+    milliseconds: int
 
 
 class ReviveService:
@@ -121,6 +131,15 @@ class ReviveService:
         """How many checkpoints were read and wait for their time."""
         return sum(map(len, self._logs))
 
+    def behind(self) -> Iterator[ReviveLag]:
+        """Give how far each queue is behind; none on a broker that takes nothing back."""
+        for queue_id, revive_log in enumerate(self._logs):
+            first = revive_log.settled_to
+            records = max(self._store.max_offset(self._topic, queue_id) - first, 0)
+            time = self._store.store_time_at(self._topic, queue_id, first) if records else 0
+            age = max(self._clock() - time, 0) if time > 0 else 0
+            yield ReviveLag(queue_id, records, age)
+
     def ack(self, queue_id: int, id: CheckPointId, offset: int) -> None:
         """Mark a message whose acknowledgement is being written, if its checkpoint was read."""
         if queue_id < len(self._logs):
@@ -189,7 +208,12 @@ class ReviveService:
                         names.TIMER_OUT_MS not in record.properties
                         and record.queue_offset >= self._ends_at_start[queue_id]
                     )
-                    revive_log.add(self._decoded(record), record.queue_offset, direct=direct)
+                    decoded = self._decoded(record)
+                    if decoded is not None:
+                        kind = CHECK_POINT if isinstance(decoded, CheckPoint) else ACK
+                        counts = self._statistics.pops.read
+                        counts[decoded.topic, decoded.group, queue_id, kind] += 1
+                    revive_log.add(decoded, record.queue_offset, direct=direct)
             # Past records that are gone or cannot be read.
             revive_log.read_to = max(found.next_begin_offset, offset + 1)
         return count
@@ -267,6 +291,8 @@ class ReviveService:
             # With the property that was added it may be too long.
             inner.properties.pop(names.FIRST_POP_TIME, None)
             result = self._put_hooks.put(inner, direct=True)
+        topic = normal_topic(point.topic, point.group)
+        self._statistics.pops.retried[topic, point.group, result.status.value] += 1
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             self._log.error("a message of %s is dropped: %s", point.topic, result.remark)
             return

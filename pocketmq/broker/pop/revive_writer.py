@@ -20,6 +20,7 @@ from pocketmq.broker.pop.check_point import (
     revive_topic,
     unique_key,
 )
+from pocketmq.broker.pop.pop_counts import ACK, CHECK_POINT, PopCounts
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.remoting.errors import RemotingError
@@ -40,12 +41,14 @@ class ReviveWriter:
         self,
         config: BrokerConfig,
         put_hooks: PutHooks,
+        counts: PopCounts,
         store_host: bytes,
         clock: Callable[[], int],
     ) -> None:
         self.topic = revive_topic(config.broker_cluster_name)
         self._broker_name = config.broker_name
         self._put_hooks = put_hooks
+        self._counts = counts
         self._store_host = store_host
         self._clock = clock
         self._log = LimitedLog(log)
@@ -82,6 +85,8 @@ class ReviveWriter:
         except RemotingError as error:
             self._log.error(NOT_WRITTEN, error.remark)
             return False
+        kind = CHECK_POINT if tag == CHECK_POINT_TAG else ACK
+        self._counts.written[record.topic, record.group, kind, result.status.value] += 1
         if not result.ok:
             self._log.error(NOT_WRITTEN, result.remark)
         return result.ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq import Message, Producer
+from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
 from pocketmq.client.errors import SendError
 from pocketmq.message.record import iter_records
@@ -26,6 +28,7 @@ from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
 from tests.broker.replication.pair import Pair, classic, client_of, running
 from tests.client.waiting import until
+from tests.monitoring.pages import scrape
 
 
 @pytest.fixture
@@ -219,6 +222,36 @@ async def test_ha_status_of_both(pair: Pair) -> None:
         status = HARuntimeInfo.decode((await client.request(RequestCode.GET_BROKER_HA_STATUS)).body)
     assert not status.master
     assert status.ha_client_runtime_info.max_offset == pair.master.store.commit_log.end
+
+
+async def test_metrics_of_both(pair: Pair) -> None:
+    pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
+    on = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+    await pair.start(0, in_sync_replicas=2, **on)
+    await pair.start(1, **on)
+    await pair.connected()
+
+    async def shown(broker: Broker) -> dict[str, float]:
+        series = await scrape(broker.monitoring.metrics_port)
+        prefix = "pocketmq_replication_"
+        return {
+            each.name.removeprefix(prefix): each.value
+            for each in series.samples
+            if each.name.startswith(prefix)
+        }
+
+    async with client_of(pair.master) as client:
+        await client.send("T", b"x" * 1000)
+        await pair.copied()
+        await until(lambda: pair.master.components.replication.figures()["haLargestLag"] == 0)
+        info = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert json.loads(info.body)["table"]["haLargestLag"] == "0"
+    whole = {"slaves": 1, "slaves_in_sync": 1, "lag_bytes": 0, "sends_waiting": 0}
+    assert await shown(pair.master) == whole
+    assert await shown(pair.slave) == {"master_connected": 1, "unchecked_bytes": 0}
+    await pair.stop(1)
+    await pair.connected(0)
+    assert await shown(pair.master) == whole | {"slaves": 0, "slaves_in_sync": 0}
 
 
 @pytest.mark.parametrize(
