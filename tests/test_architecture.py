@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "namesrv": {"_extras", "auth", "limited_log", "message", "monitoring", "remoting"},
     "client": {"auth", "limited_log", "message", "remoting"},
     "broker": {
+        "_extras",
         "auth",
         "limited_log",
         "message",

@@ -98,10 +98,12 @@ class DelayedMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([1, 999, 10_000, 100_000]))
     def is_set_back(self, milliseconds: int) -> None:
-        """The clock; what comes by a delay level may then be early."""
+        """The clock; what comes by a delay level may then be early, and what was due may be on its
+        way."""
+        due = [body for body, due in self.due.items() if due <= self.time.now]
         self.time.set_back(milliseconds)
         self.back += milliseconds
-        for body in self.delayed_ones:
+        for body in (*self.delayed_ones, *due):
             self.due[body] = 0
 
     @rule(steps=st.integers(1, 5))
