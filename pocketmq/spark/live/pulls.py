@@ -3,8 +3,8 @@
 There is no thread: the event loop runs while answers are waited for, and stands still while Spark
 works on the rows. An answer has 256 KiB. A run of the loop brings as many of them as make a block,
 since to start and stop the loop costs as much as many rows. Meanwhile the answer to the pull ahead
-arrives in the buffers of the kernel. So its time is not measured by a timer of the loop, which would
-count the time that Spark takes, but while it is waited for.
+arrives in the buffers of the kernel. So its time is not measured by a timer of the loop, which
+would count the time that Spark takes, but while it is waited for.
 """
 
 from __future__ import annotations
