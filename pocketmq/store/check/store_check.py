@@ -45,6 +45,8 @@ _SHAPES: Final = {
     "consumerFilter.json": ("filterDataByTopic", dict[str, dict[str, Any]]),
     "delayOffset.json": ("offsetTable", dict[int, int]),
 }
+#: Those whose version a start reads.
+_WITH_VERSION: Final = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 
 
 def sized(config: StoreConfig) -> StoreConfig:
@@ -417,11 +419,12 @@ def table_problem(path: Path) -> str:
 
 def _misshapen(name: str, document: Mapping[str, Any]) -> str:
     """Return why a document is not the one that the file of that name holds; nothing if it is."""
-    key, kind = _SHAPES[name]
-    try:
-        msgspec.convert(document.get(key, {}), kind, strict=False)
-    except msgspec.ValidationError as error:
-        return f"its {key} is not that of {name}: {error}"
+    shapes = [_SHAPES[name], ("dataVersion", dict[str, int])]
+    for key, kind in shapes if name in _WITH_VERSION else shapes[:1]:
+        try:
+            msgspec.convert(document.get(key, {}), kind, strict=False)
+        except msgspec.ValidationError as error:
+            return f"its {key} is not that of {name}: {error}"
     return ""
 
 

@@ -113,23 +113,25 @@ async def test_directories_and_files_in_the_place_of_the_other(bench: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "table"),
+    ("name", "key", "content"),
     [
-        ("consumerOffset.json", {"1": 2}),
-        ("delayOffset.json", {"T@G": {"0": 1}}),
-        ("delayOffset.json", {"x": 2}),
+        ("consumerOffset.json", "offsetTable", {"1": 2}),
+        ("delayOffset.json", "offsetTable", {"T@G": {"0": 1}}),
+        ("delayOffset.json", "offsetTable", {"x": 2}),
+        ("consumerOffset.json", "dataVersion", {"timestamp": 1795608453e31}),
+        ("subscriptionGroup.json", "dataVersion", {"counter": "many"}),
     ],
 )
 async def test_a_table_with_the_content_of_another(
-    bench: Any, name: str, table: dict[str, Any]
+    bench: Any, name: str, key: str, content: dict[str, Any]
 ) -> None:
     await filled(bench)
     config = bench.root / "config"
     config.mkdir(exist_ok=True)
-    (config / name).write_text(json.dumps({"offsetTable": table}))
+    (config / name).write_text(json.dumps({key: content}))
     report = check_store(bench.config())
     assert [(each.part, Path(each.where).name) for each in report.problems] == [("config", name)]
-    assert f"its offsetTable is not that of {name}: Expected" in report.problems[0].problem
+    assert f"its {key} is not that of {name}: Expected" in report.problems[0].problem
     assert report.starts is False
     repair = repaired(bench)
     assert (Path(repair.kept) / "config" / name).exists()
