@@ -209,7 +209,7 @@ class MessageStore:
         self.refuse = writer.refuse
         self.lack_replicas = writer.lack_replicas
         self.accept = writer.accept
-        reader = StoreReader(
+        reader = self._reader = StoreReader(
             commit_log, table, config, writer.try_settle, self.counters, self.delay_levels
         )
         self.get = reader.get
@@ -297,11 +297,14 @@ class MessageStore:
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
         self._writer.try_settle()
+        self._reader.deleted(topic, self.commit_log.end)
         return self._table.delete_topic(topic)
 
     def delete_deleted_queues(self, deleted: Mapping[str, int]) -> None:
         """Remove the queues of deleted topics that recovery built again; `deleted` has the physical
         offset before which all their messages are. To be called after `open`. Raises OSError."""
+        for topic, end in deleted.items():
+            self._reader.deleted(topic, end)
         self._table.delete_deleted(deleted)
 
     def open(self) -> None:

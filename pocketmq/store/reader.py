@@ -69,6 +69,7 @@ class StoreReader:
         self._config = config
         self._heads = RecordHeads(commit_log.files)
         self._damaged = DamagedEntries(commit_log, delay_levels, counters)
+        self.deleted = self._damaged.deleted
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
 
     def get(

@@ -207,3 +207,22 @@ async def test_a_file_of_another_topics_queue_is_not_served(
     store = bench.open(**sizes)
     assert read(store, **options) == [b"%d" % n for n in range(COUNT + 1)]
     await store.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_message_of_a_deleted_topic_is_not_taken_for_a_new_one(
+    bench: Any, caplog: pytest.LogCaptureFixture, reopened: bool
+) -> None:
+    store = bench.open(**WHOLE)
+    bench.put(store, body=b"deleted")
+    end = store.commit_log.end
+    store.delete_topic("Topic")
+    new = bench.put(store, body=b"new")
+    if reopened:
+        await store.close()
+        store = bench.open(**WHOLE)
+        store.delete_deleted_queues({"Topic": end})
+    # The record, not its entry: it now says that it is another message.
+    flip(bench.segment(), new.physical_offset + 27, 0)
+    assert store.get("Topic", 0, 0, 32).buffers == []
+    assert "consumers skip it" in caplog.text

@@ -36,6 +36,9 @@ _LOOK_BACK: Final = 32
 MOST_RECORDS: Final = 10_000
 """Records of the log that are looked at for one message: 20 ms."""
 
+_MOST_DELETED: Final = 10_000
+"""Deleted topics that are remembered."""
+
 
 class DamagedEntries:
     """Checks and mends entries while they are read, on the event loop, which alone writes them.
@@ -49,7 +52,16 @@ class DamagedEntries:
         self._commit_log = commit_log
         self._delay_levels = delay_levels
         self._counters = counters
+        self._deleted: dict[str, int] = {}
         self._log = LimitedLog(log)
+
+    def deleted(self, topic: str, end: int) -> None:
+        """Do not take messages of a topic before the physical offset `end` for those of its queues:
+        they were deleted. A topic that is made anew gives their queue offsets again."""
+        self._deleted.pop(topic, None)  # to the end
+        if len(self._deleted) >= _MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+        self._deleted[topic] = end
 
     def checked(
         self, queue: ConsumeQueue, offset: int, entry: Entry, *, crc: bool = False
@@ -119,7 +131,9 @@ class DamagedEntries:
         found = self._entry_of(queue, offset, entry[0]) if entry is not None else None
         if found is not None:
             return found  # only its size was wrong
-        position = self._behind_the_one_before(queue, offset)
+        position = max(
+            self._behind_the_one_before(queue, offset), self._deleted.get(queue.topic, 0)
+        )
         files = self._commit_log.files
         for _ in range(MOST_RECORDS):
             file = files.find(position)
