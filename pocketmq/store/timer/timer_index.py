@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
+from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, with_remedy
@@ -170,9 +171,9 @@ class TimerIndex:
             unit = self._log.unit(position)
             if unit is None or self.floor(unit.slot) != slot or unit.previous >= position:
                 log.error(
-                    "%s: there is no unit of slot %d at %d; its messages are not delivered until "
-                    "the store is repaired (pocketmq store repair %s)",
-                    self._log_directory, slot, position, self._root,
+                    "%s: there is no unit of slot %d at %d: messages of that time are not "
+                    "delivered; to see them, type: pocketmq store dump %s -t %s",
+                    self._log_directory, slot, position, self._root, TIMER_TOPIC,
                 )  # fmt: skip
                 return
             yield unit
