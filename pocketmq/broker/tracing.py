@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from time import time_ns
 from typing import Any, Final
 
@@ -27,13 +28,13 @@ from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Observer, Request, Response
+from pocketmq.remoting.request import Request, Response
 
 log = LimitedLog(logging.getLogger(__name__))
 
 PARENT: Final = "traceparent"
 STATE: Final = "tracestate"
-EXPORT_SECONDS: Final = 2  # with retries; so long a stop waits for a collector that is gone
+EXPORT_SECONDS: Final = 2  # for each batch, with retries; a stop sends what waits, up to four
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
@@ -182,7 +183,7 @@ def _until_answered(handler: Handler, request: Request[Any], end: _End) -> Answe
         _call(end, request, Response(error.code, error.remark))
         raise
     if answer is None:
-        request.observer = _LateAnswer(end, request.observer)
+        request.when_answered(partial(_call, end))
         return None
     if isinstance(answer, (Response, bytes)):
         _call(end, request, answer)
@@ -199,7 +200,7 @@ async def _awaited(
         _call(end, request, Response(error.code, error.remark))
         raise
     if response is None:
-        request.observer = _LateAnswer(end, request.observer)
+        request.when_answered(partial(_call, end))
     else:
         _call(end, request, response)
     return response
@@ -211,18 +212,3 @@ def _call(end: _End, request: Request[Any], answer: Response | bytes) -> None:
         end(request, answer)
     except Exception as error:
         log.error("a request %d has no span: %s: %s", request.code, type(error).__name__, error)
-
-
-class _LateAnswer:
-    """Waits for the answer of a request, and tells whoever waited before."""
-
-    __slots__ = ("_end", "_next")
-
-    def __init__(self, end: _End, following: Observer | None) -> None:
-        self._end = end
-        self._next = following
-
-    def answered(self, request: Request[Any], response: Response) -> None:
-        _call(self._end, request, response)
-        if self._next is not None:
-            self._next.answered(request, response)

@@ -134,11 +134,25 @@ class Caller(Protocol):
         """
 
 
-class Observer(Protocol):
-    """Notes when a request is answered after its handler returned."""
+class Observer:
+    """Is told of the answer to a request whose handler returned before: calls `note`, then tells
+    the observer that was there before."""
+
+    __slots__ = ("_next", "_note")
+
+    def __init__(
+        self,
+        note: "Callable[[Request[Any], Response], None]",
+        following: "Observer | None",
+    ) -> None:
+        self._note = note
+        self._next = following
 
     def answered(self, request: "Request[Any]", response: Response) -> None:
         """The request gets this answer now."""
+        self._note(request, response)
+        if self._next is not None:
+            self._next.answered(request, response)
 
 
 class Request(msgspec.Struct, Generic[H]):
@@ -180,6 +194,10 @@ class Request(msgspec.Struct, Generic[H]):
         """All extFields as they came, also those that the typed header does not know."""
         word = self.serialize_type << 24 | len(self.head)
         return decode_command(word.to_bytes(4, "big") + self.head).ext_fields
+
+    def when_answered(self, note: "Callable[[Request[Any], Response], None]") -> None:
+        """Have `note(request, response)` called when this is answered by `reply`."""
+        self.observer = Observer(note, self.observer)
 
     def reply(self, response: Response) -> None:
         """Answer later, for a handler that returned None. Nothing happens for oneway requests."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Handler, ManyHandler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Observer, Request, Response
+from pocketmq.remoting.request import Request, Response
 
 #: Milliseconds, the upper borders of rocketmq_rpc_latency.
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
@@ -108,7 +109,7 @@ class RpcLatency:
                 stored[_SECONDS] += took
                 return answer
             if answer is None and not request.oneway:
-                self._measure_later(request, began)
+                request.when_answered(partial(self._late, began))
                 return None
             if answer is None or isinstance(answer, (Response, bytes)):
                 self._note(request, _code_of(answer), clock() - began)
@@ -132,7 +133,7 @@ class RpcLatency:
                 return answers
             for request, answer in zip(requests, answers, strict=False):
                 if answer is None:
-                    self._measure_later(request, began)
+                    request.when_answered(partial(self._late, began))
                 else:
                     self._note(request, _code_of(answer), took)
             return answers
@@ -178,29 +179,10 @@ class RpcLatency:
         self._note(request, _code_of(response), self.clock() - began)
         return response
 
-    def _measure_later(self, request: Request[Any], began: float) -> None:
-        request.observer = _LateAnswer(self, began, request.observer)
-
-    def late(self, request: Request[Any], response: Response, began: float) -> None:
+    def _late(self, began: float, request: Request[Any], response: Response) -> None:
         """Count a request that is answered after its handler returned."""
         is_poll = request.code in _POLLS
         self._note(request, response.code, self.clock() - began, late=is_poll)
-
-
-class _LateAnswer:
-    """Measures a request until its answer, and tells whoever waited for that before."""
-
-    __slots__ = ("_began", "_latency", "_next")
-
-    def __init__(self, latency: RpcLatency, began: float, following: Observer | None) -> None:
-        self._latency = latency
-        self._began = began
-        self._next = following
-
-    def answered(self, request: Request[Any], response: Response) -> None:
-        self._latency.late(request, response, self._began)
-        if self._next is not None:
-            self._next.answered(request, response)
 
 
 def _code_of(answer: Response | bytes | None) -> int:
