@@ -29,6 +29,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import DELETED_TOPICS
+from pocketmq.store.deleted_topics import note_deleted
 from pocketmq.store.errors import StoreError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.table_writer import TableWriter
@@ -44,7 +45,6 @@ SCHEDULE_QUEUES: Final = 18
 BENCHMARK_QUEUES: Final = 1024
 CLUSTER_TOPIC_QUEUES: Final = 16
 
-MOST_DELETED: Final = 10_000
 _MOST_NAMED: Final = 20  # in a log line
 
 
@@ -336,10 +336,7 @@ class TopicConfigs:
         offset `log_end`."""
         if self.table.pop(name, None) is None:
             return False
-        self.deleted.pop(name, None)  # to the end
-        if len(self.deleted) >= MOST_DELETED:
-            del self.deleted[next(iter(self.deleted))]
-        self.deleted[name] = log_end
+        note_deleted(self.deleted, name, log_end)
         self._changed([name])
         return True
 

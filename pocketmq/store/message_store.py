@@ -297,14 +297,16 @@ class MessageStore:
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's consume queues; False when it has none. Raises OSError."""
         self._writer.try_settle()
+        had_queues = self._table.delete_topic(topic)
         self._reader.deleted(topic, self.commit_log.end)
-        return self._table.delete_topic(topic)
+        return had_queues
 
     def delete_deleted_queues(self, deleted: Mapping[str, int]) -> None:
         """Remove the queues of deleted topics that recovery built again; `deleted` has the physical
         offset before which all their messages are. To be called after `open`. Raises OSError."""
         for topic, end in deleted.items():
-            self._reader.deleted(topic, end)
+            # A power cut may have taken the end of the log: new messages will be there.
+            self._reader.deleted(topic, min(end, self.commit_log.end))
         self._table.delete_deleted(deleted)
 
     def open(self) -> None:

@@ -20,6 +20,7 @@ from pocketmq.message.record import (
     peek,
 )
 from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.deleted_topics import note_deleted
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
@@ -35,9 +36,6 @@ _LOOK_BACK: Final = 32
 
 MOST_RECORDS: Final = 10_000
 """Records of the log that are looked at for one message: 20 ms."""
-
-_MOST_DELETED: Final = 10_000
-"""Deleted topics that are remembered."""
 
 
 class DamagedEntries:
@@ -58,10 +56,7 @@ class DamagedEntries:
     def deleted(self, topic: str, end: int) -> None:
         """Do not take messages of a topic before the physical offset `end` for those of its queues:
         they were deleted. A topic that is made anew gives their queue offsets again."""
-        self._deleted.pop(topic, None)  # to the end
-        if len(self._deleted) >= _MOST_DELETED:
-            del self._deleted[next(iter(self._deleted))]
-        self._deleted[topic] = end
+        note_deleted(self._deleted, topic, end)
 
     def checked(
         self, queue: ConsumeQueue, offset: int, entry: Entry, *, crc: bool = False
