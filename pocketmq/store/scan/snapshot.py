@@ -271,7 +271,6 @@ class StoreSnapshot:
         is_whole = self.state is not State.OPEN and self.entered is None
         self.choice = EVERY_QUEUE if is_whole else choice
         self._chosen = list(self.listing.chosen(self.choice))
-        self.log = mapped(root / "commitlog", self._mappings)
         self.noted = self._read_notes(entered) if entered else None
         if self.noted is not None:
             return
@@ -295,6 +294,7 @@ class StoreSnapshot:
     def _read_notes(self, entered: EnteredUpTo) -> Notes | None:
         if len(self._chosen) <= _MANY_QUEUES or not entered.queue_bounds:
             return None
+        self.log = mapped(self.root / "commitlog", self._mappings)
         if self.log.end < entered.offset:  # a copy that lacks its end
             return None
         found = BoundsFile(Files(), self.root).load(entered.queue_bounds, clean=True)
