@@ -1,8 +1,10 @@
 """The consumer groups a broker knows, kept in config/subscriptionGroup.json.
 
 A group's settings exist whether or not a member is online; a group without configuration
-is created with defaults when it first pulls or heartbeats, if the broker allows that. Reference:
-broker SubscriptionGroupManager.
+is created with defaults when it first pulls or heartbeats, if the broker allows that. Nobody waits
+until such a group is on the disk. So a group may be missing after a kill, or on a slave that has
+become the master, and its deliveries must go on. Therefore the table remembers which groups were
+deleted. Reference: broker SubscriptionGroupManager.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_grou
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.request import RequestConnection
-from pocketmq.store.config_file import ConfigFileError
+from pocketmq.store.config_file import DELETED_GROUPS, ConfigFileError
+from pocketmq.store.deletions import note_deleted
 from pocketmq.table_writer import TableWriter
 
 log = logging.getLogger(__name__)
@@ -50,7 +53,11 @@ def is_tool_group(name: str) -> bool:
 
 
 class SubscriptionGroups:
-    """The group table of one broker. `clock` gives milliseconds."""
+    """The group table of one broker. `clock` gives milliseconds.
+
+    Attributes:
+        deleted: groups that were deleted, and when (Unix ms).
+    """
 
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
         self._config = config
@@ -66,6 +73,7 @@ class SubscriptionGroups:
         self.data_version = DataVersion(timestamp=clock())
         # group → topic → bits of what is forbidden, see FORBID_READ.
         self.forbidden: dict[str, dict[str, int]] = {}
+        self.deleted: dict[str, int] = {}
 
     def load(self) -> None:
         """Load RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
@@ -78,6 +86,7 @@ class SubscriptionGroups:
             self.forbidden = msgspec.convert(forbidden, dict[str, dict[str, int]], strict=False)
         except msgspec.ValidationError as error:
             raise ConfigFileError(self._path, f"forbiddenTable: {error}") from None
+        self.deleted = self._file.take_deleted(DELETED_GROUPS)
         for name, group in self.table.items():
             self._file.changed(name, group)
         if self._file.stale:
@@ -100,11 +109,18 @@ class SubscriptionGroups:
 
     def _encode(self) -> Content:
         self._limit.clear()
-        return self._file.encode(self.data_version, forbiddenTable=self.forbidden)
+        others = {DELETED_GROUPS: self.deleted} if self.deleted else {}
+        return self._file.encode(self.data_version, forbiddenTable=self.forbidden, **others)
 
     def known(self, name: str) -> bool:
         """Tell whether the group is configured; create nothing."""
         return name in self.table
+
+    def is_deleted(self, name: str, time: int) -> bool:
+        """Tell whether a group of which something is known from `time` (Unix ms) was deleted since
+        then, or was deleted before and does not exist again."""
+        deleted = self.deleted.get(name)
+        return deleted is not None and (name not in self.table or deleted >= time)
 
     def find(
         self, name: str, connection: RequestConnection | None = None
@@ -153,6 +169,7 @@ class SubscriptionGroups:
         self.forbidden.pop(name, None)
         if self.table.pop(name, None) is None:
             return False
+        note_deleted(self.deleted, name, self._clock())
         self._changed(name)
         return True
 
@@ -166,6 +183,7 @@ class SubscriptionGroups:
         gone = [name for name in self.table if name not in table and name not in OWN_GROUPS]
         for name in gone:
             del self.table[name]
+            note_deleted(self.deleted, name, self._clock())
             self._file.changed(name, None)
         for name, group in table.items():
             if self.table.get(name) != group:

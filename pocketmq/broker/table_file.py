@@ -7,6 +7,7 @@ other releases put into the file is kept: keys of the document, and fields of si
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,6 +18,8 @@ from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
+
+log = logging.getLogger(__name__)
 
 B = TypeVar("B", bound=Body)
 
@@ -73,6 +76,15 @@ class TableFile(Generic[B]):
             if unknown:
                 self._unknown[name] = unknown
         return entries, version
+
+    def take_deleted(self, key: str) -> dict[str, int]:
+        """Take what the document holds under `key` out of it: names that were deleted."""
+        deleted = self.document.pop(key, {})
+        try:
+            return msgspec.convert(deleted, dict[str, int])
+        except msgspec.ValidationError as error:
+            log.warning("%s: %s is ignored: %s", self._file.path.name, key, error)
+            return {}
 
     def changed(self, name: str, entry: B | None) -> None:
         """Take over one entry, or with None that there is none any more."""

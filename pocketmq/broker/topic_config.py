@@ -29,7 +29,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config_file import DELETED_TOPICS
-from pocketmq.store.deleted_topics import note_deleted
+from pocketmq.store.deletions import note_deleted
 from pocketmq.store.errors import StoreError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.table_writer import TableWriter
@@ -128,11 +128,7 @@ class TopicConfigs:
 
         for name, topic in self.table.items():
             self._file.changed(name, topic)
-        deleted = self._file.document.pop(DELETED_TOPICS, {})
-        try:
-            self.deleted = msgspec.convert(deleted, dict[str, int])
-        except msgspec.ValidationError as error:
-            log.warning("topics.json: %s is ignored: %s", DELETED_TOPICS, error)
+        self.deleted = self._file.take_deleted(DELETED_TOPICS)
         if self._file.stale:
             self._writer.changed()
 

@@ -340,7 +340,27 @@ async def test_a_deleted_group_stays_deleted(tables: Tables) -> None:
     assert groups.delete("G")
     assert not groups.delete("G")
     await groups.saved()
-    assert not tables.groups().known("G")
+    again = tables.groups()
+    assert not again.known("G")
+    assert again.is_deleted("G", tables.now)
+    assert not again.is_deleted("H", 0), "it was never there, or a kill came before the first write"
+
+
+async def test_a_deleted_group_that_is_made_anew(tables: Tables) -> None:
+    groups = tables.groups()
+    groups.find("G")
+    groups.delete("G")
+    deleted = tables.now
+    tables.now += 1
+    groups.find("G")
+    assert groups.is_deleted("G", deleted)
+    assert not groups.is_deleted("G", tables.now)
+
+
+async def test_deleted_groups_in_a_file_that_somebody_edited(tables: Tables) -> None:
+    path = tables.directory / "subscriptionGroup.json"
+    path.write_text('{"subscriptionGroupTable":{},"pocketmqDeletedGroups":["G"]}')
+    assert not tables.groups().is_deleted("G", 0)
 
 
 # --- consumer offsets -------------------------------------------------------------------------

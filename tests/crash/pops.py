@@ -9,7 +9,8 @@ popped that still comes. Then:
 - a message that was acknowledged by its consumer, and answered before its time was over, does not
   come again after clean stops. After a kill each copy of it that was popped before, in its queue
   and in the retry topic, may come again once: the offset behind the checkpoint may not have been on
-  the disk, nor how far the timer and the revive log were.
+  the disk. Each delivery that did not end with an acknowledgement may be taken back once more: how
+  far the timer and the revive log were may not have been there, either.
 
 `--kills 0` stops the broker cleanly each time.
 """
@@ -61,6 +62,7 @@ class Ledger:
         self.sent: set[bytes] = set()
         # Of each stored copy of a message, by kind of topic, queue and offset.
         self.first_pops: defaultdict[bytes, dict[tuple[int, int, int], float]] = defaultdict(dict)
+        self.given_up: defaultdict[bytes, list[float]] = defaultdict(list)  # pops without ack
         self.came_again: Counter[bytes] = Counter()
         self.acked: dict[bytes, bool] = {}  # and whether it was answered in time
         self.histories: defaultdict[bytes, list[str]] = defaultdict(list)
@@ -74,7 +76,9 @@ class Ledger:
         body, handle = message.body, message.handle
         self.deliveries += 1
         copy = (handle.kind, handle.queue_id, handle.queue_offset or 0)
-        self.first_pops[body].setdefault(copy, time.monotonic())
+        now = time.monotonic()
+        self.first_pops[body].setdefault(copy, now)
+        self.given_up[body].append(now)
         if not self.acked.pop(body, False):
             return
         self.came_again[body] += 1
@@ -90,9 +94,9 @@ class Ledger:
         self.histories[message.body].append(f"{at} {what} {message.handle.encode()}")
 
     def _excuses(self, body: bytes) -> int:
-        """How many kills came after the first pop of each copy of this message."""
-        pops = self.first_pops[body].values()
-        return sum(kill >= first for first in pops for kill in self.kills)
+        """How many times this message may come again, for each kill by what was before."""
+        before = [*self.first_pops[body].values(), *self.given_up[body]]
+        return sum(kill >= time for time in before for kill in self.kills)
 
     @property
     def again(self) -> int:
@@ -102,6 +106,7 @@ class Ledger:
     def acknowledged(self, body: bytes, *, in_time: bool) -> None:
         """Note that a message was acknowledged; one whose time was over may come again."""
         self.acked[body] = in_time
+        self.given_up[body].pop()
         if not self.open:
             self.nothing_open.set()
 

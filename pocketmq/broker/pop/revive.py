@@ -3,8 +3,7 @@
 The service reads the revive log as it grows, and stores each message whose time is over in the
 retry topic of its group and topic, with one more in reconsumeTimes. How far it is, is kept as the
 consumer offset of CID_RMQ_SYS_REVIVE_GROUP in each queue: the last record that needs not be read
-again. Nothing is done for topics and groups that do not exist any more. Reference:
-PopReviveService.
+again. Nothing is done for topics and groups that were deleted. Reference: PopReviveService.
 """
 
 from __future__ import annotations
@@ -267,7 +266,10 @@ class ReviveService:
 
     def _is_wanted(self, point: CheckPoint) -> bool:
         topic = normal_topic(point.topic, point.group)
-        return self._topics.get(topic) is not None and self._groups.known(point.group)
+        # Not every group that a kill or a change of master has made unknown was deleted.
+        return self._topics.get(topic) is not None and not self._groups.is_deleted(
+            point.group, point.pop_time
+        )
 
     def _revive(self, point: CheckPoint, offset: int) -> None:
         record = self._message(point.topic, point.queue_id, offset)

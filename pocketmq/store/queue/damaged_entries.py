@@ -20,7 +20,7 @@ from pocketmq.message.record import (
     peek,
 )
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.deleted_topics import note_deleted
+from pocketmq.store.deletions import note_deleted
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog

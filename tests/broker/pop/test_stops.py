@@ -1,11 +1,14 @@
-"""What a clean stop leaves of pops: what was acknowledged in time does not come again, also when
-the broker is late."""
+"""What a stop leaves of pops: what was acknowledged in time does not come again, also when the
+broker is late; and what was not does, also when the group was not on the disk."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Connect, StartBroker, fill
 from tests.broker.pop.consuming import PopClient, passes
 from tests.fake_time import FakeTime
@@ -113,3 +116,40 @@ async def test_a_message_that_is_given_back_in_the_same_millisecond(
         first = await pops.change(first, 20_000)
     assert (await pops.ack(first)).code == 0
     assert await restarts.all_that_comes(pops) == [second.body]
+
+
+async def test_a_group_that_was_not_on_the_disk_before_a_kill(
+    restarts: Restarts, topic: str, tmp_path: Path
+) -> None:
+    pops = await restarts.start()
+    await fill(pops.client, topic, "")
+    (given_back,) = await pops.pop()
+    await pops.change(given_back, 300)
+    await restarts.broker.stop()
+    for file in (tmp_path / "store/config").glob("subscriptionGroup.json*"):
+        file.unlink()
+
+    pops = await restarts.start()
+    await passes(restarts.time, 20_000)  # before the group is known again
+    assert await restarts.all_that_comes(pops) == [given_back.body]
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_what_a_deleted_group_has_popped_does_not_come_again(
+    restarts: Restarts, topic: str, comes_again: bool
+) -> None:
+    pops = await restarts.start()
+    await fill(pops.client, topic, "")
+    (message,) = await pops.pop()
+    await pops.change(message, 20_000)
+    await passes(restarts.time, 1_000)
+    header = {"groupName": "G", "cleanOffset": "false"}
+    delete = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    assert (await pops.client.request(delete, ext_fields=header)).code == 0
+    await restarts.broker.stop()
+
+    pops = await restarts.start()
+    if comes_again:
+        assert await pops.pop() == []  # makes the group
+    await passes(restarts.time, 40_000)
+    assert restarts.broker.store.max_offset(f"%RETRY%G_{topic}", 0) == 0
