@@ -179,6 +179,10 @@ class RouteTable:
             raise BrokerNotFound(broker_name)
         return address
 
+    def has_master(self, broker_name: str) -> bool:
+        """Whether the master is in the routes, and not only slaves."""
+        return MASTER_ID in self._brokers.get(broker_name, ())
+
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
         """The address of that replica, else of any replica; raises BrokerNotFound."""
         addresses = self._brokers.get(broker_name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
+from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake, encode_report
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.controller import EpochEntryCache
@@ -204,6 +208,38 @@ async def test_a_store_of_somebody_else_is_not_continued(
 
 
 # --- what operators ask -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "closes the connection"),
+        (encode_handshake(Handshake(1)), "its store was copied from here"),
+        (encode_handshake(Handshake(9)) + encode_report(10**6), "not from this group"),
+        (bytes(8) + bytes(8), "closes the connection"),
+    ],
+    ids=["http", "copied store", "ahead", "classic slave"],
+)
+async def test_a_stranger_at_the_ha_port(
+    said: bytes, told: str, group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await group.start("a")
+    await send(master, b"m0")
+    end = master.store.commit_log.end
+    caplog.clear()
+    host, _, port = master.components.replication.ha_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said)
+    async with asyncio.timeout(PATIENCE):
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+    writer.close()
+    [record] = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert told in record.getMessage()
+    assert not record.exc_info
+    assert master.store.commit_log.end == end
+    assert await send(master, b"m1") == [0]
 
 
 async def test_epochs_and_ha_status_are_told(group: Group) -> None:

@@ -55,13 +55,15 @@ class Committer:
             )
 
     async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
+        # What only a slave has is stored again until the master has it.
+        stays = self._store.keeps(pq.queue)
         try:
             await self._store.store(pq.queue, offset)
         except RemotingError as error:
             self._outages.failed(pq.queue.broker_name, "committing", error, pq.queue.topic)
             pq.commit_failed = True
             return error
-        pq.committed = offset
+        pq.committed = offset if stays else None
         if pq.commit_failed:
             pq.commit_failed = False
             self._outages.answered(pq.queue.broker_name, "committing", pq.queue.topic)

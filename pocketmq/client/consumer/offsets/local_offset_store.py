@@ -84,6 +84,9 @@ class LocalOffsetStore:
                 if not written:
                     self._dirty = True
 
+    def keeps(self, queue: MessageQueue) -> bool:
+        return True
+
     @property
     def _backup(self) -> Path:
         return self.path.with_name("offsets.json.bak")

@@ -26,6 +26,10 @@ class OffsetStore(Protocol):
     async def store(self, queue: MessageQueue, offset: int) -> None:
         """Store an offset; returns when that is done. Raises RemotingError."""
 
+    def keeps(self, queue: MessageQueue) -> bool:
+        """Whether what is stored now stays. The offsets of a slave give way to its master's as soon
+        as that is back."""
+
 
 class RemoteOffsetStore:
     """The offsets of one group at the brokers that hold the queues."""
@@ -73,3 +77,7 @@ class RemoteOffsetStore:
             broker=queue.broker_name,
             batch=True,
         )
+
+    def keeps(self, queue: MessageQueue) -> bool:
+        """Whether a master takes the offsets of the queue."""
+        return self._instance.routes.has_master(queue.broker_name)
