@@ -6,6 +6,7 @@ since the official file holds both. Times are milliseconds unless the name says 
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Mapping
@@ -294,6 +295,11 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     def ha_host(self) -> str:
         """The address that slaves connect to."""
         return self.broker_ip2 or self.advertised_host
+
+    @property
+    def most_ha_bytes_per_second(self) -> float:
+        """How much of the log a slave gets in a second at most."""
+        return self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else math.inf
 
     @property
     def advertised_host(self) -> str:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pocketmq.auth.service import inner_signer
+from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
 from pocketmq.message import fastjson
@@ -280,10 +281,7 @@ class _Link:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await end(self._task)
         self.idle.set()
 
     def changed(self, names: Iterable[str]) -> None:

@@ -7,11 +7,11 @@ it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from pocketmq.broker.background import end
 from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.group_server import Driver
 from pocketmq.broker.controller.ha_frames import (
@@ -72,11 +72,8 @@ class GroupClient:
 
     async def stop(self) -> None:
         """Close the connection, and forget the address."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end(self._task)
+        self._task = None
         self.address = ""
         self._known.clear()
 

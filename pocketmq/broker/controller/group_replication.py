@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq.auth.service import inner_signer
-from pocketmq.broker.background import every
+from pocketmq.broker.background import end, every
 from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
 from pocketmq.broker.controller.epoch_log import CutRefused
@@ -133,7 +133,9 @@ class GroupReplication:
             housekeeping_interval=config.ha_housekeeping_interval,
             most_behind=config.ha_max_time_slave_not_catchup,
         )
-        self._server = GroupServer(store, self, self._now)
+        self._server = GroupServer(
+            store, self, self._now, most_per_second=config.most_ha_bytes_per_second
+        )
         self._client = GroupClient(store, self, self._now)
         self._metadata = metadata
         self._client.on_connected = metadata.ask_now
@@ -307,11 +309,8 @@ class GroupReplication:
         self._searching = self._loop.create_task(self._search(order.address))
 
     async def _stop_following(self) -> None:
-        if self._searching is not None:
-            self._searching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._searching
-            self._searching = None
+        await end(self._searching)
+        self._searching = None
         self._metadata.use("")
         await self._client.stop()
 
@@ -427,8 +426,8 @@ class GroupReplication:
         if self._client.connection is not None:
             self._client.connection.tick()
         for connection in list(self._server.connections):
-            connection.count()
-            connection.pump()
+            connection.sender.count()
+            connection.sender.send()
 
     # --- sends that wait (`put_safety.Replicas`) ----------------------------------------------
 
@@ -505,7 +504,7 @@ class GroupReplication:
                 slave_ack_offset=connection.link.acked,
                 diff=end - connection.link.acked,
                 in_sync=connection.link.slave_id in members,
-                transferred_byte_in_second=connection.rate,
+                transferred_byte_in_second=connection.sender.rate,
                 transfer_from_where=connection.link.next,
             )
             for connection in self._server.connections

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
@@ -15,12 +16,12 @@ from pocketmq.broker.controller.ha_frames import (
     BadFrame,
     Handshake,
     SlaveFrames,
-    Transfer,
     encode_epochs,
     encode_transfer,
 )
 from pocketmq.broker.controller.replica import Order, Replica
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
+from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.store.message_store import MessageStore
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 100
 _GATHER_SECONDS: Final = 0.002
-_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
-_WRITE_BUFFER: Final = 1024 * 1024
 
 
 class Driver(Protocol):
@@ -49,18 +48,27 @@ class Driver(Protocol):
 
 
 class GroupServer:
-    """The slaves of one broker. `clock` gives milliseconds that never go back.
+    """The slaves of one broker, each of which gets at most `most_per_second` bytes of the log a
+    second. `clock` gives milliseconds that never go back.
 
     Attributes:
         connections: those of slaves, in the order in which they came.
         port: the one that is listened on.
     """
 
-    def __init__(self, store: MessageStore, driver: Driver, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        driver: Driver,
+        clock: Callable[[], int],
+        *,
+        most_per_second: float = math.inf,
+    ) -> None:
         self.connections: list[GroupConnection] = []
         self.port = 0
         self.driver = driver
         self.clock = clock
+        self.most_per_second = most_per_second
         self.lines = LimitedLog(log)
         self._store = store
         self._loop = asyncio.get_running_loop()
@@ -99,7 +107,7 @@ class GroupServer:
     def hurry(self) -> None:
         """Send what is written at once: somebody waits for it."""
         for connection in list(self.connections):
-            connection.pump()
+            connection.sender.send()
 
     # --- of connections -----------------------------------------------------------------------
 
@@ -139,51 +147,44 @@ class GroupConnection(asyncio.Protocol):
 
     Attributes:
         link: the rules; None for a connection that was refused.
+        sender: what goes to the slave.
         peer: its address, as text.
-        rate: bytes per second that were sent to it lately.
     """
 
     _transport: asyncio.Transport
 
     def __init__(self, server: GroupServer) -> None:
         self.link: SlaveLink | None = None
+        self.sender = LogSender(self._next_frame, server.most_per_second)
         self.peer = ""
-        self.rate = 0
         self._server = server
-        self._loop = asyncio.get_running_loop()
         self._reader = SlaveFrames()
-        self._paused = False
-        self._again: asyncio.Handle | None = None
-        self._sent = 0  # since `_counted`
-        self._counted = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the handshake."""
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
-        transport.set_write_buffer_limits(_WRITE_BUFFER)  # type: ignore[attr-defined]
-        host, port = transport.get_extra_info("peername")[:2]
-        self.peer = host_text(pack_host(host, port))
+        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.peer = host_text(pack_host(host.partition("%")[0], port))
+        self.sender.open(self._transport)
         self.link = self._server.joined(self)
         if self.link is None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the slave."""
-        if self._again is not None:
-            self._again.cancel()
+        self.sender.close()
         if self.link is not None and self.link.slave_id > 0:
             log.info("slave %d at %s is gone", self.link.slave_id, self.peer)
         self._server.left(self)
 
     def pause_writing(self) -> None:
         """The slave reads more slowly than it is sent to."""
-        self._paused = True
+        self.sender.pause()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._paused = False
-        self._pump_soon()
+        self.sender.resume()
 
     def data_received(self, data: bytes) -> None:
         """Take what the slave says."""
@@ -217,7 +218,7 @@ class GroupConnection(asyncio.Protocol):
             self.close()
         self._server.driver.obey(orders)
         if begins:
-            self.pump()
+            self.sender.send()
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -225,40 +226,12 @@ class GroupConnection(asyncio.Protocol):
         """Close the connection."""
         self._transport.abort()
 
-    def pump(self) -> None:
-        """Send what is to be sent, but no more than a turn's worth."""
+    def _next_frame(self) -> tuple[bytes, memoryview | bytes] | None:
         replica, link = self._server.driver.replica, self.link
-        if self._paused or self._transport.is_closing() or replica is None or link is None:
-            return
-        if link not in replica.links:
-            return
-        left = _TURN
-        now = self._server.clock()
-        parts: list[bytes | memoryview] = []
-        head: Transfer | None = None
-        while left > 0 and (head := replica.next_transfer(link, now)) is not None:
-            parts.append(encode_transfer(head))
-            if head.size:
-                parts.append(self._server.read(head.offset, head.size))
-            self._sent += head.size
-            left -= head.size
-        if parts:
-            # One write: each wakes the slave, and each wake-up costs both sides.
-            self._transport.write(b"".join(parts))
-        if head is not None and not self._paused:
-            self._pump_soon()
-
-    def count(self) -> None:
-        """Take the rate; about once a second."""
-        now = self._loop.time()
-        if now > self._counted:
-            self.rate = round(self._sent / (now - self._counted))
-        self._sent, self._counted = 0, now
-
-    def _pump_soon(self) -> None:
-        if self._again is None:
-            self._again = self._loop.call_soon(self._pump_again)
-
-    def _pump_again(self) -> None:
-        self._again = None
-        self.pump()
+        if replica is None or link is None or link not in replica.links:
+            return None
+        head = replica.next_transfer(link, self._server.clock())
+        if head is None:
+            return None
+        body = self._server.read(head.offset, head.size) if head.size else b""
+        return encode_transfer(head), body

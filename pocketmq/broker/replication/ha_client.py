@@ -8,11 +8,11 @@ the master was only silent. Reference: DefaultHAClient.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.replication.frames import BadFrame, FrameReader, Head, encode_report
 from pocketmq.broker.replication.intake import RECONNECT_SECONDS, Intake
@@ -63,11 +63,8 @@ class HaClient:
 
     async def stop(self) -> None:
         """Close the connection."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end(self._task)
+        self._task = None
 
     def use(self, address: str) -> None:
         """Copy from this address. A connection that lives is not touched: the official slave keeps

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from typing import Final, cast
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
-from pocketmq.broker.replication.frames import BadFrame, Head, ReportReader, encode_head
+from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
+from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.store.message_store import MessageStore
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS: Final = 100
 _GATHER_SECONDS: Final = 0.005
-_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
-_WRITE_BUFFER: Final = 1024 * 1024
 
 
 class HaServer:
@@ -104,7 +102,7 @@ class HaServer:
     def hurry(self) -> None:
         """Send what is written at once: somebody waits for it."""
         for connection in self.connections:
-            connection.pump()
+            connection.sender.send()
 
     # --- of connections -----------------------------------------------------------------------
 
@@ -141,7 +139,7 @@ class HaServer:
     def _pump_all(self) -> None:
         self._pumping = None
         for connection in self.connections:
-            connection.pump()
+            connection.sender.send()
 
     def _tick(self) -> None:
         self._ticking = None
@@ -160,8 +158,8 @@ class HaConnection(asyncio.Protocol):
 
     Attributes:
         feed: where the slave is.
+        sender: what goes to it.
         peer: its address, as text.
-        rate: bytes per second that were sent to it lately.
     """
 
     _transport: asyncio.Transport
@@ -176,15 +174,9 @@ class HaConnection(asyncio.Protocol):
             housekeeping_interval=config.ha_housekeeping_interval / 1000,
             now=self._loop.time(),
         )
+        self.sender = LogSender(self._next_frame, config.most_ha_bytes_per_second)
         self.peer = ""
-        self.rate = 0
         self._reader = ReportReader()
-        self._paused = False
-        self._pumping: asyncio.Handle | None = None
-        self._sent = 0  # since `_counted`
-        self._counted = self._loop.time()
-        limited = config.ha_flow_control_enable
-        self._most_per_second = config.max_ha_transfer_byte_in_second if limited else math.inf
 
     # --- asyncio ------------------------------------------------------------------------------
 
@@ -194,26 +186,24 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = host_text(pack_host(host.partition("%")[0], port))
-        self._transport.set_write_buffer_limits(_WRITE_BUFFER)
+        self.sender.open(self._transport)
         if not self._server.joined(self):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the slave."""
-        if self._pumping is not None:
-            self._pumping.cancel()
+        self.sender.close()
         if self.feed.acked >= 0:
             log.info("slave %s is gone; it has acknowledged %d", self.peer, self.feed.acked)
         self._server.left(self)
 
     def pause_writing(self) -> None:
         """The slave reads more slowly than it is sent to."""
-        self._paused = True
+        self.sender.pause()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._paused = False
-        self._pump_soon()
+        self.sender.resume()
 
     def data_received(self, data: bytes) -> None:
         """Take reports."""
@@ -234,7 +224,7 @@ class HaConnection(asyncio.Protocol):
                 "slave %s copies from %d on; it has the log up to %d",
                 self.peer, self.feed.began, offset,
             )  # fmt: skip
-            self.pump()
+            self.sender.send()
         self._server.acked(self)
 
     # --- sending ------------------------------------------------------------------------------
@@ -245,8 +235,7 @@ class HaConnection(asyncio.Protocol):
 
     def tick(self) -> None:
         """Close a silent connection, send a heartbeat if it is due, and take the rate."""
-        now = self._loop.time()
-        if self.feed.is_lost(now):
+        if self.feed.is_lost(self._loop.time()):
             self._server.lines.warning(
                 "the HA port closes the connection of %s, which has been silent for %d ms",
                 self.peer,
@@ -254,47 +243,11 @@ class HaConnection(asyncio.Protocol):
             )
             self.close()
             return
-        self._count(now)
-        self.pump()
+        self.sender.count()
+        self.sender.send()
 
-    def pump(self) -> None:
-        """Send what is to be sent, but no more than a turn's worth."""
-        if self._paused or self._transport.is_closing():
-            return
-        span = self._server.span()
-        now = self._loop.time()
-        left = min(_TURN, self._allowance(now))
-        parts: list[bytes | memoryview] = []
-        head: Head | None = None
-        while left > 0 and (head := self.feed.next_frame(span, now)) is not None:
-            parts.append(encode_head(*head))
-            if head.size:
-                parts.append(self._server.read(*head))
-            self._sent += head.size
-            left -= head.size
-        if parts:
-            # One write: each wakes the slave, and each wake-up costs both sides.
-            self._transport.write(b"".join(parts))
-        if head is not None and not self._paused and self._allowance(now) > 0:
-            self._pump_soon()
-
-    def _pump_soon(self) -> None:
-        if self._pumping is None:
-            self._pumping = self._loop.call_soon(self._pump_again)
-
-    def _pump_again(self) -> None:
-        self._pumping = None
-        self.pump()
-
-    def _allowance(self, now: float) -> float:
-        """Return how many bytes may be sent in this second."""
-        if now - self._counted >= 1.0:
-            self._count(now)
-        return self._most_per_second - self._sent
-
-    def _count(self, now: float) -> None:
-        passed = now - self._counted
-        if passed >= 1.0:
-            self.rate = round(self._sent / passed)
-            self._sent = 0
-            self._counted = now
+    def _next_frame(self) -> tuple[bytes, memoryview | bytes] | None:
+        head = self.feed.next_frame(self._server.span(), self._loop.time())
+        if head is None:
+            return None
+        return encode_head(*head), self._server.read(*head) if head.size else b""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.auth.service import inner_signer
+from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
@@ -85,11 +86,8 @@ class MetadataSync:
 
     async def stop(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end(self._task)
+        self._task = None
         await self._pool.close()
 
     def use(self, master: str) -> None:

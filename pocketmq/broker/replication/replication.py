@@ -147,7 +147,7 @@ class Replication:
                 slave_ack_offset=connection.feed.acked,
                 diff=end - connection.feed.acked,
                 in_sync=connection.feed.in_sync(end, most_gap),
-                transferred_byte_in_second=connection.rate,
+                transferred_byte_in_second=connection.sender.rate,
                 transfer_from_where=connection.feed.next,
             )
             for connection in self.service.server.connections

@@ -88,7 +88,8 @@ async def test_what_is_read_from_a_slave_and_fails_is_tried_again(pair: Pair) ->
     await pair.start(0)
     await pair.start(1)
     await pair.connected()
-    pair.master.tables.topics.update([TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)])
+    one_queue = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    pair.master.tables.topics.update([one_queue])
     async with Producer("PG", namesrv=pair.namesrv) as producer:
         for number in range(1, 4):
             await producer.send(Message("T", b"%d" % number))

@@ -1,0 +1,96 @@
+"""What goes from a master to one slave: frames of its log, as fast as the slave reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
+_WRITE_BUFFER: Final = 1024 * 1024
+
+#: Returns the head of the next frame and the bytes of the log behind it (none for a heartbeat),
+#: which then count as sent; None while there is nothing to send.
+NextFrame = Callable[[], tuple[bytes, memoryview | bytes] | None]
+
+
+class LogSender:
+    """Sends over one connection, and at most `most_per_second` bytes of the log a second.
+
+    Attributes:
+        rate: bytes per second that were sent lately.
+    """
+
+    def __init__(self, next_frame: NextFrame, most_per_second: float = math.inf) -> None:
+        self.rate = 0
+        self._next_frame = next_frame
+        self._most_per_second = most_per_second
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.WriteTransport | None = None
+        self._paused = False
+        self._again: asyncio.Handle | None = None
+        self._sent = 0  # since `_counted`
+        self._counted = self._loop.time()
+
+    def open(self, transport: asyncio.WriteTransport) -> None:
+        """Send over this connection."""
+        transport.set_write_buffer_limits(_WRITE_BUFFER)
+        self._transport = transport
+
+    def close(self) -> None:
+        """The connection is over."""
+        self._transport = None
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def pause(self) -> None:
+        """The slave reads more slowly than it is sent to."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on."""
+        self._paused = False
+        self._send_soon()
+
+    def send(self) -> None:
+        """Send what there is, but no more than a turn's worth; the rest follows in later turns."""
+        transport = self._transport
+        if self._paused or transport is None or transport.is_closing():
+            return
+        left = min(_TURN, self._allowance())
+        parts: list[bytes | memoryview] = []
+        frame = None
+        while left > 0 and (frame := self._next_frame()) is not None:
+            parts += frame
+            size = len(frame[1])
+            self._sent += size
+            left -= size
+        if parts:
+            # One write: each wakes the slave, and each wake-up costs both sides.
+            transport.write(b"".join(parts))
+        if frame is not None and not self._paused and self._allowance() > 0:
+            self._send_soon()
+
+    def count(self) -> None:
+        """Take the rate; call this about once a second."""
+        now = self._loop.time()
+        passed = now - self._counted
+        if passed >= 1.0:
+            self.rate = round(self._sent / passed)
+            self._sent = 0
+            self._counted = now
+
+    def _allowance(self) -> float:
+        """Return how many bytes may be sent in this second."""
+        self.count()
+        return self._most_per_second - self._sent
+
+    def _send_soon(self) -> None:
+        if self._again is None and self._transport is not None:
+            self._again = self._loop.call_soon(self._send_again)
+
+    def _send_again(self) -> None:
+        self._again = None
+        self.send()
