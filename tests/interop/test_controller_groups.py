@@ -114,6 +114,7 @@ def group(directory: Path, controllers: Controllers, our_namesrv: Server) -> Ite
     group.close()
 
 
+@pytest.mark.long  # the way of a store below has the same steps, in one group
 @pytest.mark.parametrize("makes", [("ours", "official"), ("official", "ours")])
 def test_each_make_follows_and_leads_the_other(
     group: Group, makes: tuple[str, str], admin: JavaPeer
@@ -135,11 +136,14 @@ def test_each_make_follows_and_leads_the_other(
     group.send("b", 5)
     group.check("a", "b")
     ours_ = group.members["a" if a == "ours" else "b"]
-    _check_commands(group, ours_, admin)
+    _check_commands(group, ours_, admin, master=2, other="a")
 
 
-def _check_commands(group: Group, ours_: Server, admin: JavaPeer) -> None:
-    """What mqadmin says of a group of which one member is ours."""
+def _check_commands(
+    group: Group, ours_: Server, admin: JavaPeer, *, master: int, other: str
+) -> None:
+    """What mqadmin says of a group of which one member is ours; and the role moves from the
+    `master` (1 or 2) to the `other` one."""
     namesrv, controller = group.namesrv.address, group.controllers.address
     epochs = admin.mqadmin("getBrokerEpoch", "-n", namesrv, "-b", group.name)
     assert epochs.count("Epoch: EpochEntry{epoch=1") == 2, epochs
@@ -147,15 +151,17 @@ def _check_commands(group: Group, ours_: Server, admin: JavaPeer) -> None:
     assert in_sync.count("InSyncReplica") == 2, in_sync
     status = admin.mqadmin("haStatus", "-n", namesrv, "-b", ours_.address)
     assert "CommitLogMaxOffset\t" in status, status
+    wanted = 3 - master
     admin.mqadmin(
-        "electMaster", "-a", controller, "-b", "1", "-bn", group.name, "-c", "DefaultCluster"
-    )
-    assert group.controllers.wait_for_master(group.name, but=2) == 1
-    group.leads("a")
+        "electMaster", "-a", controller, "-b", str(wanted), "-bn", group.name,
+        "-c", "DefaultCluster",
+    )  # fmt: skip
+    assert group.controllers.wait_for_master(group.name, but=master) == wanted
+    group.leads(other)
 
 
 def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
-    group: Group,
+    group: Group, admin: JavaPeer
 ) -> None:
     single: Mapping[str, object] = {"enableControllerMode": False, "brokerId": 0}
     group.start("a", "ours", **single, brokerRole="ASYNC_MASTER")
@@ -170,9 +176,12 @@ def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group.wait(1, 2)
     group.send("a", 5)
     group.check("a", "b")
-    group.kill("a")
-    group.leads("b")
+    # The role moves by a command; ours follows the official broker.
+    _check_commands(group, group.members["a"], admin, master=1, other="b")
+    group.wait(1, 2)
     group.send("b", 5)
+    group.check("a", "b")
+    group.kill("a")
     # The store of ours under an official broker, and the other way round.
     group.start("a", "official")
     group.wait(1, 2)
@@ -182,20 +191,22 @@ def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group.wait(1, 2)
     group.send("a", 5)
     group.check("a", "b")
-    # Back to one broker.
-    group.kill("b")
-    group.members.pop("a").process.terminate()
-    group.start("a", "ours", **single, brokerRole="ASYNC_MASTER")
-    group.leads("a")
-    group.check("a")
+    # Ours takes over from the official broker, and goes back to being alone.
+    group.kill("a")
+    group.leads("b")
+    group.send("b", 5)
+    assert group.members.pop("b").process.terminate() == 0
+    group.start("b", "ours", **single, brokerRole="ASYNC_MASTER")
+    group.leads("b")
+    group.check("b")
 
 
 @pytest.mark.crash
 def test_no_acknowledged_message_is_lost_when_masters_are_killed(
-    tmp_path: Path, jars: Path
+    tmp_path: Path, controllers: Controllers
 ) -> None:
     """A sample; `python -m tests.interop.failover` has longer ones, with more members."""
-    campaign = Campaign(tmp_path, ["ours", "ours", "ours"])
+    campaign = Campaign(tmp_path, ["ours", "ours", "ours"], controllers)
     outcome = campaign.run(20.0, every=5.0, stops=False)
     assert not outcome.lost
     assert not outcome.twice

@@ -9,19 +9,27 @@ from pathlib import Path
 import pytest
 
 from pocketmq import Message, Producer, TransactionProducer, TransactionState
-from tests.interop.harness import ours
+from tests.interop.harness import ours, wire
+from tests.interop.harness.ha_proxy import HaProxy
 from tests.interop.harness.official import Server
 from tests.interop.harness.process import killed_at_the_end
 from tests.interop.harness.replicas import (
     Group,
     assert_equal_files,
+    has_bytes,
     log_end,
     wait_connected,
     wait_copied,
 )
 from tests.interop.replica_kills.kills import Kills
 
-PAIRS = ["ours-ours", "ours-official", "official-ours"]
+PAIRS = [
+    "ours-ours",
+    "ours-official",
+    "official-ours",
+    pytest.param("official-official", marks=pytest.mark.long),  # to compare with
+]
+HALF = 100_000  # bytes of a record of twice that size
 
 
 @pytest.fixture
@@ -56,16 +64,30 @@ async def traffic(namesrv: Server, count: int = 60, size: int = 10_000) -> None:
             transaction.rollback()
 
 
+async def send_large(namesrv: Server) -> None:
+    async with Producer("large", namesrv=namesrv.address, compression=None) as producer:
+        await producer.send(Message("Large", b"L" * 2 * HALF))
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_copy_is_equal(pair: str, group: Group, request: pytest.FixtureRequest) -> None:
-    """A slave that starts empty, one that was away, and one that is killed."""
+    """A slave that starts empty, one that is killed in the middle of a record and is away for a
+    while, and one that stops."""
     master, slave = needs_java(pair, request)
     group.start(master, 0)
-    group.start(slave, 1)
+    proxy = HaProxy(group.ha_address())
+    # The name server tells the slave the proxy's address in place of the master's.
+    told = {group.ha_address().encode(): proxy.address.encode()}
+    group.start(slave, 1, namesrvAddr=HaProxy(group.namesrv.address, told).address)
     wait_connected(group)
     asyncio.run(traffic(group.namesrv))
     assert_equal_files(group)
+    end = log_end(group.slave)
+    proxy.let_pass(HALF)
+    asyncio.run(send_large(group.namesrv))
+    wire.until(lambda: has_bytes(group.slave, end), "a part of a record is there")
     group.slave.process.kill()
+    proxy.cut()
     asyncio.run(traffic(group.namesrv))
     group.restart(1)
     wait_connected(group)

@@ -23,7 +23,7 @@ from tests.broker.conftest import Client
 from tests.broker.replication.pair import client_of
 from tests.client.waiting import until
 
-from .group import PATIENCE, Group, running
+from .group import FILE, PATIENCE, Group, running
 
 
 @pytest.fixture
@@ -162,6 +162,57 @@ async def test_with_too_few_members_sends_are_refused_before_they_are_stored(gro
     await group.in_sync(2)
     await until(lambda: not group.members["a"].store.refusal, PATIENCE)
     assert await send(group.members["a"], b"yes") == [0]
+
+
+async def test_all_members_are_away_and_only_one_of_the_set_comes_back_as_master(
+    group: Group,
+) -> None:
+    for name in ("a", "b"):
+        await group.start(name)
+    await group.in_sync(2)
+    assert await send(group.master, b"1") == [0]
+    await group.stop("b")
+    await group.in_sync(1)
+    assert await send(group.master, b"2") == [0]
+    await group.stop("a")
+    group.elect()
+    assert group.controller.decides.master == 0
+    b = await group.start("b", wait=False)
+    await until(lambda: 2 in group.controller.decides.alive(group.controller.now), PATIENCE)
+    group.controller.asked.clear()
+    await group.controller.until(
+        lambda: group.controller.asked.count(RequestCode.CONTROLLER_ELECT_MASTER) > 1
+    )
+    assert await send(b, b"no") == [ResponseCode.SYSTEM_BUSY]
+    await group.start("a")
+    await group.leads("a")
+    await group.in_sync(2)
+    await group.copied()
+    assert stored(group.members["a"]) == stored(b) == [b"1", b"2"]
+
+
+async def test_a_new_member_gets_what_the_first_files_left(group: Group) -> None:
+    """The first epoch has expired with its file; the new member's log begins where the master's
+    does."""
+    large = b"x" * 100_000  # two in a file
+    for reign, count in ((1, 3), (2, 4)):
+        a = await group.start("a", file_reserved_time=0)
+        await group.leads("a")
+        assert await send(a, *[large] * count) == [0] * count
+        if reign == 1:
+            await group.stop("a")
+            group.elect()
+    assert await a.store.all_flushed()
+    a.store.cleanup.order()
+    while (begin := a.store.commit_log.min_offset) < 3 * FILE:
+        assert await a.store.cleanup.round() > 0
+    b = await group.start("b")
+    await group.in_sync(2)
+    await group.copied()
+    assert b.store.commit_log.min_offset == begin
+    assert stored(a) == stored(b) == [large]
+    [epoch] = EpochFile(group.directory / "b" / "epochFileCheckpoint").load()
+    assert epoch.epoch > 1
 
 
 async def test_without_a_role_nothing_is_taken(group: Group) -> None:

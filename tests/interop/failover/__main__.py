@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..harness.controllers import Controllers
 from .campaign import Campaign
 
 
@@ -26,14 +27,17 @@ def main() -> int:
     failed = False
     for makes in options.group or ["ours,ours,ours"]:
         directory = Path(tempfile.mkdtemp(prefix="failover-"))
+        controllers = Controllers(directory, options.controllers)
         try:
-            campaign = Campaign(directory, makes.split(","), controllers=options.controllers)
+            controllers.wait()
+            campaign = Campaign(directory, makes.split(","), controllers)
             outcome = campaign.run(
                 options.seconds, every=options.every, stops=not options.kills_only
             )
             print(f"{makes}\n{outcome.report()}", flush=True)
             failed |= bool(outcome.lost or outcome.twice or not outcome.same_logs)
         finally:
+            controllers.close()
             if options.keep:
                 print(directory)
             else:

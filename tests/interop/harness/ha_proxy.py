@@ -1,4 +1,5 @@
-"""A TCP proxy between two HA ports that records what passes, to pin the protocol byte by byte."""
+"""A TCP proxy between two HA ports that records what passes, to pin the protocol byte by byte, and
+can end it in the middle of a record."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ class HaProxy:
         self._lock = threading.Lock()
         self._pieces: list[Piece] = []
         self._sockets: list[socket.socket] = []
+        self._most: int | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="HA proxy", daemon=True).start()
@@ -50,9 +52,15 @@ class HaProxy:
         """All bytes of the master."""
         return b"".join(piece.data for piece in self.pieces if not piece.by_slave)
 
-    def cut(self) -> None:
-        """Close every connection that passes through."""
+    def let_pass(self, most: int) -> None:
+        """From now on so many bytes of the master pass; what comes behind them is lost."""
         with self._lock:
+            self._most = most
+
+    def cut(self) -> None:
+        """Close every connection that passes through; later ones are not limited."""
+        with self._lock:
+            self._most = None
             sockets, self._sockets = self._sockets, []
         for each in sockets:
             with contextlib.suppress(OSError):
@@ -86,6 +94,9 @@ class HaProxy:
                 for old, new in self._replaced.items():
                     data = data.replace(old, new)
                 with self._lock:
+                    if self._most is not None and not by_slave:
+                        data = data[: self._most]
+                        self._most -= len(data)
                     self._pieces.append(Piece(time.monotonic() - self._began, by_slave, data))
                 sink.sendall(data)
         for each in (source, sink):

@@ -138,6 +138,14 @@ def commit_log(server: Server, end: int) -> dict[int, bytes]:
     return files
 
 
+def has_bytes(server: Server, offset: int) -> bool:
+    """Whether something was written behind the physical offset `offset`, whole or not."""
+    assert server.store is not None
+    base = offset - offset % MIB
+    path = server.store / "commitlog" / f"{base:020d}"
+    return any(path.read_bytes()[offset - base : offset - base + 100])
+
+
 def queues(server: Server) -> dict[str, bytes]:
     """The entries of every consume queue, by topic, queue and file; queues without entries are left
     out."""
