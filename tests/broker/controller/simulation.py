@@ -67,6 +67,7 @@ STEPS = 250
 HEALING = 600
 ALIVE_MS = 10_000
 PART = 100  # schedules that a process gets at once
+PROGRESS = 5_000
 MOST_BROKEN = 20
 
 
@@ -887,6 +888,8 @@ def main() -> int:
             broken += faults
             for fault in faults:
                 print(fault, flush=True)
+            if done % PROGRESS == 0:
+                print(f"{done} schedules in {time.monotonic() - began:.0f} s", flush=True)
             if len(broken) >= MOST_BROKEN:
                 break
     seconds = time.monotonic() - began

@@ -16,6 +16,7 @@ from pocketmq.broker.config import BrokerRole
 from pocketmq.client.errors import SendError
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
+from pocketmq.remoting.bodies.pop import SetMessageRequestModeRequestBody
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import FlushSlaveTimeout
@@ -203,6 +204,29 @@ async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
     await pair.start(1)
     assert "Deleted" not in pair.slave.tables.topics.table
     assert pair.slave.tables.topics.table["Kept"] == master.topics.table["Kept"]
+
+
+async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pair: Pair) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    mode = SetMessageRequestModeRequestBody(
+        topic="T", consumer_group="G", mode="POP", pop_share_queue_num=2
+    )
+    tables = (RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    async with client_of(pair.master) as client, client_of(pair.slave) as copy:
+        await client.send("T", properties={"DELAY": "1"})
+        await until(lambda: pair.master.store.max_offset("T", 0) == 1)
+        assert (
+            await client.request(RequestCode.SET_MESSAGE_REQUEST_MODE, None, mode.encode())
+        ).code == 0
+        metadata = classic(pair.slave).metadata
+        assert metadata is not None
+        await metadata.copy_all()
+        for code in tables:
+            assert (await copy.request(code)).body == (await client.request(code)).body
+        answer = await copy.request(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert b"{1:1}" in answer.body
 
 
 async def test_ha_status_of_both(pair: Pair) -> None:
