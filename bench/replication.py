@@ -86,7 +86,7 @@ def follow(directory: Path, filled: Path, master: str, slave: str) -> tuple[floa
     end = log_end(group.master)
     began = copied = 0.0
     while not copied:
-        have = log_end(group.slave)
+        have = copied_by(group.slave)
         now = time.monotonic()
         began = began or (now if have else 0.0)
         copied = now if have >= end else 0.0
@@ -97,6 +97,14 @@ def follow(directory: Path, filled: Path, master: str, slave: str) -> tuple[floa
     group.kill_all()
     group.namesrv.process.kill()
     return end / 1e6 / (copied - began), end / 1e6 / (entered - began)
+
+
+def copied_by(slave: Server) -> int:
+    """Return where a slave's log ends; 0 while an official one starts, which answers nothing."""
+    try:
+        return log_end(slave)
+    except ValueError:
+        return 0
 
 
 def behind(slave: Server) -> int:

@@ -34,10 +34,6 @@ class EpochLog(Protocol):
     def file_size(self) -> int:
         """mappedFileSizeCommitLog."""
 
-    @property
-    def lost_tail(self) -> bool:
-        """Whether a power cut before this start may have taken bytes that other members have."""
-
     def append(self, data: memoryview) -> None:
         """Write bytes at `end`. They do not pass the end of a file. Raises OSError."""
 

@@ -12,7 +12,8 @@ or splice messages:
 - The members of each set that may be in force have to acknowledge, see `SyncStateSet`.
 - A new master labels its bytes with its own epoch even if the last epoch has no byte yet. The
   reference leaves the older label, so that bytes of two masters can share one.
-- A master that comes back from a power cut within its own reign does not go on in it: slaves may
+- A master that is started again within its own reign does not go on in it. A request for another
+  SyncStateSet, of before, may still arrive at the controller. And after a power cut, slaves may
   have bytes of this epoch that it has lost, and would not notice that others take their place.
 """
 
@@ -219,10 +220,10 @@ class Replica:
             orders = [StayMaster(epoch)]
         else:
             epochs = self.epochs
-            if epochs.last_epoch == epoch and log.lost_tail:
+            if epochs.last_epoch == epoch:
                 raise RoleRefused(
-                    "a power cut ended this broker's reign, and other replicas may have more of "
-                    "it; it waits until the controller has elected a master"
+                    "a restart ended this broker's reign; it waits until the controller has "
+                    "elected a master"
                 )
             log.cut_torn()
             epochs = self._for_reign(epochs.until(log.end), epoch)
@@ -245,8 +246,6 @@ class Replica:
         if not epochs and end:
             # The log of a single broker: without an entry its bytes could not be sent.
             epochs = epochs.begun(BEFORE_ALL, 0)
-        if epochs.last_epoch == epoch:
-            return epochs  # back within the same reign
         return epochs.cut(end).begun(epoch, end)
 
     def _follow(self, told: RoleTold) -> list[Order]:

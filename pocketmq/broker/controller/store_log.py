@@ -50,11 +50,6 @@ class StoreLog:
         """mappedFileSizeCommitLog."""
         return self._log.file_size
 
-    @property
-    def lost_tail(self) -> bool:
-        """Whether a power cut before this start may have taken bytes that other members have."""
-        return self._store.lost_power
-
     def append(self, data: memoryview) -> None:
         """Write bytes at `end`. Raises OSError, StoreError."""
         self._store.replica.append(self._log.end, data)

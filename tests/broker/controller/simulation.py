@@ -87,7 +87,6 @@ class SimLog:
         self.changes = 0
         self.flushed = 0
         self.whole = 0  # behind the last whole record
-        self.lost_tail = False
         self.epochs = Epochs()
         self.begin = 0
         self.file_size = FILE_SIZE
@@ -148,7 +147,6 @@ class SimLog:
 
     def power_cut(self, keep: int) -> None:
         """Lose what lies behind `keep`, which was not flushed."""
-        self.lost_tail = True
         self._shorten(keep)
         self.cut_torn()
 
@@ -408,7 +406,7 @@ class World:
         replica = broker.replica
         assert replica is not None
         master = replica.master
-        if replica.role is Role.FENCED and broker.log.lost_tail and master is None:
+        if replica.role is Role.FENCED and master is None:
             # It must not look alive in a reign that it cannot go on with.
             told = self._controller.told()
             if told is not None and told.master_id == broker.number:
