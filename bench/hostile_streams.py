@@ -1,8 +1,8 @@
 """What hostile clients of the gRPC proxy cost the others: `python -m bench.hostile_streams`.
 
-One client sends message after message, and its latencies are measured: alone and beside each kind of
-hostile clients, in turn. Hostile clients are written with the library h2 and run in a process of
-their own. The aim: the p99 of the others at most doubles.
+One client sends message after message, and its latencies are measured: alone and beside each kind
+of hostile clients, in turn. Hostile clients are written with the library h2 and run in a process
+of their own. The aim: the p99 of the others at most doubles.
 
 kinds:
   never read     calls whose answers, 2 MiB a connection, are never read from the socket
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,6 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from h2.connection import H2Connection
+from h2.exceptions import ProtocolError
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.proxy.proto import service_pb2 as pb
@@ -37,9 +39,12 @@ CONNECTIONS = 20
 
 
 class Hostile:
-    """One connection."""
+    """One connection; `client` begins the ids of its clients."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._client = client
         self._reader = reader
         self._writer = writer
         self._h2 = H2Connection()
@@ -47,13 +52,10 @@ class Hostile:
 
     @classmethod
     async def open(cls, port: int, client: str) -> Hostile:
-        """Connect; `client` begins the ids of its clients."""
-        hostile = cls(*await asyncio.open_connection("127.0.0.1", port))
-        hostile.client = client
+        """Connect."""
+        hostile = cls(client, *await asyncio.open_connection("127.0.0.1", port))
         await hostile.flush()
         return hostile
-
-    client = ""
 
     async def flush(self) -> None:
         self._writer.write(self._h2.data_to_send())
@@ -62,9 +64,9 @@ class Hostile:
     async def read(self) -> bool:
         """Take what the server says; False at its end."""
         data = await self._reader.read(65_536)
-        for event in self._h2.receive_data(data) if data else ():
-            del event
-        await self.flush()
+        if data:
+            self._h2.receive_data(data)
+            await self.flush()
         return bool(data)
 
     def stop_reading(self) -> None:
@@ -77,7 +79,7 @@ class Hostile:
         headers = [
             (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"proxy"),
             (b":path", (SERVICE + name).encode()), (b"content-type", b"application/grpc"),
-            (b"te", b"trailers"), (b"x-mq-client-id", f"{self.client}-{stream}".encode()),
+            (b"te", b"trailers"), (b"x-mq-client-id", f"{self._client}-{stream}".encode()),
         ]  # fmt: skip
         if metadata:
             headers.append((b"x-more", metadata))
@@ -113,7 +115,7 @@ async def never_read(port: int, client: str) -> None:
 
 async def half_messages(port: int, client: str) -> None:
     hostile = await Hostile.open(port, client)
-    whole = framed(pb.SendMessageRequest(messages=[message(TOPIC, bytes(4096))]))
+    whole = framed(pb.SendMessageRequest(messages=[message(TOPIC, bytes(1024))]))
     for _ in range(50):
         hostile.call("SendMessage", whole[: len(whole) // 3], ended=False)
     await hostile.flush()
@@ -157,17 +159,11 @@ KINDS: dict[str, Callable[[int, str], Awaitable[None]]] = {
 
 async def attack(kind: str, port: int) -> None:
     """Run connections of one kind without end; each begins again 0.1 s after it ended."""
-    errors = 0
 
     async def one(number: int) -> None:
-        nonlocal errors
-        turn = 0
-        while True:
-            turn += 1
-            try:
+        for turn in itertools.count():
+            with contextlib.suppress(OSError, ProtocolError):
                 await KINDS[kind](port, f"{kind}-{number}-{turn}")
-            except OSError:
-                errors += 1
             await asyncio.sleep(0.1)
 
     print("begun", flush=True)

@@ -179,12 +179,16 @@ def scenario_process(
     prefix: str,
     *names: str,
     trusted: Path | None = None,
+    settle: int = 14,
 ) -> subprocess.Popen[str]:
     """Start a client on some scenarios: over TLS with a certificate to trust, else in plaintext.
 
+    `settle`: seconds that push consumers stay after the deliveries that are expected. A message
+    goes to the dead letters when it comes once more, which takes 10 s here.
+
     Raises Unavailable where the client cannot be had.
     """
-    environment = {**os.environ, "HOME": str(directory), "JAVA_TOOL_OPTIONS": ""}
+    environment = {**os.environ, "HOME": str(directory), "SETTLE_SECONDS": str(settle)}
     if trusted is not None:
         environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(trusted)  # for Python
     command = CLIENTS[language]()

@@ -225,13 +225,13 @@ public class Scenario {
         consumer.close();
     }
 
-    /** Wait for so many deliveries, and then for one too many. */
+    /** Wait for so many deliveries; then for what the proxy does later, and for one too many. */
     static void settle(Callable<Integer> count, int wanted) throws Exception {
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(90); System.nanoTime() < end;) {
             if (count.call() >= wanted) break;
             Thread.sleep(100);
         }
-        Thread.sleep(8000);
+        Thread.sleep(1000 * Long.parseLong(System.getenv("SETTLE_SECONDS")));
     }
 
     /** Sends and receives without end, a line each: what is sent is retried by the client only. */

@@ -82,7 +82,7 @@ const scenarios = {
     for (let i = 0; i < 7; i++) await producer.send({ topic: s.topic, body: Buffer.from(`p${i}`) });
     const count = () => Object.values(attempts).reduce((a, b) => a + b, 0);
     for (const end = Date.now() + 90000; count() < 10 && Date.now() < end;) await sleep(100);
-    await sleep(8000);
+    await sleep(1000 * process.env.SETTLE_SECONDS);
     Object.keys(attempts).sort().forEach((body) => s.say(`${body} ${attempts[body]}`));
   },
 };

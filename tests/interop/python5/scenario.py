@@ -228,11 +228,11 @@ def receive(consumer: Any, count: int, seconds: float) -> list[Any]:
 
 
 def settle(seen: list[str], wanted: int) -> None:
-    """Wait for so many deliveries, and then for one too many."""
+    """Wait for so many deliveries; then for what the proxy does later, and for one too many."""
     end = time.monotonic() + 90
     while len(seen) < wanted and time.monotonic() < end:
         time.sleep(0.1)
-    time.sleep(8)
+    time.sleep(int(os.environ["SETTLE_SECONDS"]))
 
 
 def main() -> None:
