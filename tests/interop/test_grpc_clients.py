@@ -1,6 +1,6 @@
 """RocketMQ 5's own clients, from their registries, do the same with our proxy and the official one.
 
-A cell is one client (Java, Go, Python, Node.js, Rust) at one proxy: that of `pocketmq serve`,
+A cell is one client (Java, Go, Python, Node.js) at one proxy: that of `pocketmq serve`,
 `pocketmq proxy` over our broker, the same over an official broker, and the official proxy in local
 mode; over TLS or in plaintext. Each client is one process, in which all scenarios run side by side.
 It says what it saw, a fact a line, and every cell expects the same facts.
@@ -40,7 +40,6 @@ SCENARIOS = {
     "transaction": "TRANSACTION",
     "push": "NORMAL",
     "order": "FIFO",
-    "basic": "NORMAL",
 }
 
 FACTS = {
@@ -57,13 +56,12 @@ FACTS = {
     "order": ["o0 o1 o1 o1 o2"],
 }
 
-#: What is asked of the other clients. The one for Rust can only send, receive and acknowledge.
+#: What is asked of clients that are only tried a little.
 FEWER = {
     "node": {
         "normal": [fact for fact in FACTS["normal"] if not fact.startswith("sql")],
         "push": FACTS["push"],
     },
-    "rust": {"basic": ["m0 a k0 1", "m1 b k1 1", "m3 a k3 1", "m4 b k4 1", "left 0"]},
 }
 
 #: Messages that a group gives up after two retries, by the group's scenario.
@@ -76,9 +74,9 @@ SETTINGS = {
     "transactionTimeOut": "5000",
 }
 
-#: Seconds after which the official broker, too, has delivered a message once more: 10 s, 5 s until
-#: it looks, and what is left of the receive that waits.
-SETTLE_OFFICIAL = 38
+#: Proxies over our broker. The official one delivers once more, after the 10 s that the client asks
+#: for, up to 5 s later, when the receive that waits has ended.
+OURS = {"serve", "over_ours"}
 
 _prefixes = itertools.count(1)
 
@@ -195,8 +193,6 @@ def cells() -> Iterator[object]:
     """Return all combinations; all but two are marked `long`."""
     for place in ("serve", "over_ours", "over_official", "official_proxy"):
         for client, scheme in itertools.product(proxy.CLIENTS, ("tls", "plain")):
-            if (client, scheme) == ("rust", "tls"):
-                continue  # it trusts the roots of the system only
             cell = (place, client, scheme)
             often = cell in {("serve", "java", "tls"), ("serve", "python", "plain")}
             marks = () if often else pytest.mark.long
@@ -220,7 +216,7 @@ def test_a_client(
         process = proxy.scenario_process(
             client, tmp_path, endpoint.address, prefix, *expected,
             trusted=certificate.chain if scheme == "tls" else None,
-            settle=SETTLE_OFFICIAL if place.endswith(("official", "official_proxy")) else 14,
+            settle=14 if place in OURS else 38,
         )  # fmt: skip
     except Unavailable as missing:
         pytest.skip(str(missing))
@@ -231,9 +227,8 @@ def test_a_client(
     assert facts == expected
     for name in DEAD.keys() & expected.keys():
         assert asyncio.run(dead_letters(endpoint.namesrv, prefix + name)) == DEAD[name]
-    # The official broker gives back what was given back for 1 s up to 20 s later.
-    if place in ("serve", "over_ours") and back:
-        assert 1_000 <= int(back[0].split()[2]) <= 2_500, back
+    if place in OURS:
+        assert int(back[0].split()[2]) >= 1_000
 
 
 #: Where ours answers what is wrong, and the official proxy something else.

@@ -39,6 +39,7 @@ from tests.proxy.grpc_client import GrpcClient, message, until
 
 TOPIC = "steady"
 SENDERS = 4
+PAUSE = 0.02  # seconds between two messages of one sender: a consumer keeps up
 LOST = (grpc.aio.AioRpcError, asyncio.TimeoutError)
 
 
@@ -176,6 +177,7 @@ class RawTraffic(Traffic):
                     continue
                 if answer.status.code == pb.OK:
                     self.sent.add(made.system_properties.message_id)
+                await asyncio.sleep(PAUSE)
 
     async def _receive(self, port: int) -> None:
         async with GrpcClient(port, client_id="receiver") as client:
@@ -216,9 +218,7 @@ class OfficialTraffic(Traffic):
 
     @asynccontextmanager
     async def working(self, directory: Path, port: int) -> AsyncIterator[None]:
-        process = proxy.scenario_process(
-            self._language, directory, f"127.0.0.1:{port}", "", TOPIC
-        )
+        process = proxy.scenario_process(self._language, directory, f"127.0.0.1:{port}", "", TOPIC)
         reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         reader.start()
         try:

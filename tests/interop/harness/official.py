@@ -93,13 +93,13 @@ def java_classes(version: str = VERSION) -> Path:
     return directory
 
 
-def go_program() -> Path:
-    """The compiled Go client of tests/interop/go (Go's own cache makes this quick)."""
-    program = cache_directory() / "go-interop"
+def go_program(source: str = "go") -> Path:
+    """The compiled Go program of tests/interop/SOURCE (Go's own cache makes this quick)."""
+    program = cache_directory() / f"{source}-interop"
     program.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [need("go"), "build", "-buildvcs=false", "-o", program, "."],
-        cwd=_HERE / "go", capture_output=True, text=True,
+        cwd=_HERE / source, capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         raise Unavailable(f"the Go client does not build: {done.stderr[-500:]}")
@@ -160,7 +160,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
-    process.wait_for("boot success", 120)
+    process.wait_for("boot success", 400)
     return Server(process, f"127.0.0.1:{port}")
 
 
@@ -223,7 +223,7 @@ def start_broker(
     server = spawn_broker(
         directory, namesrv, name=name, store=store, port=port, settings=settings, memory=memory
     )
-    server.process.wait_for("boot success", 120)
+    server.process.wait_for("boot success", 400)
     wire.until(lambda: _routable(server, namesrv), f"{name} routable at {namesrv}", 90, 0.2)
     return server
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from . import official
 from .certificate import Certificate
 from .official import Server, Unavailable, cache_directory, need, write_properties
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
@@ -122,16 +123,8 @@ def java_scenarios() -> list[str]:
 
 
 def go_program() -> Path:
-    """The compiled client for Go (Go's own cache makes this quick)."""
-    program = cache_directory() / "go5-interop"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [need("go"), "build", "-buildvcs=false", "-o", program, "."],
-        cwd=_HERE / "go5", capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        raise Unavailable(f"the Go client does not build: {done.stderr[-500:]}")
-    return program
+    """The compiled client for Go."""
+    return official.go_program("go5")
 
 
 def node_scenarios() -> list[str]:
@@ -150,25 +143,12 @@ def node_scenarios() -> list[str]:
     return [need("node"), str(program)]
 
 
-def rust_program() -> Path:
-    """The client for Rust; its first build takes minutes."""
-    home = cache_directory() / "rust5"
-    done = subprocess.run(
-        [need("cargo"), "build", "--quiet", "--target-dir", home],
-        cwd=_HERE / "rust5", capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        raise Unavailable(f"the Rust client does not build: {done.stderr[-500:]}")
-    return home / "debug" / "scenario"
-
-
 #: By language, what gives the command of a client; `ENDPOINT SSL PREFIX NAME...` follow it.
 CLIENTS: dict[str, Callable[[], list[str]]] = {
     "java": java_scenarios,
     "go": lambda: [str(go_program())],
     "python": lambda: [sys.executable, str(_HERE / "python5" / "scenario.py")],
     "node": node_scenarios,
-    "rust": lambda: [str(rust_program())],
 }
 
 
