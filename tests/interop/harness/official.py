@@ -160,7 +160,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
-    process.wait_for("boot success", 400)
+    process.wait_for("boot success", 120)
     return Server(process, f"127.0.0.1:{port}")
 
 
@@ -223,7 +223,7 @@ def start_broker(
     server = spawn_broker(
         directory, namesrv, name=name, store=store, port=port, settings=settings, memory=memory
     )
-    server.process.wait_for("boot success", 400)
+    server.process.wait_for("boot success", 120)
     wire.until(lambda: _routable(server, namesrv), f"{name} routable at {namesrv}", 90, 0.2)
     return server
 
