@@ -5,7 +5,7 @@ A cell is one client (Java, Go, Python, Node.js) at one proxy: that of `pocketmq
 mode; over TLS or in plaintext. Each client is one process, in which all scenarios run side by side.
 It says what it saw, a fact a line, and every cell expects the same facts.
 
-CI runs two cells, `--long` all of them.
+CI runs a sample, `--long` all of them.
 """
 
 from __future__ import annotations
@@ -189,17 +189,58 @@ def official_proxy(
         yield Endpoint(f"127.0.0.1:{started.broker_name}", server.address)
 
 
-def cells() -> Iterator[object]:
-    """Return all combinations; all but two are marked `long`."""
-    for place in ("serve", "over_ours", "over_official", "official_proxy"):
-        for client, scheme in itertools.product(proxy.CLIENTS, ("tls", "plain")):
-            cell = (place, client, scheme)
-            often = cell in {("serve", "java", "tls"), ("serve", "python", "plain")}
-            marks = () if often else pytest.mark.long
-            yield pytest.param(*cell, marks=marks, id="-".join(cell))
+class Cell:
+    """One client that runs its scenarios at one proxy."""
+
+    def __init__(
+        self, place: str, endpoint: Endpoint, client: str, directory: Path, trusted: Path | None
+    ) -> None:
+        self._place = place
+        self._endpoint = endpoint
+        self._expected = FEWER.get(client, FACTS)
+        self._prefix = f"{client}-{next(_prefixes)}-"
+        directory.mkdir(exist_ok=True)
+        asyncio.run(prepare(endpoint.namesrv, self._prefix))
+        try:
+            self._process = proxy.scenario_process(
+                client, directory, endpoint.address, self._prefix, *self._expected,
+                trusted=trusted, settle=14 if place in OURS else 38,
+            )  # fmt: skip
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+
+    def check(self) -> None:
+        """Wait for its end, and compare what it saw."""
+        expected = self._expected
+        facts = proxy.facts_of(self._process)
+        back = [fact for fact in facts["normal"] if fact.startswith("back after")]
+        facts["normal"].remove(back[0])
+        if self._place == "official_proxy":
+            # It forgets what was given back before: apache/rocketmq#9583.
+            expected = {**expected, "normal": expected["normal"][:-1]}
+            facts["normal"].pop()
+        assert facts == expected
+        for name in DEAD.keys() & expected.keys():
+            letters = asyncio.run(dead_letters(self._endpoint.namesrv, self._prefix + name))
+            assert letters == DEAD[name]
+        if self._place in OURS:
+            assert int(back[0].split()[2]) >= 1_000
 
 
-@pytest.mark.parametrize(("place", "client", "scheme"), cells())
+def test_two_clients(serve: Endpoint, certificate: Certificate, tmp_path: Path) -> None:
+    """A sample of `test_a_client`: Java over TLS, and Python in plaintext, at the same time."""
+    begun = [
+        Cell("serve", serve, "java", tmp_path / "java", certificate.chain),
+        Cell("serve", serve, "python", tmp_path / "python", None),
+    ]
+    for cell in begun:
+        cell.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["tls", "plain"])
+@pytest.mark.parametrize("client", proxy.CLIENTS)
+@pytest.mark.parametrize("place", ["serve", "over_ours", "over_official", "official_proxy"])
 def test_a_client(
     request: pytest.FixtureRequest,
     certificate: Certificate,
@@ -209,29 +250,8 @@ def test_a_client(
     scheme: str,
 ) -> None:
     endpoint: Endpoint = request.getfixturevalue(place)
-    prefix = f"{client}-{next(_prefixes)}-"
-    expected = FEWER.get(client, FACTS)
-    asyncio.run(prepare(endpoint.namesrv, prefix))
-    try:
-        process = proxy.scenario_process(
-            client, tmp_path, endpoint.address, prefix, *expected,
-            trusted=certificate.chain if scheme == "tls" else None,
-            settle=14 if place in OURS else 38,
-        )  # fmt: skip
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    facts = proxy.facts_of(process)
-    back = [fact for fact in facts["normal"] if fact.startswith("back after")]
-    facts["normal"].remove(back[0])
-    if place == "official_proxy":
-        # It forgets what was given back before: apache/rocketmq#9583.
-        expected = {**expected, "normal": expected["normal"][:-1]}
-        facts["normal"].pop()
-    assert facts == expected
-    for name in DEAD.keys() & expected.keys():
-        assert asyncio.run(dead_letters(endpoint.namesrv, prefix + name)) == DEAD[name]
-    if place in OURS:
-        assert int(back[0].split()[2]) >= 1_000
+    trusted = certificate.chain if scheme == "tls" else None
+    Cell(place, endpoint, client, tmp_path, trusted).check()
 
 
 #: Where ours answers what is wrong, and the official proxy something else.
