@@ -204,7 +204,7 @@ class Cell:
         try:
             self._process = proxy.scenario_process(
                 client, directory, endpoint.address, self._prefix, *self._expected,
-                trusted=trusted, settle=14 if place in OURS else 38,
+                trusted=trusted, settle=20 if place in OURS else 38,
             )  # fmt: skip
         except Unavailable as missing:
             pytest.skip(str(missing))

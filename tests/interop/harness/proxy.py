@@ -159,7 +159,7 @@ def scenario_process(
     prefix: str,
     *names: str,
     trusted: Path | None = None,
-    settle: int = 14,
+    settle: int = 20,
 ) -> subprocess.Popen[str]:
     """Start a client on some scenarios: over TLS with a certificate to trust, else in plaintext.
 
