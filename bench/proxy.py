@@ -31,7 +31,7 @@ from tests.interop.harness.process import Process
 from .contenders import resident_megabytes
 from .work_directory import work_directory
 
-TOPIC = "GoNormal"
+TOPIC = "normal"  # of the scenario `load`
 MANY = 32
 METADATA = (("x-mq-client-id", "bench"), ("x-mq-language", "PYTHON"))
 
@@ -97,7 +97,7 @@ class Contender:
 
     def load(self, senders: int, seconds: float, *, note: bool = True) -> None:
         command = [str(proxy.go_program()), f"127.0.0.1:{self.port}", "false"]
-        command += ["load", str(senders), str(seconds)]
+        command += ["", "load", str(senders), str(seconds)]
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
         if note:
             self.loads[senders].append(json.loads(done.stdout.splitlines()[-1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic
-from typing import Self
 
 from pocketmq._extras import require
 from pocketmq.auth.settings import inner_user
@@ -19,6 +18,7 @@ from pocketmq.remoting.tls_context import client_context
 require("proxy", __name__)
 
 from pocketmq.proxy.config import ProxyConfig  # noqa: E402
+from pocketmq.proxy.lifetime import Lifetime  # noqa: E402
 from pocketmq.proxy.port.cluster_users import ClusterUsers  # noqa: E402
 from pocketmq.proxy.port.remote import RemotePort  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
@@ -26,7 +26,7 @@ from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 __all__ = ["ClusterProxy"]
 
 
-class ClusterProxy:
+class ClusterProxy(Lifetime):
     """Serves RocketMQ 5's own clients by the brokers that the name servers of `config` know.
 
     `tls`: that of the gRPC port, and of the connections to brokers and name servers (`tls.enable`).
@@ -68,7 +68,6 @@ class ClusterProxy:
             )
         self._credentials = None if inner is None else Credentials(inner.username, inner.password)
         self._proxy: Proxy | None = None
-        self._stack: contextlib.AsyncExitStack | None = None
         self.port: RemotePort
 
     @property
@@ -110,16 +109,3 @@ class ClusterProxy:
             await proxy.start()
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
-
-    async def stop(self) -> None:
-        """Stop it. Idempotent."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.stop()

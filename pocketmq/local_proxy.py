@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Self
 
 from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
@@ -13,13 +12,14 @@ from pocketmq.remoting.tls_config import TlsConfig
 require("proxy", __name__)
 
 from pocketmq.proxy.config import ProxyConfig  # noqa: E402
+from pocketmq.proxy.lifetime import Lifetime  # noqa: E402
 from pocketmq.proxy.port.local import LocalBroker, LocalPort  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
 __all__ = ["LocalProxy"]
 
 
-class LocalProxy:
+class LocalProxy(Lifetime):
     """Serves RocketMQ 5's own clients by a broker of this process, which has been started.
 
     `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. Users, access
@@ -45,7 +45,6 @@ class LocalProxy:
         self._or_any_port = or_any_port
         self._tls = tls
         self._proxy: Proxy | None = None
-        self._stack: contextlib.AsyncExitStack | None = None
 
     @property
     def port(self) -> int:
@@ -83,16 +82,3 @@ class LocalProxy:
             self._proxy = proxy
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
-
-    async def stop(self) -> None:
-        """Stop it. Idempotent."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.stop()

@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         for mark in item.iter_markers("long"):
-            values = item.callspec.id.split("-") if isinstance(item, pytest.Function) else []
+            parameters = getattr(item, "callspec", None)
+            values = parameters.id.split("-") if parameters else []
             if not mark.args or set(mark.args) & set(values):
                 item.add_marker(pytest.mark.skip(reason="pytest --long runs it"))
 

@@ -12,6 +12,7 @@ import msgspec
 from pocketmq.auth.settings import AuthSettings
 from pocketmq.auth.store import AuthTables
 from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.lifetime import Lifetime
 from pocketmq.proxy.port.broker_port import BrokerPort
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
@@ -26,8 +27,10 @@ from pocketmq.remoting.tls_context import ServerTls, server_tls
 log = logging.getLogger("pocketmq.proxy")
 
 
-class Proxy:
+class Proxy(Lifetime):
     """A proxy over a broker port, which has been started.
+
+    A stop ends listening, lets running calls end, and makes renewed messages visible.
 
     `access` says who may do what. The constructor touches neither files nor the network; `start`
     raises PortInUse, CannotListen, and ConfigError for settings of TLS that cannot be used.
@@ -45,7 +48,6 @@ class Proxy:
         self._broker_port = port
         self._tls = tls or TlsConfig()
         self._access = access
-        self._stack: contextlib.AsyncExitStack | None = None
         self._server: GrpcServer | None = None
 
     @property
@@ -80,12 +82,6 @@ class Proxy:
             stack.push_async_callback(server.stop)
             service.routes.port = server.port
             self._stack = stack.pop_all()
-
-    async def stop(self) -> None:
-        """Stop listening, let running calls end, make renewed messages visible. Idempotent."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.aclose()
 
 
 def grpc_tls(config: TlsConfig) -> ServerTls | None:

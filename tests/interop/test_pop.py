@@ -20,7 +20,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import PopMessageResponseHeader
 from tests.broker.conftest import Client
 from tests.broker.pop.consuming import PopClient, Popped
-from tests.interop.harness import official, ours
+from tests.interop.harness import official, ours, wire
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, normal
 from tests.interop.harness.official import JavaPeer, Server
@@ -216,6 +216,38 @@ def test_java_consumers_share_every_queue(java: JavaPeer, cluster: Cluster, topi
         assert all(one["popped"] for one in got)
         # Longer than the invisible time: what was acknowledged does not come again.
         assert collect(java, group, 1, 14.0) == []
+    finally:
+        java("pop-stop", group=group)
+
+
+@pytest.mark.long
+def test_java_failures_come_again_until_the_client_gives_up(
+    java: JavaPeer, cluster: Cluster, topic: str
+) -> None:
+    group = f"pop_{topic}"
+    prepare(java, cluster, topic, group)
+    java(
+        "pop-start", namesrv=cluster.address, group=group, topic=topic, members=1,
+        maxReconsumeTimes=1,
+    )  # fmt: skip
+    try:
+        java_send(
+            java, cluster, topic,
+            [
+                {"body": "good"},
+                {"body": "second", "properties": {"succeeds": "2"}},
+                {"body": "never", "properties": {"succeeds": "99"}},
+            ],
+        )  # fmt: skip
+        got = collect(java, group, 5)
+        times = sorted((one["body"], one["reconsumeTimes"]) for one in got)
+        assert times == [("good", 0), ("never", 0), ("never", 1), ("second", 0), ("second", 1)]
+        # It comes once more, 30 s later. The client then acknowledges it without a word to its
+        # listener: in POP mode, it has no dead letters.
+        assert collect(java, group, 1, 50.0) == []
+        dead = {"topic": f"%DLQ%{group}", "queueId": "0"}
+        answer = wire.call(cluster.broker.address, RequestCode.GET_MAX_OFFSET, dead)
+        assert answer.ext_fields.get("offset", "0") == "0"
     finally:
         java("pop-stop", group=group)
 

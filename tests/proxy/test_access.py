@@ -7,7 +7,9 @@ import json
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.credentials import Credentials
+from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
@@ -129,3 +131,30 @@ def every_request() -> dict[str, object]:
         "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(group=group, topic=topic),
         "RecallMessage": pb.RecallMessageRequest(topic=topic),
     }
+
+
+async def test_a_cluster_proxy_has_the_users_of_the_brokers() -> None:
+    async with EmbeddedServer(properties=PROPERTIES) as server:
+        await prepare(server)
+        inner = json.dumps({"accessKey": "root", "secretKey": "root-secret"})
+        config = ProxyConfig(
+            grpc_server_port=0,
+            namesrv_addr=server.namesrv,
+            authentication_enabled=True,
+            authorization_enabled=True,
+            inner_client_authentication_credentials=inner,
+        )
+        async with ClusterProxy(config) as proxy:
+
+            async def attempt(topic: str = "Normal", **metadata: str) -> int:
+                client = GrpcClient(proxy.grpc_port, client_id="c", metadata=metadata)
+                async with client:
+                    return (await status_of_send(client, topic))[0]
+
+            alice = signed("alice", "alice-secret")
+            assert await attempt(**alice) == pb.OK
+            assert await attempt("Other", **signed("root", "root-secret")) == pb.OK
+            assert await attempt("Other", **alice) == pb.UNAUTHORIZED
+            assert await attempt(**signed("alice", "x")) == pb.UNAUTHORIZED
+            assert await attempt(**signed("bob", "x")) == pb.UNAUTHORIZED
+            assert await attempt() == pb.UNAUTHORIZED

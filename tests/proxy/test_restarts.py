@@ -13,4 +13,4 @@ from tests.proxy.restarts import Restarts
 async def test_no_message_is_lost_by_restarts(tmp_path: Path) -> None:
     run = Restarts(tmp_path, messages=90, restarts=2)
     await run.run()
-    assert len(run.sent) >= 90
+    assert len(run.traffic.sent) >= 90

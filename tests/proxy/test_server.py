@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.empty_pb2 import Empty
 
+from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.local_proxy import LocalProxy
+from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.transport.http2 import PREFACE
 from pocketmq.proxy.transport.rpc import Call, Unary
 from pocketmq.proxy.transport.server import GrpcServer
 from pocketmq.remoting.tls_config import TlsConfig
 from tests.certificates import Authority
+from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.raw_frames import Kind, frame, header_fields, literal
 
@@ -202,3 +206,58 @@ async def test_a_call_in_progress_ends_with_the_server() -> None:
     await asyncio.sleep(0.1)
     await server.stop()
     assert ("grpc-status", "1") in header_fields(await raw.until_closed())
+
+
+async def test_new_connections_get_the_certificate_of_changed_files(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    before, after = old.sign("localhost"), new.sign("localhost")
+    tls = TlsConfig(cert_path=str(before.chain), key_path=str(before.key))
+    proxy = LocalProxy(server.broker, port=0, tls=tls)
+    await proxy.start()
+
+    async def status(authority: Authority) -> grpc.StatusCode:
+        """Return how a call ends for a client that trusts this authority alone."""
+        trusted = grpc.ssl_channel_credentials(authority.certificate.chain.read_bytes())
+        async with GrpcClient(proxy.port, credentials=trusted) as client:
+            code: grpc.StatusCode = await client.call("SendMessage", send_request()).code()
+            return code
+
+    ok, refused = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+
+    try:
+        assert [await status(old), await status(new)] == [ok, refused]
+        after.key.replace(before.key)
+        after.chain.replace(before.chain)
+        deadline = monotonic() + 30
+        while await status(new) is refused:
+            assert monotonic() < deadline
+        assert await status(old) is refused
+    finally:
+        await proxy.stop()
+
+
+#: A request of grpc.reflection: list_services is "*".
+LIST_SERVICES = b"\x3a\x01*"
+
+
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
+
+async def test_reflection_is_a_setting(server: EmbeddedServer) -> None:
+    config = ProxyConfig(
+        grpc_server_port=0, namesrv_addr=server.namesrv, enable_grpc_reflection=True
+    )
+    symbol = b"apache.rocketmq.v2.SendMessageRequest"
+    questions = [LIST_SERVICES, b"\x22" + bytes((len(symbol),)) + symbol, b"\x22\x03a.B"]
+    async with ClusterProxy(config) as proxy, GrpcClient(proxy.grpc_port) as client:
+        stream: Any = client.channel.stream_stream(REFLECTION)
+        services, described, unknown = [answer async for answer in stream(iter(questions))]
+    assert b"apache.rocketmq.v2.MessagingService" in services
+    assert pb.DESCRIPTOR.serialized_pb in described
+    assert b"is not known" in unknown
+    async with GrpcClient(grpc_port(server)) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.call(REFLECTION, Empty(), response=Empty)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

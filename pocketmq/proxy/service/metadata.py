@@ -2,7 +2,8 @@
 
 They are asked for at the first use. After `fresh` seconds they are asked for again, in the
 background, while the known ones stay in use. What does not exist is asked for each time: an
-operator who has created a topic need not wait.
+operator who has created a topic need not wait. Where no broker answers, the known ones stay, and
+what is not known is an error: to guess that a group is not ordered would break its order.
 """
 
 from __future__ import annotations
@@ -103,12 +104,16 @@ def _seen(task: asyncio.Task[object]) -> None:
 
 
 class Metadata:
-    """Topics and groups behind one port; `link` asks for them."""
+    """Topics and groups behind one port; `link` asks for them.
 
-    def __init__(self, port: BrokerPort, link: Link) -> None:
+    `fresh`: seconds until they are asked for again; None for what suits the port.
+    """
+
+    def __init__(self, port: BrokerPort, link: Link, *, fresh: float | None = None) -> None:
         self._port = port
         self._link = link
-        fresh = FRESH_LOCAL if port.local else FRESH_REMOTE
+        if fresh is None:
+            fresh = FRESH_LOCAL if port.local else FRESH_REMOTE
         self._topics = _Cache(self._ask_topic, fresh)
         self._groups = _Cache(self._ask_group, fresh)
 
@@ -123,15 +128,15 @@ class Metadata:
         return topic
 
     async def group(self, name: str) -> SubscriptionGroupConfig:
-        """Return a group's settings: the defaults for one that no broker knows, or tells."""
-        try:
-            group = await self._groups.get(name)
-        except RemotingError:
-            group = None
-        return group or SubscriptionGroupConfig(group_name=name)
+        """Return a group's settings, the defaults for one that does not exist.
+
+        Raises RemotingError if no broker answers.
+        """
+        return await self._groups.get(name) or SubscriptionGroupConfig(group_name=name)
 
     async def _ask_topic(self, name: str) -> Topic:
         route = await self._port.route(name)
+        failure: RemotingError | None = None
         for data in route.queue_datas:
             header = GetTopicConfigRequestHeader(topic=name)
             try:
@@ -139,21 +144,30 @@ class Metadata:
                     data.broker_name, RequestCode.GET_TOPIC_CONFIG, header
                 )
                 config = TopicConfig.decode(answer.check(data.broker_name).content())
-            except RemotingError:
+            except RemotingError as error:
+                failure = error
                 continue  # another broker may tell
             kind = config.attributes.get(MESSAGE_TYPE, "NORMAL").upper()
             return Topic(name, route, TYPES.get(kind, (pb.NORMAL,)))
+        if failure is not None:
+            raise failure
         return Topic(name, route, (pb.NORMAL,))
 
     async def _ask_group(self, name: str) -> SubscriptionGroupConfig | None:
         header = GetSubscriptionGroupConfigRequestHeader(group=name)
+        failure: RemotingError | None = None
+        answered = False
         for broker in self._port.brokers():
             try:
                 answer = await self._link.request(
                     broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header
                 )
-            except RemotingError:
+            except RemotingError as error:
+                failure = error
                 continue
             if answer.code == ResponseCode.SUCCESS:
                 return SubscriptionGroupConfig.decode(answer.content())
+            answered = True
+        if failure is not None and not answered:
+            raise failure
         return None

@@ -1,5 +1,7 @@
-// What the official client for Go does with a proxy: `go5 ENDPOINT SSL NAME`; one fact a line.
-// With the name `load`, it is the load of `python -m bench.proxy`.
+// What the official client for Go does with a proxy: `go5 ENDPOINT SSL PREFIX NAME...`.
+// The scenarios run side by side. Each fact is one line, `> NAME: FACT`. Topics and groups begin
+// with the prefix. `go5 ENDPOINT SSL PREFIX load SENDERS SECONDS` is the load of
+// `python -m bench.proxy`.
 package main
 
 import (
@@ -24,8 +26,6 @@ func check(err error) {
 	}
 }
 
-func say(format string, values ...any) { fmt.Printf("> "+format+"\n", values...) }
-
 func config(group string) *rmq.Config {
 	return &rmq.Config{
 		Endpoint:      os.Args[1],
@@ -34,21 +34,44 @@ func config(group string) *rmq.Config {
 	}
 }
 
-func producer(options ...rmq.ProducerOption) rmq.Producer {
-	made, err := rmq.NewProducer(config(""), options...)
+type scenario string
+
+func (s scenario) say(format string, values ...any) {
+	fmt.Printf("> "+string(s)+": "+format+"\n", values...)
+}
+
+func (s scenario) topic() string { return os.Args[3] + string(s) }
+
+func (s scenario) producer(options ...rmq.ProducerOption) rmq.Producer {
+	made, err := rmq.NewProducer(config(""), append(options, rmq.WithTopics(s.topic()))...)
 	check(err)
 	check(made.Start())
 	return made
 }
 
-func simple(topic, group string, filter *rmq.FilterExpression) rmq.SimpleConsumer {
-	made, err := rmq.NewSimpleConsumer(config(group),
+// A simple consumer of a group that has begun: it gets what is sent from now on.
+func (s scenario) simple(group string, filter *rmq.FilterExpression) rmq.SimpleConsumer {
+	made, err := rmq.NewSimpleConsumer(config(os.Args[3]+group),
 		rmq.WithSimpleAwaitDuration(5*time.Second),
-		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{topic: filter}))
+		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{s.topic(): filter}))
 	check(err)
 	check(made.Start())
-	made.Receive(context.Background(), 1, 10*time.Second) // a new group begins at the end
+	made.Receive(context.Background(), 1, 10*time.Second)
 	return made
+}
+
+func (s scenario) message(body string) *rmq.Message {
+	return &rmq.Message{Topic: s.topic(), Body: []byte(body)}
+}
+
+func (s scenario) pushing(consume func(view *rmq.MessageView) rmq.ConsumerResult) {
+	consumer, err := rmq.NewPushConsumer(config(s.topic()),
+		rmq.WithPushAwaitDuration(5*time.Second),
+		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{s.topic(): rmq.SUB_ALL}),
+		rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: consume}))
+	check(err)
+	check(consumer.Start())
+	time.Sleep(3 * time.Second) // its first receives have begun
 }
 
 func receive(consumer rmq.SimpleConsumer, count int, seconds float64) []*rmq.MessageView {
@@ -79,79 +102,103 @@ func send(producer rmq.Producer, message *rmq.Message) []*rmq.SendReceipt {
 func main() {
 	rmq.EnableSsl = os.Args[2] == "true"
 	rmq.ResetLogger()
-	switch os.Args[3] {
-	case "normal":
-		normal()
-	case "fifo":
-		fifo()
-	case "delay":
-		delay()
-	case "transaction":
-		transaction()
-	case "push":
-		push()
-	case "load":
+	if os.Args[4] == "load" {
 		load()
+		return
 	}
+	scenarios := map[string]func(scenario){
+		"normal": scenario.normal, "fifo": scenario.fifo, "delay": scenario.delay,
+		"transaction": scenario.transaction, "push": scenario.push, "order": scenario.order,
+		"steady": scenario.steady,
+	}
+	var group sync.WaitGroup
+	for _, name := range os.Args[4:] {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			scenarios[name](scenario(name))
+		}()
+	}
+	group.Wait()
 }
 
-func normal() {
-	tags := simple("GoNormal", "go-tags", rmq.NewFilterExpression("a || b"))
-	sql := simple("GoNormal", "go-sql", rmq.NewFilterExpressionWithType("n > 3", rmq.SQL92))
-	made := producer(rmq.WithTopics("GoNormal"))
+// Filters by tag and by SQL; a nack, a nack of what came back, an acknowledgement of its new handle.
+func (s scenario) normal() {
+	ctx := context.Background()
+	tags := s.simple("tags", rmq.NewFilterExpression("a || b"))
+	sql := s.simple("sql", rmq.NewFilterExpressionWithType("n > 3", rmq.SQL92))
+	made := s.producer()
 	for i := 0; i < 6; i++ {
-		message := &rmq.Message{Topic: "GoNormal", Body: []byte(fmt.Sprintf("m%d", i))}
+		message := s.message(fmt.Sprintf("m%d", i))
 		message.SetTag("abc"[i%3 : i%3+1])
 		message.SetKeys(fmt.Sprintf("k%d", i))
 		message.AddProperty("n", strconv.Itoa(i))
-		say("sent %d", len(send(made, message)[0].MessageID))
+		if id := send(made, message)[0].MessageID; len(id) != 34 {
+			s.say("id %s", id)
+		}
 	}
 	got := receive(tags, 4, 30)
-	say("tags %s", bodies(got))
-	for _, view := range got[1:] {
-		check(tags.Ack(context.Background(), view))
+	var seen []string
+	for _, view := range got {
+		seen = append(seen, fmt.Sprintf("%s %s %s %s %d", view.GetBody(), *view.GetTag(),
+			strings.Join(view.GetKeys(), ","), view.GetProperties()["n"], view.GetDeliveryAttempt()))
 	}
+	sort.Strings(seen)
+	for _, fact := range seen {
+		s.say("%s", fact)
+	}
+	for _, view := range got[1:] {
+		check(tags.Ack(ctx, view))
+	}
+	begun := time.Now()
 	check(tags.ChangeInvisibleDuration(got[0], time.Second))
 	again := receive(tags, 1, 30)
-	say("again %d %v %d", len(again), bodies(again) == string(got[0].GetBody()), again[0].GetDeliveryAttempt())
-	check(tags.Ack(context.Background(), again[0]))
-	say("sql %s", bodies(receive(sql, 2, 30)))
+	s.say("back after %d ms", time.Since(begun).Milliseconds())
+	s.say("again %v %d", bodies(again) == string(got[0].GetBody()), again[0].GetDeliveryAttempt())
+	check(tags.ChangeInvisibleDuration(again[0], 10*time.Second))
+	check(tags.Ack(ctx, again[0]))
+	s.say("sql %s", bodies(receive(sql, 2, 30)))
+	s.say("left %d", len(receive(tags, 1, 12)))
 }
 
-func fifo() {
-	consumer := simple("GoFifo", "go-fifo", rmq.SUB_ALL)
-	made := producer(rmq.WithTopics("GoFifo"))
+// Two message groups, in order.
+func (s scenario) fifo() {
+	consumer := s.simple("fifo", rmq.SUB_ALL)
+	made := s.producer()
 	for i := 0; i < 10; i++ {
-		message := &rmq.Message{Topic: "GoFifo", Body: []byte(fmt.Sprintf("f%d", i))}
+		message := s.message(fmt.Sprintf("f%d", i))
 		message.SetMessageGroup(fmt.Sprintf("group%d", i%2))
 		send(made, message)
 	}
-	groups := map[string][]string{}
+	groups := map[string]string{}
 	for count, end := 0, time.Now().Add(time.Minute); count < 10 && time.Now().Before(end); {
 		for _, view := range receive(consumer, 1, 5) {
-			group := *view.GetMessageGroup()
-			groups[group] = append(groups[group], string(view.GetBody()))
+			groups[*view.GetMessageGroup()] += " " + string(view.GetBody())
 			check(consumer.Ack(context.Background(), view))
 			count++
 		}
 	}
-	say("fifo %v", groups)
+	s.say("group0%s", groups["group0"])
+	s.say("group1%s", groups["group1"])
 }
 
-func delay() {
-	consumer := simple("GoDelay", "go-delay", rmq.SUB_ALL)
-	made := producer(rmq.WithTopics("GoDelay"))
-	later := &rmq.Message{Topic: "GoDelay", Body: []byte("later")}
-	later.SetDelayTimestamp(time.Now().Add(3 * time.Second))
+// A delayed message. Unlike that for Java, this client cannot recall.
+func (s scenario) delay() {
+	consumer := s.simple("delay", rmq.SUB_ALL)
+	made := s.producer()
+	due := time.Now().Add(3 * time.Second)
+	later := s.message("later")
+	later.SetDelayTimestamp(due)
 	send(made, later)
-	// Unlike that for Java, this client cannot recall.
-	say("delayed %s", bodies(receive(consumer, 1, 15)))
+	got := receive(consumer, 1, 15)
+	s.say("delivered %s, early %v", bodies(got), time.Now().Before(due.Truncate(time.Millisecond)))
 }
 
-func transaction() {
-	consumer := simple("GoTransaction", "go-transaction", rmq.SUB_ALL)
+// Commit, rollback, and a transaction that the server asks about.
+func (s scenario) transaction() {
+	consumer := s.simple("transaction", rmq.SUB_ALL)
 	var asked atomic.Bool
-	made := producer(rmq.WithTopics("GoTransaction"), rmq.WithTransactionChecker(&rmq.TransactionChecker{
+	made := s.producer(rmq.WithTransactionChecker(&rmq.TransactionChecker{
 		Check: func(view *rmq.MessageView) rmq.TransactionResolution {
 			if string(view.GetBody()) == "orphan" {
 				asked.Store(true)
@@ -162,8 +209,7 @@ func transaction() {
 	}))
 	for _, what := range []string{"commit", "rollback", "orphan"} {
 		begun := made.BeginTransaction()
-		_, err := made.SendWithTransaction(context.Background(),
-			&rmq.Message{Topic: "GoTransaction", Body: []byte(what)}, begun)
+		_, err := made.SendWithTransaction(context.Background(), s.message(what), begun)
 		check(err)
 		if what == "commit" {
 			check(begun.Commit())
@@ -171,45 +217,118 @@ func transaction() {
 			check(begun.RollBack())
 		}
 	}
-	say("transaction %s", bodies(receive(consumer, 2, 60)))
-	say("asked %v", asked.Load())
+	s.say("committed %s", bodies(receive(consumer, 2, 60)))
+	s.say("asked %v", asked.Load())
 }
 
-func push() {
-	var lock sync.Mutex
-	attempts := map[string]int{}
-	consumer, err := rmq.NewPushConsumer(config("go-push"),
-		rmq.WithPushAwaitDuration(5*time.Second),
-		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{"GoPush": rmq.SUB_ALL}),
-		rmq.WithPushMessageListener(&rmq.FuncMessageListener{
-			Consume: func(view *rmq.MessageView) rmq.ConsumerResult {
-				lock.Lock()
-				defer lock.Unlock()
-				body := string(view.GetBody())
-				attempts[body]++
-				if body == "p1" && view.GetDeliveryAttempt() < 2 || body == "p2" {
-					return rmq.FAILURE
-				}
-				return rmq.SUCCESS
-			},
-		}))
-	check(err)
-	check(consumer.Start())
-	time.Sleep(2 * time.Second)
-	made := producer(rmq.WithTopics("GoPush"))
-	for i := 0; i < 7; i++ {
-		send(made, &rmq.Message{Topic: "GoPush", Body: []byte(fmt.Sprintf("p%d", i))})
+// What a push consumer was given, in order.
+type deliveries struct {
+	sync.Mutex
+	seen []string
+}
+
+func (d *deliveries) add(body string) {
+	d.Lock()
+	defer d.Unlock()
+	d.seen = append(d.seen, body)
+}
+
+// Wait for so many deliveries; then for what the proxy does later, and for one too many.
+func (d *deliveries) settle(wanted int) []string {
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		d.Lock()
+		count := len(d.seen)
+		d.Unlock()
+		if count >= wanted {
+			break
+		}
 	}
-	time.Sleep(25 * time.Second)
-	lock.Lock()
-	say("push %v", attempts)
+	more, _ := strconv.Atoi(os.Getenv("SETTLE_SECONDS"))
+	time.Sleep(time.Duration(more) * time.Second)
+	d.Lock()
+	defer d.Unlock()
+	return d.seen
 }
 
-// Sends of 1 KiB: `load SENDERS SECONDS`.
+// A push consumer that fails once on one message, and always on another.
+func (s scenario) push() {
+	var got deliveries
+	s.pushing(func(view *rmq.MessageView) rmq.ConsumerResult {
+		body := string(view.GetBody())
+		got.add(body)
+		if body == "p1" && view.GetDeliveryAttempt() < 2 || body == "p2" {
+			return rmq.FAILURE
+		}
+		return rmq.SUCCESS
+	})
+	made := s.producer()
+	for i := 0; i < 7; i++ {
+		send(made, s.message(fmt.Sprintf("p%d", i)))
+	}
+	seen := got.settle(10)
+	sort.Strings(seen)
+	for at := 0; at < len(seen); {
+		count := 1
+		for at+count < len(seen) && seen[at+count] == seen[at] {
+			count++
+		}
+		s.say("%s %d", seen[at], count)
+		at += count
+	}
+}
+
+// A push consumer in order, which always fails on the second message of three.
+func (s scenario) order() {
+	var got deliveries
+	s.pushing(func(view *rmq.MessageView) rmq.ConsumerResult {
+		got.add(string(view.GetBody()))
+		if string(view.GetBody()) == "o1" {
+			return rmq.FAILURE
+		}
+		return rmq.SUCCESS
+	})
+	made := s.producer()
+	for i := 0; i < 3; i++ {
+		message := s.message(fmt.Sprintf("o%d", i))
+		message.SetMessageGroup("g")
+		send(made, message)
+	}
+	seen := got.settle(5)
+	// This client goes on with the next message of a batch while one waits for its retry.
+	sort.Strings(seen)
+	s.say("%s", strings.Join(seen, " "))
+}
+
+// Sends, at most 50 a second, and receives without end, a line each.
+func (s scenario) steady() {
+	made := s.producer()
+	consumer := s.simple("steady", rmq.SUB_ALL)
+	go func() {
+		for i := 0; ; i++ {
+			if _, err := made.Send(context.Background(), s.message(strconv.Itoa(i))); err == nil {
+				s.say("sent %d", i)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	for {
+		some, err := consumer.Receive(context.Background(), 32, 20*time.Second)
+		if err != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, view := range some {
+			s.say("got %s", view.GetBody())
+			consumer.Ack(context.Background(), view)
+		}
+	}
+}
+
+// Sends of 1 KiB: `PREFIX load SENDERS SECONDS`, to the topic of `normal`.
 func load() {
-	senders, _ := strconv.Atoi(os.Args[4])
-	seconds, _ := strconv.ParseFloat(os.Args[5], 64)
-	made := producer(rmq.WithTopics("GoNormal"))
+	s := scenario("normal")
+	senders, _ := strconv.Atoi(os.Args[5])
+	seconds, _ := strconv.ParseFloat(os.Args[6], 64)
+	made := s.producer()
 	body := make([]byte, 1024)
 	var lock sync.Mutex
 	var all []time.Duration
@@ -222,7 +341,7 @@ func load() {
 			var mine []time.Duration
 			for time.Now().Before(end) {
 				began := time.Now()
-				send(made, &rmq.Message{Topic: "GoNormal", Body: body})
+				send(made, &rmq.Message{Topic: s.topic(), Body: body})
 				mine = append(mine, time.Since(began))
 			}
 			lock.Lock()

@@ -93,13 +93,13 @@ def java_classes(version: str = VERSION) -> Path:
     return directory
 
 
-def go_program() -> Path:
-    """The compiled Go client of tests/interop/go (Go's own cache makes this quick)."""
-    program = cache_directory() / "go-interop"
+def go_program(source: str = "go") -> Path:
+    """The compiled Go program of tests/interop/SOURCE (Go's own cache makes this quick)."""
+    program = cache_directory() / f"{source}-interop"
     program.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [need("go"), "build", "-buildvcs=false", "-o", program, "."],
-        cwd=_HERE / "go", capture_output=True, text=True,
+        cwd=_HERE / source, capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         raise Unavailable(f"the Go client does not build: {done.stderr[-500:]}")

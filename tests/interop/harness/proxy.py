@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from . import official
+from .certificate import Certificate
 from .official import Server, Unavailable, cache_directory, need, write_properties
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
 from .process import Process
@@ -50,6 +52,7 @@ def start_local_proxy(
     namesrv: str,
     *,
     settings: Mapping[str, object] | None = None,
+    certificate: Certificate | None = None,
     memory: tuple[str, ...] = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
     wait: bool = True,
 ) -> Server:
@@ -75,17 +78,17 @@ def start_local_proxy(
             **(settings or {}),
         },
     )
+    values: dict[str, object] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "namesrvAddr": namesrv,
+        "grpcServerPort": grpc,
+        "remotingListenPort": remoting,
+    }
+    if certificate is not None:
+        paths = {"tlsCertPath": str(certificate.chain), "tlsKeyPath": str(certificate.key)}
+        values |= {"tlsTestModeEnable": False, **paths}
     config = home / "rmq-proxy.json"
-    config.write_text(
-        json.dumps(
-            {
-                "rocketMQClusterName": "DefaultCluster",
-                "namesrvAddr": namesrv,
-                "grpcServerPort": grpc,
-                "remotingListenPort": remoting,
-            }
-        )
-    )
+    config.write_text(json.dumps(values))
     process = Process(
         "official proxy",
         [
@@ -105,8 +108,8 @@ def start_local_proxy(
     return Server(process, f"127.0.0.1:{broker_port}", f"{grpc}", home / "store")
 
 
-def java_scenario(directory: Path, endpoint: str, name: str, *, ssl: bool) -> list[str]:
-    """What the client for Java says about one scenario."""
+def java_scenarios() -> list[str]:
+    """The command of the client for Java, compiled again when its source changed."""
     classes = cache_directory() / "java5-classes"
     source = _HERE / "java5" / "Scenario.java"
     if not classes.is_dir() or classes.stat().st_mtime < source.stat().st_mtime:
@@ -116,36 +119,75 @@ def java_scenario(directory: Path, endpoint: str, name: str, *, ssl: bool) -> li
             check=True,
         )
     class_path = f"{classes}{os.pathsep}{client_jars()}/*"
-    flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Duser.home={directory}", "-cp", class_path]
-    return _facts([need("java"), *flags, "Scenario", endpoint, str(ssl).lower(), name])
+    return [need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "Scenario"]
 
 
 def go_program() -> Path:
-    """The compiled client for Go (Go's own cache makes this quick)."""
-    program = cache_directory() / "go5-interop"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [need("go"), "build", "-buildvcs=false", "-o", program, "."],
-        cwd=_HERE / "go5", capture_output=True, text=True,
+    """The compiled client for Go."""
+    return official.go_program("go5")
+
+
+def node_scenarios() -> list[str]:
+    """The command of the client for Node.js, which npm installs the first time."""
+    home = cache_directory() / "node5"
+    if not (home / "node_modules" / "rocketmq-client-nodejs").is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [need("npm"), "install", "--no-fund", "--no-audit", "rocketmq-client-nodejs@1.0.8"],
+            cwd=home, capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            raise Unavailable(f"npm could not install the client: {done.stderr[-500:]}")
+    program = home / "scenario.js"  # beside its modules, where Node.js looks for them
+    shutil.copyfile(_HERE / "node5" / "scenario.js", program)
+    return [need("node"), str(program)]
+
+
+#: By language, what gives the command of a client; `ENDPOINT SSL PREFIX NAME...` follow it.
+CLIENTS: dict[str, Callable[[], list[str]]] = {
+    "java": java_scenarios,
+    "go": lambda: [str(go_program())],
+    "python": lambda: [sys.executable, str(_HERE / "python5" / "scenario.py")],
+    "node": node_scenarios,
+}
+
+
+def scenario_process(
+    language: str,
+    directory: Path,
+    endpoint: str,
+    prefix: str,
+    *names: str,
+    trusted: Path | None = None,
+    settle: int = 20,
+) -> subprocess.Popen[str]:
+    """Start a client on some scenarios: over TLS with a certificate to trust, else in plaintext.
+
+    `settle`: seconds that push consumers stay after the deliveries that are expected. A message
+    goes to the dead letters when it comes once more, which takes 10 s here.
+
+    Raises Unavailable where the client cannot be had.
+    """
+    environment = {**os.environ, "HOME": str(directory), "SETTLE_SECONDS": str(settle)}
+    if trusted is not None:
+        environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(trusted)  # for Python
+    command = CLIENTS[language]()
+    if language == "java":
+        command.insert(1, f"-Duser.home={directory}")  # its log
+    encrypted = "true" if trusted is not None else "false"
+    return subprocess.Popen(
+        [*command, endpoint, encrypted, prefix, *names], cwd=directory, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    if done.returncode:
-        raise Unavailable(f"the Go client does not build: {done.stderr[-500:]}")
-    return program
 
 
-def go_scenario(endpoint: str, name: str, *, ssl: bool) -> list[str]:
-    """The same for Go."""
-    return _facts([str(go_program()), endpoint, str(ssl).lower(), name])
-
-
-def python_scenario(endpoint: str, name: str) -> list[str]:
-    """The same for Python."""
-    return _facts([sys.executable, str(_HERE / "python5" / "scenario.py"), endpoint, name])
-
-
-def _facts(command: list[str]) -> list[str]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    facts = [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]
-    if done.returncode:
-        raise AssertionError(f"{command[-3:]}: {facts}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+def facts_of(process: subprocess.Popen[str], seconds: float = 240.0) -> dict[str, list[str]]:
+    """What a client says of each of its scenarios, once it has ended."""
+    output, _ = process.communicate(timeout=seconds)
+    facts: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        if line.startswith("> "):
+            name, _, fact = line[2:].partition(": ")
+            facts.setdefault(name, []).append(fact)
+    assert process.returncode == 0, f"{facts}\n{output[-4000:]}"
     return facts

@@ -1,43 +1,108 @@
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.client.apis.*;
 import org.apache.rocketmq.client.apis.consumer.*;
 import org.apache.rocketmq.client.apis.message.*;
 import org.apache.rocketmq.client.apis.producer.*;
 
-/** What the official client for Java does with a proxy: `Scenario ENDPOINT SSL NAME`; one fact a line. */
+/**
+ * What the official client for Java does with a proxy: `Scenario ENDPOINT SSL PREFIX NAME...`.
+ *
+ * The scenarios run side by side. Each fact is one line, `> NAME: FACT`. Topics and groups begin with the prefix.
+ */
 public class Scenario {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     static ClientConfiguration config;
+    static String prefix;
 
-    static synchronized void say(String text) {
-        System.out.println("> " + text);
-        System.out.flush();
+    final String name;
+
+    Scenario(String name) {
+        this.name = name;
     }
 
-    static MessageBuilder message(String topic, String body) {
-        return PROVIDER.newMessageBuilder().setTopic(topic).setBody(body.getBytes(StandardCharsets.UTF_8));
+    public static void main(String[] args) throws Exception {
+        config = ClientConfiguration.newBuilder()
+            .setEndpoints(args[0])
+            .enableSsl(Boolean.parseBoolean(args[1]))
+            .setRequestTimeout(Duration.ofSeconds(5))
+            .build();
+        prefix = args[2];
+        ExecutorService threads = Executors.newCachedThreadPool();
+        List<Future<?>> running = new ArrayList<>();
+        for (String each : Arrays.asList(args).subList(3, args.length)) {
+            running.add(threads.submit(() -> new Scenario(each).run()));
+        }
+        for (Future<?> each : running) each.get();
+        System.exit(0);
+    }
+
+    Void run() throws Exception {
+        switch (name) {
+            case "normal": normal(); break;
+            case "fifo": fifo(); break;
+            case "delay": delay(); break;
+            case "transaction": transaction(); break;
+            case "push": push(); break;
+            case "order": order(); break;
+            case "steady": steady(); break;
+            default: throw new IllegalArgumentException(name);
+        }
+        return null;
+    }
+
+    void say(String text) {
+        synchronized (System.out) {
+            System.out.println("> " + name + ": " + text);
+            System.out.flush();
+        }
+    }
+
+    String topic() {
+        return prefix + name;
+    }
+
+    MessageBuilder message(String body) {
+        return PROVIDER.newMessageBuilder().setTopic(topic()).setBody(body.getBytes(StandardCharsets.UTF_8));
     }
 
     static String body(MessageView message) {
         return StandardCharsets.UTF_8.decode(message.getBody()).toString();
     }
 
-    static Producer producer(TransactionChecker checker, String... topics) throws Exception {
-        ProducerBuilder builder = PROVIDER.newProducerBuilder().setClientConfiguration(config).setTopics(topics);
+    static String bodies(Collection<MessageView> messages) {
+        return messages.stream().map(Scenario::body).sorted().collect(Collectors.joining(" "));
+    }
+
+    Producer producer(TransactionChecker checker) throws Exception {
+        ProducerBuilder builder = PROVIDER.newProducerBuilder().setClientConfiguration(config).setTopics(topic());
         return (checker == null ? builder : builder.setTransactionChecker(checker)).build();
     }
 
-    static SimpleConsumer simple(String topic, String group, FilterExpression filter) throws Exception {
-        return PROVIDER.newSimpleConsumerBuilder()
+    /** A simple consumer of a group that has begun: it gets what is sent from now on. */
+    SimpleConsumer simple(String group, FilterExpression filter) throws Exception {
+        SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
             .setClientConfiguration(config)
-            .setConsumerGroup(group)
+            .setConsumerGroup(prefix + group)
             .setAwaitDuration(Duration.ofSeconds(5))
-            .setSubscriptionExpressions(Map.of(topic, filter))
+            .setSubscriptionExpressions(Map.of(topic(), filter))
             .build();
+        consumer.receive(1, Duration.ofSeconds(10));
+        return consumer;
+    }
+
+    PushConsumer pushing(MessageListener listener) throws Exception {
+        PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
+            .setClientConfiguration(config)
+            .setConsumerGroup(topic())
+            .setSubscriptionExpressions(Map.of(topic(), FilterExpression.SUB_ALL))
+            .setMessageListener(listener)
+            .build();
+        Thread.sleep(3000);  // its first receives have begun
+        return consumer;
     }
 
     static List<MessageView> receive(SimpleConsumer consumer, int count, int seconds) throws Exception {
@@ -49,54 +114,37 @@ public class Scenario {
         return got;
     }
 
-    public static void main(String[] args) throws Exception {
-        config = ClientConfiguration.newBuilder()
-            .setEndpoints(args[0])
-            .enableSsl(Boolean.parseBoolean(args[1]))
-            .setRequestTimeout(Duration.ofSeconds(5))
-            .build();
-        switch (args[2]) {
-            case "normal": normal(); break;
-            case "fifo": fifo(); break;
-            case "delay": delay(); break;
-            case "transaction": transaction(); break;
-            case "push": push(); break;
-            default: throw new IllegalArgumentException(args[2]);
-        }
-        System.exit(0);
-    }
-
-    /** Sends with tags and properties; a filter by tag, one by SQL; a nack, then an acknowledgement. */
-    static void normal() throws Exception {
-        SimpleConsumer tags = simple("JavaNormal", "java-tags", new FilterExpression("a || b", FilterExpressionType.TAG));
-        SimpleConsumer sql = simple("JavaNormal", "java-sql", new FilterExpression("n > 3", FilterExpressionType.SQL92));
-        tags.receive(1, Duration.ofSeconds(10));  // a new group begins at the end
-        sql.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "JavaNormal");
+    /** Filters by tag and by SQL; a nack, a nack of what came back, an acknowledgement of its new handle. */
+    void normal() throws Exception {
+        SimpleConsumer tags = simple("tags", new FilterExpression("a || b", FilterExpressionType.TAG));
+        SimpleConsumer sql = simple("sql", new FilterExpression("n > 3", FilterExpressionType.SQL92));
+        Producer producer = producer(null);
         for (int i = 0; i < 6; i++) {
-            SendReceipt receipt = producer.send(message("JavaNormal", "m" + i).setTag("abc".substring(i % 3, i % 3 + 1))
+            SendReceipt receipt = producer.send(message("m" + i).setTag("abc".substring(i % 3, i % 3 + 1))
                 .setKeys("k" + i).addProperty("n", "" + i).build());
-            say("sent " + receipt.getMessageId().toString().length());
+            if (receipt.getMessageId().toString().length() != 34) say("id " + receipt.getMessageId());
         }
         List<MessageView> got = receive(tags, 4, 30);
-        got.stream().map(m -> body(m) + " " + m.getTag().get() + " " + m.getKeys() + " " + m.getProperties()
-            + " " + m.getDeliveryAttempt()).sorted().forEach(text -> say("tags " + text));
+        got.stream().map(m -> body(m) + " " + m.getTag().get() + " " + String.join(",", m.getKeys()) + " "
+            + m.getProperties().get("n") + " " + m.getDeliveryAttempt()).sorted().forEach(this::say);
         for (MessageView m : got.subList(1, got.size())) tags.ack(m);
+        long begun = System.nanoTime();
         tags.changeInvisibleDuration(got.get(0), Duration.ofSeconds(1));
         List<MessageView> again = receive(tags, 1, 30);
-        say("again " + again.size() + " " + body(again.get(0)).equals(body(got.get(0))) + " "
-            + again.get(0).getDeliveryAttempt());
+        say("back after " + (System.nanoTime() - begun) / 1_000_000 + " ms");
+        say("again " + body(again.get(0)).equals(body(got.get(0))) + " " + again.get(0).getDeliveryAttempt());
+        tags.changeInvisibleDuration(again.get(0), Duration.ofSeconds(10));
         tags.ack(again.get(0));
-        receive(sql, 2, 30).stream().map(m -> body(m)).sorted().forEach(text -> say("sql " + text));
+        say("sql " + bodies(receive(sql, 2, 30)));
+        say("left " + receive(tags, 1, 12).size());
     }
 
     /** Two message groups, in order. */
-    static void fifo() throws Exception {
-        SimpleConsumer consumer = simple("JavaFifo", "java-fifo", FilterExpression.SUB_ALL);
-        consumer.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "JavaFifo");
+    void fifo() throws Exception {
+        SimpleConsumer consumer = simple("fifo", FilterExpression.SUB_ALL);
+        Producer producer = producer(null);
         for (int i = 0; i < 10; i++) {
-            producer.send(message("JavaFifo", "f" + i).setMessageGroup("group" + i % 2).build());
+            producer.send(message("f" + i).setMessageGroup("group" + i % 2).build());
         }
         Map<String, List<String>> bodies = new TreeMap<>();
         int count = 0;
@@ -108,68 +156,115 @@ public class Scenario {
                 count++;
             }
         }
-        say("fifo " + bodies);
+        bodies.forEach((group, seen) -> say(group + " " + String.join(" ", seen)));
     }
 
     /** A delayed message, and one that is recalled. */
-    static void delay() throws Exception {
-        SimpleConsumer consumer = simple("JavaDelay", "java-delay", FilterExpression.SUB_ALL);
-        consumer.receive(1, Duration.ofSeconds(10));
-        Producer producer = producer(null, "JavaDelay");
-        producer.send(message("JavaDelay", "later").setDeliveryTimestamp(System.currentTimeMillis() + 3000).build());
-        SendReceipt receipt = producer.send(
-            message("JavaDelay", "never").setDeliveryTimestamp(System.currentTimeMillis() + 6000).build());
-        say("recalled " + producer.recallMessage("JavaDelay", receipt.getRecallHandle()).getMessageId()
-            .equals(receipt.getMessageId()));
+    void delay() throws Exception {
+        SimpleConsumer consumer = simple("delay", FilterExpression.SUB_ALL);
+        Producer producer = producer(null);
+        long due = System.currentTimeMillis() + 3000;
+        producer.send(message("later").setDeliveryTimestamp(due).build());
+        SendReceipt receipt = producer.send(message("never").setDeliveryTimestamp(due + 3000).build());
+        producer.recallMessage(topic(), receipt.getRecallHandle());
         List<MessageView> got = receive(consumer, 2, 15);
-        for (MessageView m : got) {
-            say("delayed " + body(m) + " " + m.getDeliveryTimestamp().isPresent());
-            consumer.ack(m);
-        }
+        say("delivered " + bodies(got) + ", early " + got.stream().anyMatch(m -> m.getDeliveryTimestamp().get() > now()));
+        for (MessageView m : got) consumer.ack(m);
+    }
+
+    static long now() {
+        return System.currentTimeMillis();
     }
 
     /** Commit, rollback, and a transaction that the server asks about. */
-    static void transaction() throws Exception {
-        SimpleConsumer consumer = simple("JavaTransaction", "java-transaction", FilterExpression.SUB_ALL);
-        consumer.receive(1, Duration.ofSeconds(10));
+    void transaction() throws Exception {
+        SimpleConsumer consumer = simple("transaction", FilterExpression.SUB_ALL);
         Set<String> asked = ConcurrentHashMap.newKeySet();
         Producer producer = producer(m -> {
             asked.add(body(m));
             return body(m).equals("orphan") ? TransactionResolution.COMMIT : TransactionResolution.UNKNOWN;
-        }, "JavaTransaction");
+        });
         for (String what : List.of("commit", "rollback", "orphan")) {
             Transaction transaction = producer.beginTransaction();
-            producer.send(message("JavaTransaction", what).build(), transaction);
+            producer.send(message(what).build(), transaction);
             if (what.equals("commit")) transaction.commit();
             if (what.equals("rollback")) transaction.rollback();
         }
         List<MessageView> got = receive(consumer, 2, 60);
-        got.stream().map(m -> body(m)).sorted().forEach(text -> say("transaction " + text));
+        say("committed " + bodies(got));
         for (MessageView m : got) consumer.ack(m);
         say("asked " + asked.contains("orphan"));
     }
 
     /** A push consumer that fails once on one message, and always on another. */
-    static void push() throws Exception {
-        Map<String, Integer> attempts = new ConcurrentHashMap<>();
-        CountDownLatch done = new CountDownLatch(6);
-        PushConsumer consumer = PROVIDER.newPushConsumerBuilder()
-            .setClientConfiguration(config)
-            .setConsumerGroup("java-push")
-            .setSubscriptionExpressions(Map.of("JavaPush", FilterExpression.SUB_ALL))
-            .setMessageListener(m -> {
-                attempts.merge(body(m), 1, Integer::sum);
-                boolean fails = body(m).equals("p1") && m.getDeliveryAttempt() < 2 || body(m).equals("p2");
-                if (!fails) done.countDown();
-                return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-            })
-            .build();
-        Thread.sleep(2000);
-        Producer producer = producer(null, "JavaPush");
-        for (int i = 0; i < 7; i++) producer.send(message("JavaPush", "p" + i).build());
-        boolean all = done.await(60, TimeUnit.SECONDS);
-        Thread.sleep(15000);
-        say("push " + all + " " + new TreeMap<>(attempts));
+    void push() throws Exception {
+        Map<String, Integer> attempts = new ConcurrentSkipListMap<>();
+        PushConsumer consumer = pushing(m -> {
+            attempts.merge(body(m), 1, Integer::sum);
+            boolean fails = body(m).equals("p1") && m.getDeliveryAttempt() < 2 || body(m).equals("p2");
+            return fails ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        });
+        Producer producer = producer(null);
+        for (int i = 0; i < 7; i++) producer.send(message("p" + i).build());
+        settle(() -> attempts.values().stream().mapToInt(n -> n).sum(), 10);
+        attempts.forEach((body, count) -> say(body + " " + count));
         consumer.close();
+    }
+
+    /** A push consumer in order, which always fails on the second message of three. */
+    void order() throws Exception {
+        List<String> seen = new CopyOnWriteArrayList<>();
+        PushConsumer consumer = pushing(m -> {
+            seen.add(body(m));
+            return body(m).equals("o1") ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        });
+        Producer producer = producer(null);
+        for (int i = 0; i < 3; i++) producer.send(message("o" + i).setMessageGroup("g").build());
+        settle(seen::size, 5);
+        say(String.join(" ", seen));
+        consumer.close();
+    }
+
+    /** Wait for so many deliveries; then for what the proxy does later, and for one too many. */
+    static void settle(Callable<Integer> count, int wanted) throws Exception {
+        for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(90); System.nanoTime() < end;) {
+            if (count.call() >= wanted) break;
+            Thread.sleep(100);
+        }
+        Thread.sleep(1000 * Long.parseLong(System.getenv("SETTLE_SECONDS")));
+    }
+
+    /** Sends and receives without end, a line each: what is sent is retried by the client only. */
+    void steady() throws Exception {
+        Producer producer = producer(null);
+        SimpleConsumer consumer = simple("steady", FilterExpression.SUB_ALL);
+        new Thread(() -> {
+            for (int i = 0; ; i++) {
+                try {
+                    producer.send(message("" + i).build());
+                    say("sent " + i);
+                } catch (Throwable error) {
+                    pause();
+                }
+            }
+        }).start();
+        while (true) {
+            try {
+                for (MessageView m : consumer.receive(32, Duration.ofSeconds(20))) {
+                    say("got " + body(m));
+                    consumer.ack(m);
+                }
+            } catch (Throwable error) {
+                pause();
+            }
+        }
+    }
+
+    static void pause() {
+        try {
+            Thread.sleep(100);
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
     }
 }

@@ -1,0 +1,32 @@
+"""What has to be undone when a proxy stops."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Self
+
+
+class Lifetime:
+    """Something that is started and stopped, and can be an `async with` block.
+
+    A subclass has `start`, which leaves in `_stack` what `stop` is to undo.
+    """
+
+    _stack: contextlib.AsyncExitStack | None = None
+
+    async def start(self) -> None:
+        """Start it."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Stop it. Idempotent."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
