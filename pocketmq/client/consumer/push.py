@@ -247,6 +247,21 @@ class PushConsumer(Routing):
             if not queue.topic.startswith(RETRY_PREFIX)
         )
 
+    @property
+    def cached(self) -> dict[str, tuple[int, int]]:
+        """Messages that it has received and that are not done, and the bytes of their bodies, by
+        topic. Those that come back are under the group's retry topic. Any thread may ask.
+        """
+        session = self._sessions.present
+        found: dict[str, tuple[int, int]] = {}
+        if session is not None:
+            unwrap = session.instance.namespace.unwrap
+            for queue in list(session.assignment.queues):
+                topic = unwrap(queue.queue.topic)
+                messages, size = found.get(topic, (0, 0))
+                found[topic] = messages + queue.count, size + queue.body_size
+        return found
+
     # Topics
 
     def _take(self, route: Route) -> None:
