@@ -15,10 +15,11 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 from opentelemetry import metrics
-from opentelemetry.metrics import MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.producer.hooks import SendContext
@@ -86,7 +87,7 @@ class OpenTelemetryMetrics:
         ):
             meter.create_observable_gauge(
                 f"rocketmq_consumer_cached_{unit}",
-                [lambda _options, number=number: self._cached(number)],
+                [partial(self._cached, number)],
                 description=text,
             )
 
@@ -94,7 +95,7 @@ class OpenTelemetryMetrics:
         """Show what a consumer holds while it runs. This does not keep the consumer alive."""
         self._watched.add(consumer)
 
-    def _cached(self, number: int) -> Iterable[Observation]:
+    def _cached(self, number: int, options: CallbackOptions, /) -> Iterable[Observation]:
         for consumer in list(self._watched):
             for topic, amounts in consumer.cached.items():
                 yield Observation(
