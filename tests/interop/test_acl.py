@@ -292,25 +292,29 @@ async def refused(address: str, user: User | None) -> set[int]:
 
 
 async def create_user(address: str, user: User, *resources: str) -> None:
-    """Create a user who may do everything with `resources`."""
-    connection = await Connection.open(address, sign=signer_of(User(*ROOT.values())))
-    try:
-        body = json.dumps({"username": user.username, "password": user.password}).encode()
-        created = await connection.request(
-            RequestCode.AUTH_CREATE_USER, None, body, ext_fields={"username": user.username}
+    """Create a user anew, who may do everything with `resources`."""
+    connection = await Connection.open(
+        address, sign=signer_of(User(ROOT["accessKey"], ROOT["secretKey"]))
+    )
+
+    async def request(code: int, body: object, **fields: str) -> None:
+        answer = await connection.request(
+            code, None, json.dumps(body).encode(), ext_fields=fields, timeout=PATIENCE
         )
-        assert created.code == 0, created.remark
+        assert answer.code == 0, answer.remark
+
+    name = user.username
+    try:
+        await request(RequestCode.AUTH_DELETE_USER, {}, username=name)
+        account = {"username": name, "password": user.password}
+        await request(RequestCode.AUTH_CREATE_USER, account, username=name)
         if resources:
             entries = [
                 {"resource": resource, "actions": ["All"], "decision": "Allow"}
                 for resource in resources
             ]
-            policies = {"policies": [{"policyType": "Custom", "entries": entries}]}
-            granted = await connection.request(
-                RequestCode.AUTH_CREATE_ACL, None, json.dumps(policies).encode(),
-                ext_fields={"subject": f"User:{user.username}"},
-            )  # fmt: skip
-            assert granted.code == 0, granted.remark
+            access = {"policies": [{"policyType": "Custom", "entries": entries}]}
+            await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")
     finally:
         await connection.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -95,7 +96,7 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """A registered broker; `problem` says why it does not answer. Replicas are not asked: what
-    their master says of them is in its `replicas`, which is None if it has none.
+    their master says of them is in its `replicas`, which is None if it has none or does not say.
     """
 
     cluster: str
@@ -126,10 +127,12 @@ async def broker_states(admin: Admin) -> list[BrokerState]:
         if broker_id == MASTER_ID:
             try:
                 table = await admin.broker_runtime(name)
-                if others:
-                    replicas = _replicas(others, await admin.broker_replication(name))
             except RemotingError as error:
                 problem = error.remark or str(error)
+            if others and problem is None:
+                # Brokers before release 5 do not know the request.
+                with contextlib.suppress(RemotingError):
+                    replicas = _replicas(others, await admin.broker_replication(name))
         return BrokerState(
             cluster=cluster_of.get(name, ""),
             broker=name,

@@ -254,12 +254,14 @@ class PushConsumer(Routing):
         """
         session = self._sessions.present
         found: dict[str, tuple[int, int]] = {}
-        if session is not None:
+        if session is not None and session.life.running:
             unwrap = session.instance.namespace.unwrap
-            for queue in list(session.assignment.queues):
-                topic = unwrap(queue.queue.topic)
+            # A copy in one step, for the consumer's own thread may change it meanwhile.
+            for fetcher in list(session.assignment.fetchers.values()):
+                held = fetcher.pq
+                topic = unwrap(held.queue.topic)
                 messages, size = found.get(topic, (0, 0))
-                found[topic] = messages + queue.count, size + queue.body_size
+                found[topic] = messages + held.count, size + held.body_size
         return found
 
     # Topics
