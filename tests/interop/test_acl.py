@@ -1,25 +1,12 @@
-"""ACL 2.0: mqadmin's twelve commands, official clients with right, wrong and no credentials, and
-every request code by strangers, impostors and users."""
+"""ACL 2.0: mqadmin's twelve commands, and official clients with right, wrong and no credentials."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-
-from pocketmq.auth.permissions import NOTHING, RULES
-from pocketmq.auth.service import signer_of
-from pocketmq.auth.users import User
-from pocketmq.embedded import EmbeddedServer
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
-from tests.security.requests import ask
 
 from .harness import official, ours
 from .harness.cluster import Cluster
@@ -243,105 +230,3 @@ def test_go_with_others(go: GoClient, granted: Cluster, keys: dict[str, str]) ->
     at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(keys))
     with pytest.raises(AssertionError, match="interop: "):
         go("send", "-n", 1, *at)
-
-
-#: What the official broker does for any user who can sign, without a grant.
-UNCHECKED = {
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.GET_ALL_TOPIC_CONFIG,
-    RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG,
-    RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_ALL_CONSUMER_OFFSET,
-    RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_TIMER_CHECK_POINT,
-    RequestCode.GET_TIMER_METRICS, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-    RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.DELETE_EXPIRED_COMMITLOG,
-    RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_ASSIGNMENT,
-    RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-    RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_EPOCH_CACHE,
-    RequestCode.BATCH_ACK_MESSAGE,
-}  # fmt: skip
-NO_PERMISSION, PASSED, NO_ANSWER = 16, 0, -1
-#: Seconds. Some requests that are let through get no answer of the official broker.
-PATIENCE = 20.0
-
-
-async def outcome(dispatcher: Dispatcher, address: str, user: User | None, code: int) -> int:
-    """Whether a request is refused, in a connection of its own: the answer to some is its end."""
-    sign = None if user is None else signer_of(user)
-    async with AsyncExitStack() as stack:
-        connection = await Connection.open(address, sign=sign, timeout=PATIENCE)
-        stack.push_async_callback(connection.close)
-        try:
-            answer = await ask(dispatcher, connection, code, PATIENCE)
-        except (RemotingTimeout, RemotingClosed):
-            return NO_ANSWER
-        return NO_PERMISSION if answer.code == NO_PERMISSION else PASSED
-
-
-async def refused(address: str, user: User | None) -> set[int]:
-    """The codes that a broker refuses to a user, of all that ours serves."""
-    async with EmbeddedServer() as server:
-        dispatcher = server.broker.dispatcher
-        codes = sorted(dispatcher.codes)
-        outcomes = await asyncio.gather(
-            *(outcome(dispatcher, address, user, code) for code in codes)
-        )
-    return {code for code, found in zip(codes, outcomes, strict=True) if found == NO_PERMISSION}
-
-
-async def create_user(address: str, user: User, *resources: str) -> None:
-    """Create a user anew, who may do everything with `resources`."""
-    connection = await Connection.open(
-        address, sign=signer_of(User(ROOT["accessKey"], ROOT["secretKey"]))
-    )
-
-    async def request(code: int, body: object, **fields: str) -> None:
-        answer = await connection.request(
-            code, None, json.dumps(body).encode(), ext_fields=fields, timeout=PATIENCE
-        )
-        assert answer.code == 0, answer.remark
-
-    name = user.username
-    try:
-        await request(RequestCode.AUTH_DELETE_USER, {}, username=name)
-        account = {"username": name, "password": user.password}
-        await request(RequestCode.AUTH_CREATE_USER, account, username=name)
-        if resources:
-            entries = [
-                {"resource": resource, "actions": ["All"], "decision": "Allow"}
-                for resource in resources
-            ]
-            access = {"policies": [{"policyType": "Custom", "entries": entries}]}
-            await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")
-    finally:
-        await connection.close()
-
-
-async def test_every_request_by_everybody(secured: Cluster, official_secured: Cluster) -> None:
-    """Ours refuses whatever the official broker refuses, and what it forgets to check."""
-    nobody, friend = User("nobody", "nobody-password"), User("friend", "friend-password")
-    users = {
-        "a stranger": None,
-        "an impostor": User(ROOT["accessKey"], "a guess"),
-        "without a grant": nobody,
-        "with grants": friend,
-    }
-    found: dict[str, dict[str, set[int]]] = {name: {} for name in users}
-    for cluster in (official_secured, secured):
-        address = cluster.broker.address
-        await create_user(address, nobody)
-        await create_user(address, friend, "Topic:*", "Group:*", "Cluster:*")
-        for name, user in users.items():
-            found[name][cluster.make] = await refused(address, user)
-
-    everything = found["a stranger"]["ours"]
-    assert len(everything) > 80
-    for name in ("a stranger", "an impostor"):
-        assert found[name] == {"official": everything, "ours": everything}, name
-    of_nobody = found["without a grant"]
-    assert everything - of_nobody["ours"] == {code for code in everything if RULES[code] == NOTHING}
-    assert of_nobody["ours"] - of_nobody["official"] == UNCHECKED
-    assert of_nobody["official"] <= of_nobody["ours"]
-    assert found["with grants"] == {"official": set(), "ours": set()}
