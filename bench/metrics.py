@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
@@ -48,8 +48,6 @@ SCRAPES = 5
 SCRAPE_SECONDS = 15.0
 PROBES = 2_000
 
-Work = Callable[[socket.socket], None]
-
 
 def main() -> int:
     argparse.ArgumentParser(prog="python -m bench.metrics", description=__doc__).parse_args()
@@ -67,7 +65,7 @@ def main() -> int:
             cleanup.callback(brokers[name].process.kill)
         asyncio.run(create_topic(namesrv.address))
         with scraped(ports["on"]):
-            compare(brokers)
+            compare(brokers, "metrics")
         for broker in brokers.values():
             broker.process.kill()
         large = ours.start_broker(
@@ -117,24 +115,26 @@ def scrape(port: int) -> int:
         return sum(iter(lambda: len(answer.read(1 << 20)), 0))
 
 
-def compare(brokers: dict[str, Server]) -> None:
+def compare(brokers: dict[str, Server], what: str, properties: str = "") -> None:
+    """Print what sends with `properties` cost the brokers "off" and "on", in turn."""
     connections = {name: connect(broker.address, None) for name, broker in brokers.items()}
-    print("| a send | metrics off | on | rate on / off |\n|---|---|---|---|")
-    for label, work in (("alone", one_by_one), (f"{TOGETHER} in a read", together)):
+    print(f"| a send | {what} off | on | rate on / off |\n|---|---|---|---|")
+    request = send_request(TOPIC, properties)
+    for label, sends in (("alone", 1), (f"{TOGETHER} in a read", TOGETHER)):
         used: dict[str, list[float]] = {name: [] for name in brokers}
         took: dict[str, list[float]] = {name: [] for name in brokers}
         for number in range(ROUNDS + 1):
             # Each goes first every other time.
             for name in sorted(brokers, reverse=bool(number % 2)):
                 begin = time.perf_counter()
-                seconds = cpu(brokers[name], partial(work, connections[name]))
+                seconds = cpu(brokers[name], partial(send, connections[name], request, sends))
                 if number:  # the first round warms up
                     took[name].append(time.perf_counter() - begin)
                     used[name].append(seconds)
-        for what, times in (("time", took), ("broker's CPU time", used)):
+        for figure, times in (("time", took), ("broker's CPU time", used)):
             off, on = (median(times[name]) / SENDS * 1e6 for name in ("off", "on"))
             ratio = median(a / b for a, b in zip(times["off"], times["on"], strict=True))
-            print(f"| {label}, {what} | {off:,.1f} µs | {on:,.1f} µs | {ratio:.3f} |", flush=True)
+            print(f"| {label}, {figure} | {off:,.1f} µs | {on:,.1f} µs | {ratio:.3f} |", flush=True)
 
 
 def measure_scrapes(broker: Server, port: int) -> None:
@@ -199,16 +199,10 @@ def latencies(connection: socket.socket, count: int = PROBES) -> list[float]:
     return found
 
 
-def one_by_one(connection: socket.socket) -> None:
-    request = send_request(TOPIC)
-    for _ in range(SENDS):
-        exchange(connection, [request])
-
-
-def together(connection: socket.socket) -> None:
-    requests = [send_request(TOPIC)] * TOGETHER
-    for _ in range(SENDS // TOGETHER):
-        exchange(connection, requests)
+def send(connection: socket.socket, request: bytes, together: int) -> None:
+    """Send `SENDS` messages, so many at a time."""
+    for _ in range(SENDS // together):
+        exchange(connection, [request] * together)
 
 
 def exchange(connection: socket.socket, requests: list[bytes]) -> None:
@@ -216,10 +210,11 @@ def exchange(connection: socket.socket, requests: list[bytes]) -> None:
     read_answers(connection, len(requests))
 
 
-def send_request(topic: str) -> bytes:
+def send_request(topic: str, properties: str = "") -> bytes:
     header = SendMessageRequestHeaderV2(
         producer_group="bench", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,
         queue_id=0, sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0,
+        properties=properties,
     )  # fmt: skip
     return _frame(RequestCode.SEND_MESSAGE_V2, header, BODY)
 

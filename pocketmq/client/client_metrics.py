@@ -1,29 +1,46 @@
-"""OpenTelemetry: times of sends and of the work on messages, under the names of RocketMQ's own
-clients (pip install 'pocketmq[otel]').
+"""OpenTelemetry: times of sends and of the work on messages, and the messages that wait in a
+consumer, under the names of RocketMQ's own clients (pip install 'pocketmq[otel]').
 
     metrics = OpenTelemetryMetrics()
     producer = Producer("orders", hooks=[metrics])
     consumer = PushConsumer("billing", hooks=[metrics])
+    metrics.watch(consumer)
 
 How they leave the program is up to the meter provider: an exporter for Prometheus, a collector, ...
-Reference: HistogramEnum and MetricLabels of rocketmq-clients.
+Reference: HistogramEnum, GaugeEnum and MetricLabels of rocketmq-clients.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
 
 from opentelemetry import metrics
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.producer.hooks import SendContext
 
-__all__ = ["OpenTelemetryMetrics"]
+__all__ = ["CachingConsumer", "OpenTelemetryMetrics"]
 
 _DELIVERY = [1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 500.0]
 _PROCESS = [1.0, 5.0, 10.0, 100.0, 1000.0, 10_000.0, 60_000.0]
+
+
+class CachingConsumer(Protocol):
+    """A consumer that says what it holds, as PushConsumer does."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def cached(self) -> Mapping[str, tuple[int, int]]: ...
 
 
 class OpenTelemetryMetrics:
@@ -33,6 +50,12 @@ class OpenTelemetryMetrics:
     - `rocketmq_delivery_latency` (topic, client_id, consumer_group): from the store time of a
       message to the work on it. Unlike in RocketMQ's clients, its wait in the client is part of it;
     - `rocketmq_process_time` (the same and invocation_status): of the work on a message or a batch.
+
+    Of consumers that it is to `watch`, there are also gauges (topic, client_id, consumer_group),
+    which are read when the meter provider collects:
+
+    - `rocketmq_consumer_cached_messages`: received and not done;
+    - `rocketmq_consumer_cached_bytes`: of their bodies.
 
     One hook may serve any number of clients. `meter_provider`: the global one by default; `clock`
     gives Unix seconds.
@@ -57,6 +80,32 @@ class OpenTelemetryMetrics:
             "rocketmq_delivery_latency", "Time from the store to the work on a message", _DELIVERY
         )
         self._process = histogram("rocketmq_process_time", "Time of the work", _PROCESS)
+        self._watched: weakref.WeakSet[CachingConsumer] = weakref.WeakSet()
+        for number, unit, text in (
+            (0, "messages", "Messages received and not done"),
+            (1, "bytes", "Bytes of the bodies of messages received and not done"),
+        ):
+            meter.create_observable_gauge(
+                f"rocketmq_consumer_cached_{unit}",
+                [partial(self._cached, number)],
+                description=text,
+            )
+
+    def watch(self, consumer: CachingConsumer) -> None:
+        """Show what a consumer holds while it runs. This does not keep the consumer alive."""
+        self._watched.add(consumer)
+
+    def _cached(self, number: int, options: CallbackOptions, /) -> Iterable[Observation]:
+        for consumer in list(self._watched):
+            for topic, amounts in consumer.cached.items():
+                yield Observation(
+                    amounts[number],
+                    {
+                        "topic": topic,
+                        "client_id": consumer.client_id,
+                        "consumer_group": consumer.group,
+                    },
+                )
 
     def after_send(self, context: SendContext, /) -> None:
         """Note the time of a send."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientConnectionResetError, web
 
+from pocketmq.client.admin import Admin
 from pocketmq.client.errors import InvalidMessage, InvalidName
 from pocketmq.dashboard.body_preview import Form
 from pocketmq.dashboard.chart import Chart, Series, line_chart
-from pocketmq.dashboard.history import Span
+from pocketmq.dashboard.history import History, Span
 from pocketmq.dashboard.services import REFRESH, Services
 from pocketmq.dashboard.tail import TooManyTails
 from pocketmq.dashboard.views import messages
@@ -21,6 +22,7 @@ from pocketmq.dashboard.views.clients import clients_view
 from pocketmq.dashboard.views.cluster import cluster_view
 from pocketmq.dashboard.views.dead_letters import dead_letter_groups, dead_letter_view
 from pocketmq.dashboard.views.groups import group_view, groups_view
+from pocketmq.dashboard.views.listing import Listing
 from pocketmq.dashboard.views.topics import topic_view, topics_view
 from pocketmq.dashboard.wording import time_of
 from pocketmq.message.message import MessageQueue
@@ -38,6 +40,14 @@ _MOST_OFFERED: Final = 500
 _MOST_CHARACTERS: Final = 1024
 #: Of an offset: all of these numbers fit into 63 bits.
 _MOST_DIGITS: Final = 18
+
+
+class _ListView(Protocol):
+    """A page of what has `text` in its name; `all`: what is left out otherwise, too."""
+
+    async def __call__(
+        self, admin: Admin, history: History, *, text: str, all: bool, page: int
+    ) -> Listing[Any]: ...
 
 
 class Pages:
@@ -73,13 +83,16 @@ class Pages:
 
     async def topics(self, request: web.Request) -> web.Response:
         """A list of topics."""
+        return await self._listing(request, topics_view, "topics.html")
+
+    async def _listing(self, request: web.Request, view: _ListView, template: str) -> web.Response:
         services = self._services
         text, all, page = _text(request, "q"), "all" in request.query, _page(request)
-        listing = await topics_view(
+        listing = await view(
             services.viewer(request).admin, services.history, text=text, all=all, page=page
         )
         values = {"listing": listing, "q": text, "all": all}
-        return services.page(request, "topics.html", values, refresh=REFRESH)
+        return services.page(request, template, values, refresh=REFRESH)
 
     async def topic(self, request: web.Request) -> web.Response:
         """One topic."""
@@ -98,13 +111,7 @@ class Pages:
 
     async def groups(self, request: web.Request) -> web.Response:
         """A list of consumer groups."""
-        services = self._services
-        text, all, page = _text(request, "q"), "all" in request.query, _page(request)
-        listing = await groups_view(
-            services.viewer(request).admin, services.history, text=text, all=all, page=page
-        )
-        values = {"listing": listing, "q": text, "all": all}
-        return services.page(request, "groups.html", values, refresh=REFRESH)
+        return await self._listing(request, groups_view, "groups.html")
 
     async def group(self, request: web.Request) -> web.Response:
         """One consumer group."""

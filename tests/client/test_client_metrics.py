@@ -85,3 +85,41 @@ async def test_the_way_and_the_work_are_timed(
     (work,) = points["rocketmq_process_time"]
     assert (way.attributes["consumer_group"], way.count) == ("CG", 1)
     assert (work.attributes["invocation_status"], work.count) == ("success", 1)
+
+
+async def test_what_waits_in_a_consumer_is_shown_while_it_runs(
+    cluster: FakeCluster, reader: InMemoryMetricReader, provider: MeterProvider
+) -> None:
+    cluster.put("T", "a", queues=1)
+    metrics = OpenTelemetryMetrics(provider)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    consumer = PushConsumer("CG", namesrv=cluster.namesrv, start="begin")
+    metrics.watch(consumer)
+
+    @consumer.on("T")
+    async def handle(message: ConsumedMessage) -> None:
+        begun.set()
+        await go_on.wait()
+
+    def cached(unit: str) -> int | None:
+        """That of the topic, not of the group's retry topic."""
+        points = read(reader).get(f"rocketmq_consumer_cached_{unit}", [])
+        of_topic = [point for point in points if point.attributes["topic"] == "T"]
+        assert all(
+            point.attributes
+            == {"topic": "T", "client_id": consumer.client_id, "consumer_group": "CG"}
+            for point in of_topic
+        )
+        return of_topic[0].value if of_topic else None
+
+    assert consumer.cached == {}
+    async with Producer("PG", namesrv=cluster.namesrv) as producer:
+        for _ in range(3):
+            await producer.send(Message("T", b"12345"))
+    async with consumer:
+        await begun.wait()
+        await until(lambda: cached("messages") == 3)
+        assert cached("bytes") == 15
+        go_on.set()
+        await until(lambda: cached("messages") == 0)
+        assert cached("bytes") == 0

@@ -7,6 +7,8 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from pocketmq.dashboard.guard import HEADERS
 from pocketmq.dashboard.server import Dashboard
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message, MessageQueue
+from tests.broker.replication.pair import Pair, classic
 from tests.dashboard.conftest import PASSWORD, Client, Page, client_session
 from tests.dashboard.dead_letters import TIMEOUT, make_dead_letters
 
@@ -57,6 +60,27 @@ async def test_an_empty_cluster(client: Client) -> None:
     assert "There are no dead letters" in (await client.get("/dead-letters")).words
     assert "No client is connected" in (await client.get("/clients")).words
     assert "Brokers 1 " in (await client.get("/")).words
+
+
+async def test_a_master_says_how_far_its_replicas_are(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(pair.name_server)
+        for broker_id in (0, 1):
+            await pair.start(broker_id)
+            stack.push_async_callback(pair.stop, broker_id)
+        await pair.connected()
+        config = DashboardConfig(namesrv=pair.namesrv, port=0, period=0.2)
+        dashboard = await stack.enter_async_context(Dashboard(config))
+        client = Client(await stack.enter_async_context(client_session()), dashboard.url)
+        words = (await client.get("/")).words
+        assert "pair master 127.0.0.1" in words
+        assert "1 replica, 1 in sync, 0 B behind" in words
+        assert "pair replica 1 127.0.0.1" in words
+        copying = classic(pair.slave).client
+        assert copying is not None
+        await copying.stop()
+        await client.shows("/", "0 of 1 replicas connected")
 
 
 async def test_every_answer_has_the_headers(client: Client) -> None:

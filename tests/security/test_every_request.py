@@ -2,62 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-import msgspec
 import pytest
 
 from pocketmq.auth.permissions import NOTHING, RULES
 from pocketmq.auth.users import User
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
 from tests.security.conftest import ADMIN, NOBODY, Connect
+from tests.security.requests import ask
 
 NO_PERMISSION = 16
-
-QUEUE = {"topic": "T", "brokerName": "broker-a", "queueId": 0}
-TOPIC = {"topicName": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
-BODIES: dict[int, Any] = {
-    RequestCode.HEART_BEAT: {
-        "clientID": "c",
-        "consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [{"topic": "T"}]}],
-    },
-    RequestCode.LOCK_BATCH_MQ: {"consumerGroup": "G", "clientId": "c", "mqSet": [QUEUE]},
-    RequestCode.UNLOCK_BATCH_MQ: {"consumerGroup": "G", "clientId": "c", "mqSet": [QUEUE]},
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [TOPIC]},
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
-    RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T", "r": "0"}]},
-    RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "G", "topic": "T"},
-    RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup": "G", "topic": "T"},
-    RequestCode.AUTH_CREATE_USER: {"username": "U", "password": "password"},
-}
-
-
-def fields_for(dispatcher: Dispatcher, code: int) -> dict[str, str]:
-    """Something for each field of the request."""
-    header = dispatcher.codes[code].header
-    if header is None:
-        return {}
-    fields = {}
-    for field in msgspec.structs.fields(header):
-        kind = str(field.type)
-        if "bool" in kind:
-            fields[field.encode_name] = "false"
-        elif "int" in kind:
-            fields[field.encode_name] = "1"
-        else:
-            fields[field.encode_name] = "T" if "topic" in field.name else "G"
-    return fields
-
-
-async def ask(dispatcher: Dispatcher, connection: Connection, code: int) -> Command:
-    body = json.dumps(BODIES[code]).encode() if code in BODIES else b""
-    return await connection.request(code, None, body, ext_fields=fields_for(dispatcher, code))
 
 
 def both(server: EmbeddedServer) -> list[tuple[str, Dispatcher]]:

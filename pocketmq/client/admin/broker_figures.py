@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -12,8 +13,9 @@ import msgspec
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.route import MASTER_ID
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 
-__all__ = ["BrokerFigures", "BrokerState", "broker_states"]
+__all__ = ["BrokerFigures", "BrokerState", "ReplicaFigures", "broker_states"]
 
 #: Seconds of each unit.
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -76,8 +78,26 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ReplicaFigures(msgspec.Struct, frozen=True):
+    """The replicas of a broker group, as its master sees them.
+
+    Attributes:
+        registered: how many the name server knows.
+        connected: how many copy the log now.
+        in_sync: how many of these keep up.
+        lag_bytes: log that the furthest of these does not have yet.
+    """
+
+    registered: int
+    connected: int
+    in_sync: int
+    lag_bytes: int
+
+
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered broker; `problem` says why it does not answer. Replicas are not asked."""
+    """A registered broker; `problem` says why it does not answer. Replicas are not asked: what
+    their master says of them is in its `replicas`, which is None if it has none or does not say.
+    """
 
     cluster: str
     broker: str
@@ -85,6 +105,7 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     figures: BrokerFigures
     problem: str | None = None
+    replicas: ReplicaFigures | None = None
 
     @property
     def is_master(self) -> bool:
@@ -99,14 +120,19 @@ async def broker_states(admin: Admin) -> list[BrokerState]:
         broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
     }
 
-    async def state(name: str, broker_id: int, address: str) -> BrokerState:
+    async def state(name: str, broker_id: int, address: str, others: int) -> BrokerState:
         table: Mapping[str, str] = {}
         problem = None
+        replicas = None
         if broker_id == MASTER_ID:
             try:
                 table = await admin.broker_runtime(name)
             except RemotingError as error:
                 problem = error.remark or str(error)
+            if others and problem is None:
+                # Brokers before release 5 do not know the request.
+                with contextlib.suppress(RemotingError):
+                    replicas = _replicas(others, await admin.broker_replication(name))
         return BrokerState(
             cluster=cluster_of.get(name, ""),
             broker=name,
@@ -114,14 +140,25 @@ async def broker_states(admin: Admin) -> list[BrokerState]:
             address=address,
             figures=BrokerFigures.read(table),
             problem=problem,
+            replicas=replicas,
         )
 
     return await asyncio.gather(
         *(
-            state(name, broker_id, address)
+            state(name, broker_id, address, len(data.broker_addrs) - 1)
             for name, data in sorted(info.broker_addr_table.items())
             for broker_id, address in sorted(data.broker_addrs.items())
         )
+    )
+
+
+def _replicas(registered: int, info: HARuntimeInfo) -> ReplicaFigures:
+    connections = info.ha_connection_info
+    return ReplicaFigures(
+        registered=registered,
+        connected=len(connections),
+        in_sync=sum(connection.in_sync for connection in connections),
+        lag_bytes=max((connection.diff for connection in connections), default=0),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.parameters import text, texts_by_name
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.admin import ViewBrokerStatsDataRequestHeader
@@ -110,6 +111,12 @@ class ConfigAdmin(Servers):
         masters = await self._masters(broker=text("broker", broker))
         answers = await self._each(masters, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode(answers[broker].body).table
+
+    async def broker_replication(self, broker: str) -> HARuntimeInfo:
+        """How far the slaves of a broker group's master are, as `mqadmin haStatus` prints it."""
+        masters = await self._masters(broker=text("broker", broker))
+        answers = await self._each(masters, RequestCode.GET_BROKER_HA_STATUS)
+        return HARuntimeInfo.decode(answers[broker].body)
 
     async def broker_stats(self, name: str, key: str) -> dict[str, BrokerStatsData]:
         """A counter at each broker that has it, over the last minute, hour and day.

@@ -247,6 +247,23 @@ class PushConsumer(Routing):
             if not queue.topic.startswith(RETRY_PREFIX)
         )
 
+    @property
+    def cached(self) -> dict[str, tuple[int, int]]:
+        """Messages that it has received and that are not done, and the bytes of their bodies, by
+        topic. Those that come back are under the group's retry topic. Any thread may ask.
+        """
+        session = self._sessions.present
+        found: dict[str, tuple[int, int]] = {}
+        if session is not None and session.life.running:
+            unwrap = session.instance.namespace.unwrap
+            # A copy in one step, for the consumer's own thread may change it meanwhile.
+            for fetcher in list(session.assignment.fetchers.values()):
+                held = fetcher.pq
+                topic = unwrap(held.queue.topic)
+                messages, size = found.get(topic, (0, 0))
+                found[topic] = messages + held.count, size + held.body_size
+        return found
+
     # Topics
 
     def _take(self, route: Route) -> None:

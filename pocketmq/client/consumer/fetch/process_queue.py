@@ -105,6 +105,11 @@ class ProcessQueue(Generic[M]):
         return min(first, self.buffer[0].queue_offset) if self.buffer else first
 
     @property
+    def body_size(self) -> int:
+        """Bytes of the bodies that the pull limiter counts for it."""
+        return self.size - self.count * MESSAGE_OVERHEAD
+
+    @property
     def span(self) -> int:
         """From the first message that is not done to the last one."""
         unfinished, buffer = self.unfinished, self.buffer
