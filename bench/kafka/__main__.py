@@ -3,6 +3,11 @@
 The messages of a store are copied to Kafka by Spark, with their keys, bodies and properties (as
 headers), into as many partitions as the store has queues. Both brokers run on this machine, and
 their clients and Spark share its cores with them.
+
+Spark's Kafka source has to be of the release of PySpark, and may be published later. The test of
+other versions of PySpark fetches some; this is how one of them is measured:
+
+    PYTHONPATH=.cache/spark/4.2:. python -m bench.kafka --connector 4.2.0
 """
 
 from __future__ import annotations
