@@ -142,12 +142,8 @@ class TopicConfigs:
         `log_end` are the physical offsets at which the log begins and ends. To be called once,
         after `load`.
         """
-        if any(end > log_end for end in self.deleted.values()):
-            # The power went, and the log lost its end: new messages will be there.
-            self._writer.changed()
-        self.deleted = {
-            name: min(end, log_end) for name, end in self.deleted.items() if end > log_begin
-        }
+        self.log_ends(log_end)
+        self.deleted = {name: end for name, end in self.deleted.items() if end > log_begin}
         adopted = []
         for name in queues:
             if name in self.table:
@@ -171,6 +167,13 @@ class TopicConfigs:
                 len(adopted),
                 ", ".join(adopted[:_MOST_NAMED]) + (", ..." if len(adopted) > _MOST_NAMED else ""),
             )
+
+    def log_ends(self, log_end: int) -> None:
+        """Take over where the log ends, as a physical offset, after it may have become shorter: the
+        messages that come next do not belong to topics from before they were `deleted`."""
+        if any(end > log_end for end in self.deleted.values()):
+            self._writer.changed()
+        self.deleted = {name: min(end, log_end) for name, end in self.deleted.items()}
 
     def start(self) -> None:
         """Write changes from now on; call this on the event loop."""

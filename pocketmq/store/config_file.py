@@ -90,6 +90,14 @@ class ConfigFile:
         self._document = document or {}
         return dict(self._document)
 
+    def peek(self) -> dict[str, Any]:
+        """Return what `load` would, for somebody who only takes a look: without a log line, and {}
+        where nothing can be read."""
+        document, _ = self._read(self.path)
+        if document is None:
+            document, _ = self._read(self.backup)
+        return document or {}
+
     def _log_backup(self, fault: str) -> None:
         lost = f"changes of the {self._holds} after that are lost"
         if fault == _MISSING:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+
+import msgspec
+
+from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile
 
 MOST_DELETED: Final = 10_000
 """Deleted names that are remembered."""
@@ -16,3 +21,13 @@ def note_deleted(deleted: dict[str, int], name: str, until: int) -> None:
     if len(deleted) >= MOST_DELETED:
         del deleted[next(iter(deleted))]
     deleted[name] = until
+
+
+def read_deleted_topics(root: Path) -> dict[str, int]:
+    """Return the topics of a store that topics.json says were deleted, with the physical offset
+    before which all their messages are; none where it cannot be read. Blocks."""
+    document = ConfigFile(root / "config" / "topics.json", "topics").peek()
+    try:
+        return msgspec.convert(document.get(DELETED_TOPICS, {}), dict[str, int])
+    except msgspec.ValidationError:
+        return {}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.errors import FileSizeMismatch, StoreClosed, StoreCorrupt, with_remedy
 from pocketmq.store.files import (
     Files,
@@ -345,7 +346,7 @@ class MessageStore:
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
-                copied=config.copied_file.exists(),
+                copied=config.copied_file.exists(), deleted=read_deleted_topics(root),
                 progress=RecoveryProgress(clock=self._recovery_clock),
             )  # fmt: skip
             recovery.run()

@@ -568,7 +568,8 @@ async def test_an_older_message_that_enters_a_slot_late_is_no_repetition(
     slot = index.next_slot()
     assert slot is not None
     size = older.end_offset - older.physical_offset
-    index.add(slot + 10 * SECOND, START, older.physical_offset, size, "T", delete=False)
+    late = slot + 10 * SECOND
+    index.add(late, late, older.physical_offset, size, "T", delete=False)
     await asyncio.to_thread(index.checkpoint, index.progress(), time.now, [])
     index.close()
 

@@ -72,3 +72,21 @@ async def test_what_is_due_weeks_before_a_start_after_an_early_kill(
     async with DelayedBroker(killed, time) as again:
         time.advance(SECOND)
         assert again.bodies() == [b"m"]
+
+
+async def test_a_stop_before_the_queue_is_read_again_after_a_kill(
+    broker: DelayedBroker, time: FakeTime, tmp_path: Path
+) -> None:
+    """The next start cannot tell by the clock, which was set back, that the units are right."""
+    broker.send(b"first", TIMER_DELAY_SEC="1")
+    time.advance(2 * SECOND)
+    await broker.save()
+    broker.send(b"second", TIMER_DELAY_SEC="10")
+    time.advance(0)
+    killed = tmp_path / "killed"
+    shutil.copytree(broker.root, killed)
+    async with DelayedBroker(killed, time):
+        time.now -= 100 * SECOND
+    async with DelayedBroker(killed, time) as again:
+        time.advance(200 * SECOND)
+        assert again.bodies() == [b"first", b"second"]

@@ -65,6 +65,7 @@ class RoleServices:
 
     def was_cut(self) -> None:
         """The end of the log, and of the queues, is gone: do not go on behind it."""
+        self._topics.log_ends(self._store.commit_log.end)
         self._delayed.was_cut()
 
     async def _announce(self, epoch: int) -> None:

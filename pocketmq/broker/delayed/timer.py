@@ -43,8 +43,8 @@ from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
-from pocketmq.store.timer.timer_index import TimerIndex
-from pocketmq.store.timer.timer_log import DELETE, ROLL, TimerUnit
+from pocketmq.store.timer.timer_index import BrokenChain, TimerIndex
+from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerUnit
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +69,21 @@ class _DueSlot:
         self.units: Iterator[TimerUnit] | None = units
         self.waiting = array("q")  # physical offset, magic, time of entry of each
         self.deleted: set[str] = set()
+        self.messages = 0  # as the wheel counts them: one that takes another back counts less
+        self.is_searched = False  # the whole timer log and queue were searched for its messages
         self._done = array("q")  # physical offsets, sorted; they nearly always come in order
 
     def note(self, unit: TimerUnit) -> None:
         self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
+        self.messages += -1 if unit.magic & DELETE else 1
+
+    def recall(self, key: str) -> None:
+        self.deleted.add(key)
+        self.messages -= 1
+
+    def known(self) -> set[int]:
+        """The physical offsets of all that was noted."""
+        return {*self.waiting[2::3], *self._done}
 
     @property
     def first(self) -> tuple[int, int, int]:
@@ -357,36 +368,97 @@ class TimerService:
                 return False
             due = self._slot = _DueSlot(time, self.index.units(time))
         if due.units is not None:
-            unit = next(due.units, None)
-            if unit is None:
-                due.units = None
-            else:
+            try:
+                unit = next(due.units, None)
+            except BrokenChain as broken:
+                self._search(due, str(broken), broken.position)
+                return True
+            if unit is not None:
                 self._note(due, unit)
+            elif due.messages != self.index.congestion(due.time):
+                self._search(due, "the timer wheel counts other messages than the timer log has")
+            else:
+                due.units = None
         elif due.waiting:
-            if not due.first_is_repeated:
-                physical_offset, magic, entered = due.first
-                record = read_waiting(self._store, physical_offset, None, self._log)
-                if record is not None and record.topic == TIMER_TOPIC:
-                    # One that is in the slot before its own, by damage, waits on.
-                    slot = _slot_of(record)
-                    roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
-                    if roll and due.time < slot < self._clock() + SOON_MS:
-                        self._add(record, slot, due.time)
-                    else:
-                        self._deliver(record, entered, roll=roll, deleted=due.deleted)
+            self._deliver_first(due)
             due.done_first()
         else:
             self.index.delivered(due.time)
             self._slot = None
         return True
 
+    def _deliver_first(self, due: _DueSlot) -> None:
+        """Deliver the oldest message of a slot that is not delivered."""
+        physical_offset, magic, entered = due.first
+        if due.first_is_repeated:
+            self._search(due, f"there are two units for the message at {physical_offset}")
+            return
+        record = read_waiting(self._store, physical_offset, None, self._log)
+        if record is None or record.topic != TIMER_TOPIC:
+            if not 0 <= physical_offset < self._store.commit_log.min_offset:
+                self._search(due, f"there is no timed message at {physical_offset}")
+            return
+        slot = _slot_of(record)
+        if entered <= self.index.floor(slot) < due.time:
+            self._search(due, f"the message at {physical_offset} is of an earlier time")
+            return
+        # One that is in the slot before its own, by damage, waits on.
+        roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
+        if roll and due.time < slot < self._clock() + SOON_MS:
+            self._add(record, slot, due.time)
+        else:
+            self._deliver(record, entered, roll=roll, deleted=due.deleted)
+
     def _note(self, due: _DueSlot, unit: TimerUnit) -> None:
         if not unit.magic & DELETE or unit.magic & ROLL:
             due.note(unit)
             return
         record = read_waiting(self._store, unit.physical_offset, None, self._log)
-        if record is not None:
-            due.deleted.add(record.properties.get(names.TIMER_DEL_UNIQKEY, ""))
+        recalled = "" if record is None else record.properties.get(names.TIMER_DEL_UNIQKEY, "")
+        if recalled:
+            due.recall(recalled)
+        else:
+            due.note(unit)  # damaged: what it leads to shows the rest
+
+    def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
+        """Look, once, for all messages of a slot that has a damaged unit, perhaps the one at a
+        `position`. What is found goes before what was noted; what was delivered is passed over."""
+        due.units = None
+        if due.is_searched:
+            return
+        due.is_searched = True
+        found = self.index.search(due.time) + self._without_unit(due.time, position)
+        found.sort(key=lambda unit: unit.physical_offset, reverse=True)
+        more = len({unit.physical_offset for unit in found} - due.known())
+        if more:
+            self._log.error(
+                "%s: a search of the whole timer log and of the queue of %s has found %d more "
+                "messages of that time",
+                damage,
+                TIMER_TOPIC,
+                more,
+            )
+            due.units = iter(found)
+
+    def _without_unit(self, slot: int, damaged: int) -> list[TimerUnit]:
+        """Return units for the messages of a slot that have none, or the `damaged` one."""
+        index = self.index
+        queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
+        if queue is None:
+            return []
+        found = []
+        for _, entries in queue.entries(queue.min_offset, index.queue_offset):
+            for physical in index.without_unit(entries["physical"], damaged).tolist():
+                record = read_waiting(self._store, physical, None, self._log)
+                if record is None or record.topic != TIMER_TOPIC:
+                    continue
+                stored = index.floor(record.store_timestamp)
+                place, rolls = index.place(max(_slot_of(record), stored), stored)
+                if place == slot:
+                    is_recall = names.TIMER_DEL_UNIQKEY in record.properties
+                    magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if is_recall else 0)
+                    found.append(TimerUnit(NOWHERE, magic, stored, slot, physical, record.size))
+        return found
 
     def _read_next(self) -> Record | None:
         """Return the next message of the queue, past a turn's worth of those that are gone."""

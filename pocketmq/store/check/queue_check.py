@@ -6,8 +6,9 @@ import itertools
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -206,19 +207,21 @@ class QueueFiles:
         physical: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         entered: int,
+        deleted: int,
     ) -> None:
         """Compare the entries with the records of one commit-log file. Those before the physical
-        offset `entered` have entries."""
+        offset `entered` have entries, but those before `deleted` need none."""
         entries = self.at(offsets)
         fits = (entries["physical"] == physical) & (entries["size"] == sizes)
         self._seen += ranges(offsets[fits])
+        others = ~fits & (physical >= deleted)
         # An entry of a later record: the topic was deleted and made anew, and the record is of its
         # earlier life. If the entry is damaged instead, no record agrees with it.
-        older = ~fits & (entries["physical"] > physical) & (entries["size"] > 0)
+        older = others & (entries["physical"] > physical) & (entries["size"] > 0)
         self._older += ranges(offsets[older])
-        wrong = offsets[~fits & ~older]
+        wrong = offsets[others & ~older]
         # One before the record of the last entry is of an earlier life, too.
-        behind = ~fits & ~older & (offsets >= self.end) & (physical > self._last_physical)
+        behind = others & ~older & (offsets >= self.end) & (physical > self._last_physical)
         self.not_entered += int(np.count_nonzero(behind))
         self.missing += int(np.count_nonzero(behind & (physical < entered)))
         self._wrong += ranges(wrong[wrong < self.end])
@@ -276,11 +279,14 @@ class QueueCheck:
         otherwise: int,
         foreign: frozenset[str] = frozenset(),
         entered: int = 0,
+        deleted: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
-        are of another kind. Messages before the physical offset `entered` are in their queues."""
+        are of another kind. Messages before the physical offset `entered` are in their queues;
+        those of a `deleted` topic before its physical offset need not be."""
         self._foreign = foreign
         self._entered = entered
+        self._deleted = deleted
         entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
@@ -323,12 +329,13 @@ class QueueCheck:
             queue = self.queues.get(key)
             if key[0] in self._foreign:
                 continue
-            if queue is None:
-                self.unknown[key] = self.unknown.get(key, 0) + behind - first
-                if base + int(part.at[0]) < self._entered:
+            physical, deleted = base + part.at, self._deleted.get(key[0], 0)
+            if queue is not None:
+                queue.compare(part.queue_offset, physical, part.size, self._entered, deleted)
+            elif len(physical := physical[physical >= deleted]):
+                self.unknown[key] = self.unknown.get(key, 0) + len(physical)
+                if int(physical[0]) < self._entered:
                     self.missing.add(key)
-            else:
-                queue.compare(part.queue_offset, base + part.at, part.size, self._entered)
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """See `QueueFiles.disagreements`."""

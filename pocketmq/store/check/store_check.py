@@ -22,6 +22,7 @@ from pocketmq.store.check.timer_check import TimerCheck
 from pocketmq.store.config import TABLES, StoreConfig
 from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, StoreError
 from pocketmq.store.files import Retirement, raise_descriptor_limit
 from pocketmq.store.log.allocation import FileAllocator
@@ -122,7 +123,11 @@ class StoreCheck:
         with suppress(StoreError):  # the table is looked at below
             foreign = batch_topics(config.root)
         queues = QueueCheck(
-            config.consume_queue_directory, config.consume_queue_file_size, foreign, entered
+            config.consume_queue_directory,
+            config.consume_queue_file_size,
+            foreign,
+            entered,
+            read_deleted_topics(config.root),
         )
         log = LogCheck(
             config.commit_log_directory,
@@ -376,7 +381,10 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
         levels = DelayLevels(config.message_delay_level)
         copied = config.copied_file.exists()
         try:
-            Recovery(log, table, checkpoint, levels, clean=clean, copied=copied).run()
+            Recovery(
+                log, table, checkpoint, levels, clean=clean, copied=copied,
+                deleted=read_deleted_topics(config.root),
+            ).run()  # fmt: skip
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
@@ -451,14 +459,8 @@ def lost_topics(root: Path, queues: Iterable[tuple[str, int]]) -> dict[str, int]
 
 
 def known_topics(root: Path) -> set[str]:
-    """Return the topics of topics.json that nobody deleted."""
-    document = _topics(root) or {}
-    return {*document.get("topicConfigTable", ())} - {*document.get(DELETED_TOPICS, ())}
-
-
-def deleted_topics(root: Path) -> set[str]:
-    """Return the topics that topics.json says were deleted."""
-    return {*(_topics(root) or {}).get(DELETED_TOPICS, ())}
+    """Return the topics of topics.json."""
+    return {*(_topics(root) or {}).get("topicConfigTable", ())}
 
 
 def _topics(root: Path) -> dict[str, Any] | None:

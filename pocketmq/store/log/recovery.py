@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode
@@ -45,6 +47,7 @@ from pocketmq.store.queue.queue_tail import QueueTail
 log = logging.getLogger(__name__)
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
+_NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class _EntriesLost(Exception):
@@ -65,10 +68,12 @@ class Recovery:
         clean: bool,
         rebuild: bool = False,
         copied: bool = False,
+        deleted: Mapping[str, int] = _NOTHING_DELETED,
         progress: RecoveryProgress | None = None,
     ) -> None:
         """With `rebuild`, build the queues from the whole log, whatever they hold. `copied`: the
-        last process copied the log from a master, in pieces that may end within a record."""
+        last process copied the log from a master, in pieces that may end within a record.
+        `deleted`: topics whose messages before a physical offset were deleted."""
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
@@ -76,6 +81,7 @@ class Recovery:
         self._clean = clean and not rebuild
         self._rebuild = rebuild
         self._copied = copied
+        self._deleted = deleted
         self._progress = progress or RecoveryProgress()
         self._tail = QueueTail(commit_log)
         self._start = 0  # where the walk began
@@ -293,7 +299,7 @@ class Recovery:
         )
         for record in walk:
             self._progress.log(start, walk.end, self._data_end)
-            if record.physical_offset < self._enter_from:
+            if record.physical_offset < max(self._enter_from, self._deleted.get(record.topic, 0)):
                 continue
             if has_queue_entry(record.sys_flag):
                 self._enter(record)
@@ -370,7 +376,7 @@ class Recovery:
         """Make sure that the record has its entry.
 
         A topic that was deleted and made anew begins again at queue offset 0, with the records of
-        its earlier life still in the log. The later life wins.
+        its earlier life still in the log. The later life wins, if nobody noted the deletion.
         """
         try:
             queue = self._queues.find_or_create(record.topic, record.queue_id)

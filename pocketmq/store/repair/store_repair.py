@@ -19,9 +19,10 @@ from msgspec import Struct
 from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode, encode_into
 from pocketmq.store.check.queue_check import QueueFiles, queue_directories
 from pocketmq.store.check.report import Report, State
-from pocketmq.store.check.store_check import StoreCheck, deleted_topics, lost_topics, sized
+from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.errors import StoreCorrupt, StoreLocked
 from pocketmq.store.files import Files, MappedFile, Retirement, raise_descriptor_limit
@@ -310,7 +311,9 @@ class _Repairing:
         those of the queue that leads to them. If most of the queue's file leads elsewhere, the file
         is another queue's, and the records are right, unless they name a queue or an offset that
         never was."""
-        known = {topic for topic, _ in check.queues.queues} | deleted_topics(self._config.root)
+        known = {topic for topic, _ in check.queues.queues} | {
+            *read_deleted_topics(self._config.root)
+        }
         for each in list(self._misnamed(check)):
             if each.is_in_own_file(check) or each.topic not in known or not each.can_be:
                 self._mend_head(check, each)
@@ -460,7 +463,10 @@ class _Repairing:
             table.distrust_bounds()
             log = CommitLog(run, FileAllocator(files))
             levels = DelayLevels(config.message_delay_level)
-            Recovery(log, table, checkpoint, levels, clean=False, rebuild=True).run()
+            deleted = read_deleted_topics(config.root)
+            Recovery(
+                log, table, checkpoint, levels, clean=False, rebuild=True, deleted=deleted
+            ).run()
             for file in run.mapped:
                 file.sync()
             for queue in table.all:

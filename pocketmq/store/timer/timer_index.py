@@ -24,9 +24,9 @@ import heapq
 import logging
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.tags import string_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, with_remedy
@@ -37,11 +37,24 @@ from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, Timer
 from pocketmq.store.timer.timer_wheel import RING, TimerWheel
 from pocketmq.store.timer.unit_check import fits_its_message
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 log = logging.getLogger(__name__)
 
 SLOTS: Final = RING // 2  # the furthest slot that can be entered
 BLANK_SLOTS: Final = 60
 LEAST_WINDOW: Final = 2
+
+
+class BrokenChain(Exception):
+    """The timer log has no unit of a slot at a `position` that another unit, or the wheel, names:
+    one of them is damaged."""
+
+    def __init__(self, directory: Path, slot: int, position: int) -> None:
+        super().__init__(f"{directory}: there is no unit of slot {slot} at {position}")
+        self.position = position
 
 
 class TimerIndex:
@@ -101,8 +114,10 @@ class TimerIndex:
         self.opened = True
 
     def seal(self) -> None:
-        """Let the next start see whether the timers are as they are now. To be called last, when
-        `progress` is on the disk. Raises OSError."""
+        """Let the next start see whether the timers are as they are now, unless it has to read the
+        queue again anyway. To be called last, when `progress` is on the disk. Raises OSError."""
+        if self._entered:
+            return
         self._wheel.sync()
         self._checkpoint.set_seal(self._digest())
         self._checkpoint.flush()
@@ -164,20 +179,29 @@ class TimerIndex:
         return self._waiting.copy()
 
     def units(self, slot: int) -> Iterator[TimerUnit]:
-        """Return the units of a slot, the newest first."""
+        """Return the units of a slot, the newest first. Raises BrokenChain where damage ends it."""
         known = self._wheel.get(slot)
         position = NOWHERE if known is None else known.last
         while position != NOWHERE:
             unit = self._log.unit(position)
             if unit is None or self.floor(unit.slot) != slot or unit.previous >= position:
-                log.error(
-                    "%s: there is no unit of slot %d at %d: messages of that time are not "
-                    "delivered; to see them, type: pocketmq store dump %s -t %s",
-                    self._log_directory, slot, position, self._root, TIMER_TOPIC,
-                )  # fmt: skip
-                return
+                raise BrokenChain(self._log_directory, slot, position)
             yield unit
             position = unit.previous
+
+    def search(self, slot: int) -> list[TimerUnit]:
+        """Return the units of a slot that the whole timer log has, the newest first."""
+        from pocketmq.store.timer.slot_search import units_of_slot
+
+        return units_of_slot(self._log, slot, self.precision)
+
+    def without_unit(self, physical: npt.NDArray[np.int64], damaged: int) -> npt.NDArray[np.int64]:
+        """Return those of some messages, given by their physical offsets, whose unit is not there,
+        since it is old and they are delivered, or is damaged, as the one at the position
+        `damaged`."""
+        from pocketmq.store.timer.slot_search import without_unit
+
+        return without_unit(self._log, physical, damaged)
 
     def delivered(self, slot: int) -> None:
         """All messages of the earliest slot are delivered."""

@@ -367,3 +367,36 @@ async def test_a_refused_start_leaves_the_queue_of_a_topic_that_was_made_anew(be
     store = killed.open()
     assert [record.body for record in killed.read_all(store)] == [b"second life"]
     await store.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_deleted_message_does_not_take_the_place_of_one_that_is_gone(
+    bench: Any, killed: bool
+) -> None:
+    """The topic was deleted and made anew, so the log has two messages of the same offset."""
+    store = bench.open()
+    bench.put(store, body=b"deleted")
+    store.delete_topic("Topic")
+    end = store.commit_log.end
+    damaged = bench.put(store, body=b"damaged")
+    bench.put(store, body=b"good")
+    store.settle()
+    after_kill = bench.copy("killed")
+    await store.close()
+    if killed:
+        bench = after_kill
+    (bench.root / "config").mkdir()
+    (bench.root / "config/topics.json").write_text(
+        json.dumps({"topicConfigTable": {"Topic": {}}, "pocketmqDeletedTopics": {"Topic": end}})
+    )
+    patch(bench.segment(), damaged.end_offset - 10, b"?")
+    assert gone(repaired(bench)) == {("Topic", 0, 0)}
+    for n in range(2):
+        store = bench.open()
+        store.delete_deleted_queues({"Topic": end})
+        assert bench.bodies(store)[0] == b"good"
+        assert bench.put(store, body=b"new").queue_offset >= 2
+        store.settle()
+        crashed = bench.copy(f"crashed-{n}")
+        await store.close()
+        bench = crashed
