@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pocketmq.spark import session, table_sink
 from tests.spark.stream_store import OpenStore
@@ -36,6 +36,9 @@ PROJECT = Path(__file__).parents[2]
 TOPICS = ("T", "T2")
 QUEUES = 2
 TRIGGERED = "a trigger is done"
+
+Sink: TypeAlias = Literal["files", "parquet", "delta"]
+"""Parquet files of Spark, or a table of pocketmq's."""
 
 # Follows the store and says when a trigger is done, until it is killed.
 DRIVER = """
@@ -66,7 +69,7 @@ class Outcome(NamedTuple):
     kills: int
 
 
-def start(spark: SparkSession, directory: Path, sink: str) -> StreamingQuery:
+def start(spark: SparkSession, directory: Path, sink: Sink) -> StreamingQuery:
     """Start the query that copies the store, or go on with it."""
     target = directory / "copy"
     query = (
@@ -81,7 +84,7 @@ def start(spark: SparkSession, directory: Path, sink: str) -> StreamingQuery:
     return query.foreachBatch(table_sink(str(target / "rows"), sink)).start()
 
 
-def finish(spark: SparkSession, directory: Path, sink: str) -> tuple[int, int]:
+def finish(spark: SparkSession, directory: Path, sink: Sink) -> tuple[int, int]:
     """Read what is left, and return how many rows there are, and how many different ones."""
     query = start(spark, directory, sink)
     query.processAllAvailable()
@@ -97,7 +100,7 @@ def finish(spark: SparkSession, directory: Path, sink: str) -> tuple[int, int]:
 
 
 def run(
-    spark: SparkSession, directory: Path, kills: int, seed: int = 1, sink: str = "files"
+    spark: SparkSession, directory: Path, kills: int, seed: int = 1, sink: Sink = "files"
 ) -> Outcome:
     """Kill a query so many times, each time after it has gone on by some triggers. Its last run is
     in the session `spark`."""
@@ -138,7 +141,7 @@ def run(
 
 
 @contextmanager
-def running_driver(directory: Path, sink: str) -> Iterator[subprocess.Popen[str]]:
+def running_driver(directory: Path, sink: Sink) -> Iterator[subprocess.Popen[str]]:
     """Run the driver. At the end it is killed, with its Java process and its workers."""
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(directory), sink],
