@@ -70,13 +70,13 @@ async def test_what_is_damaged_is_passed_over(
 
 
 async def test_a_pull_is_bounded(client: Client, topic: str) -> None:
-    body = encode_batch([(0, b"m", b"")] * 300)
+    body = encode_batch([(0, b"m", b"")] * 600)
     await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
 
     assert len(await client.pulled(topic, max_msg_nums=5)) == 5
     assert len(await client.pulled(topic, max_msg_nums=50)) == 32
     assert len(await client.pulled(topic, max_msg_nums=0)) == 1
-    assert len(await client.pulled(topic, max_msg_nums=1000, large_transfer=True)) == 256
+    assert len(await client.pulled(topic, max_msg_nums=1000, large_transfer=True)) == 512
     assert len(await client.pulled(topic, max_msg_nums=1000, large_transfer=False)) == 32
 
 

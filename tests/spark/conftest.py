@@ -1,4 +1,5 @@
-"""One Spark session for all tests here, and the golden stores unpacked."""
+"""One Spark session for all tests here, what every Java process of theirs does, and the golden
+stores unpacked."""
 
 from __future__ import annotations
 
@@ -17,9 +18,23 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java compiles less: most of these tests are over before it pays."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Settings of every Spark that is started here, also by commands and jobs."""
+    directory = tmp_path_factory.mktemp("spark-conf")
+    settings = (f"spark.{where}.extraJavaOptions {_QUICK}\n" for where in ("driver", "executor"))
+    (directory / "spark-defaults.conf").write_text("".join(settings))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_CONF_DIR", str(directory))
+        yield
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(quick_java: None) -> Iterator[SparkSession]:
     """A session on two cores in which nothing is registered."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     from pocketmq.spark.java import SparkUnavailable, find_java, use_java

@@ -23,53 +23,40 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from pocketmq.spark import session, table_sink
 from tests.spark.stream_store import OpenStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PROJECT = Path(__file__).parents[2]
 TOPICS = ("T", "T2")
 QUEUES = 2
 TRIGGERED = "a trigger is done"
 
-# Follows the store and says when a trigger is done. When its standard input is closed, it reads
-# what is left, and counts: the sink's log says which files are of finished triggers.
+Sink: TypeAlias = Literal["files", "parquet", "delta"]
+"""Parquet files of Spark, or a table of pocketmq's."""
+
+# Follows the store and says when a trigger is done, until it is killed.
 DRIVER = """
-import sys, threading
-from pocketmq.spark import session, table_sink
+import sys
+from pathlib import Path
+from pocketmq.spark import session
+from tests.spark.stream_kills import TRIGGERED, start
 
-store, target, sink = sys.argv[1:]
+directory, sink = sys.argv[1:]
 spark = session(master="local[2]", short_lived=True)
-query = (
-    spark.readStream.format("rocketmq")
-    .schema("topic string, queueId int, queueOffset bigint, body binary")
-    .options(startingOffsets="earliest", maxOffsetsPerTrigger="5000", minPartitions="2")
-    .load(store)
-    .writeStream.option("checkpointLocation", target + "/checkpoint")
-)
-if sink == "files":
-    query = query.format("parquet").start(target + "/rows")
-else:
-    query = query.foreachBatch(table_sink(target + "/rows", sink)).start()
-
-def tell():
-    try:
-        while query.lastProgress is None:
-            query.awaitTermination(1)
-        print("a trigger is done", flush=True)
-    except Exception as error:
-        print(repr(error), flush=True)
-
-threading.Thread(target=tell, daemon=True).start()
-sys.stdin.read()
-query.processAllAvailable()
-query.stop()
-files = [target + "/rows"]
-if sink == "delta":
-    from deltalake import DeltaTable
-    files = DeltaTable(target + "/rows").file_uris()
-rows = spark.read.parquet(*files)
-print(rows.count(), rows.distinct().count(), flush=True)
+try:
+    query = start(spark, Path(directory), sink)
+    while query.lastProgress is None:
+        query.awaitTermination(1)
+    print(TRIGGERED, flush=True)
+    query.awaitTermination()
+except Exception as error:
+    print(repr(error), flush=True)
 """
 
 
@@ -82,8 +69,41 @@ class Outcome(NamedTuple):
     kills: int
 
 
-def run(directory: Path, kills: int, seed: int = 1, sink: str = "files") -> Outcome:
-    """Kill a query so many times, each time after it has gone on by some triggers."""
+def start(spark: SparkSession, directory: Path, sink: Sink) -> StreamingQuery:
+    """Start the query that copies the store, or go on with it."""
+    target = directory / "copy"
+    query = (
+        spark.readStream.format("rocketmq")
+        .schema("topic string, queueId int, queueOffset bigint, body binary")
+        .options(startingOffsets="earliest", maxOffsetsPerTrigger="5000", minPartitions="2")
+        .load(str(directory / "store"))
+        .writeStream.option("checkpointLocation", str(target / "checkpoint"))
+    )
+    if sink == "files":
+        return query.format("parquet").start(str(target / "rows"))
+    return query.foreachBatch(table_sink(str(target / "rows"), sink)).start()
+
+
+def finish(spark: SparkSession, directory: Path, sink: Sink) -> tuple[int, int]:
+    """Read what is left, and return how many rows there are, and how many different ones."""
+    query = start(spark, directory, sink)
+    query.processAllAvailable()
+    query.stop()
+    # The sink's log, or the table's, says which files are of finished triggers.
+    files = [str(directory / "copy" / "rows")]
+    if sink == "delta":
+        from deltalake import DeltaTable
+
+        files = DeltaTable(files[0]).file_uris()
+    rows = spark.read.parquet(*files)
+    return rows.count(), rows.distinct().count()
+
+
+def run(
+    spark: SparkSession, directory: Path, kills: int, seed: int = 1, sink: Sink = "files"
+) -> Outcome:
+    """Kill a query so many times, each time after it has gone on by some triggers. Its last run is
+    in the session `spark`."""
     chance = random.Random(seed)
     done = threading.Event()
 
@@ -116,19 +136,16 @@ def run(directory: Path, kills: int, seed: int = 1, sink: str = "files") -> Outc
         finally:
             done.set()
         sent = writing.result()
-        with running_driver(directory, sink) as driver:
-            counts = driver.communicate()[0].splitlines()[-1]
-    rows, distinct = map(int, counts.split())
+        rows, distinct = finish(spark, directory, sink)
     return Outcome(sent, rows, distinct, kills)
 
 
 @contextmanager
-def running_driver(directory: Path, sink: str) -> Iterator[subprocess.Popen[str]]:
+def running_driver(directory: Path, sink: Sink) -> Iterator[subprocess.Popen[str]]:
     """Run the driver. At the end it is killed, with its Java process and its workers."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(directory / "store"), str(directory / "copy"), sink],
+        [sys.executable, "-c", DRIVER, str(directory), sink],
         cwd=PROJECT,
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -139,9 +156,8 @@ def running_driver(directory: Path, sink: str) -> Iterator[subprocess.Popen[str]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-        for pipe in (driver.stdin, driver.stdout):
-            if pipe is not None:
-                pipe.close()
+        if driver.stdout is not None:
+            driver.stdout.close()
 
 
 def first_line(driver: subprocess.Popen[str]) -> str:
@@ -157,7 +173,8 @@ def main() -> int:
     parser.add_argument("--sink", choices=("files", "parquet", "delta"), default="files")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pocketmq-kills-") as directory:
-        outcome = run(Path(directory), options.kills, options.seed, options.sink)
+        spark = session(master="local[2]", short_lived=True)
+        outcome = run(spark, Path(directory), options.kills, options.seed, options.sink)
     print(outcome)
     return 0 if outcome.sent == outcome.rows == outcome.distinct else 1
 

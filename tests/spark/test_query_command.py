@@ -1,11 +1,11 @@
-"""`pocketmq query`, as a process where it needs Spark."""
+"""`pocketmq query`, in a process of its own where it needs Spark."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,15 @@ from pocketmq.cli import query as query_command
 from pocketmq.cli.command_parser import CommandParser
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.scan.tail import take_snapshot
-from tests.spark.conftest import PROJECT
+from tests.spark.query_process import QueryProcess, command_environment, query_process
 from tests.store.made_store import NOW, MadeStore, damage, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def query(*arguments: str | Path, head: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run the command elsewhere than in the project's directory, as users do; `head`: with a reader
-    that has seen enough before there is anything."""
+@pytest.fixture(scope="module")
+def java() -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     from pocketmq.spark.java import SparkUnavailable, find_java
 
@@ -35,35 +34,26 @@ def query(*arguments: str | Path, head: bool = False) -> subprocess.CompletedPro
         find_java()
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
-    store = Path(arguments[-1])
-    output = subprocess.PIPE
-    if head:
-        reading, output = os.pipe()
-        os.close(reading)
-    try:
-        return subprocess.run(
-            [sys.executable, "-m", "pocketmq", "query", *map(str, arguments)],
-            cwd=store.parent,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(PROJECT),
-                "PYSPARK_PYTHON": sys.executable,
-                "TZ": "Asia/Shanghai",
-            },
-            stdout=output,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    finally:
-        if head:
-            os.close(output)
+
+
+@pytest.fixture(scope="module")
+def query(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueryProcess]:
+    with query_process(tmp_path_factory.mktemp("queries")) as queries:
+        yield queries
 
 
 @pytest.mark.spark
-def test_a_topic_is_a_table(golden_clean: Path) -> None:
+@pytest.mark.usefixtures("java")
+def test_the_command_as_users_run_it(golden_clean: Path) -> None:
     sql = "SELECT tags, count(*) AS n FROM Golden_tags WHERE tags LIKE 'Tag%' GROUP BY 1 ORDER BY 1"
-    ended = query(sql, "--store", golden_clean)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pocketmq", "query", sql, "--store", golden_clean],
+        cwd=golden_clean.parent,
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == ExitCode.OK, ended.stderr
     cells = [line.replace("│", " ").split() for line in ended.stdout.splitlines()]
     assert ["TagA", "20"] in cells
@@ -72,7 +62,9 @@ def test_a_topic_is_a_table(golden_clean: Path) -> None:
 
 
 @pytest.mark.spark
-def test_json_lines_and_odd_names_of_a_store_and_an_archive(tmp_path: Path) -> None:
+def test_json_lines_and_odd_names_of_a_store_and_an_archive(
+    query: QueryProcess, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         store = MadeStore(tmp_path / name)
         store.put("my-topic|x", body=b"text", properties={"KEYS": "a b", "own": "1"})
@@ -94,7 +86,7 @@ def test_json_lines_and_odd_names_of_a_store_and_an_archive(tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_times_are_local_unless_they_name_a_zone(tmp_path: Path) -> None:
+def test_times_are_local_unless_they_name_a_zone(query: QueryProcess, tmp_path: Path) -> None:
     """And what was printed can be asked for."""
     store = MadeStore(tmp_path / "store")
     store.put(store_timestamp=NOW)
@@ -107,7 +99,7 @@ def test_times_are_local_unless_they_name_a_zone(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_values_within_values_as_json(tmp_path: Path) -> None:
+def test_values_within_values_as_json(query: QueryProcess, tmp_path: Path) -> None:
     store = MadeStore(tmp_path / "store")
     for body in (b"text", b"\xff"):
         store.put(body=body, store_timestamp=NOW)
@@ -135,7 +127,7 @@ def test_values_within_values_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_topic_without_messages_is_an_empty_table(tmp_path: Path) -> None:
+def test_a_topic_without_messages_is_an_empty_table(query: QueryProcess, tmp_path: Path) -> None:
     store = MadeStore(tmp_path / "store")
     store.put("orders")
     topics = b'{"topicConfigTable":{"later":{"readQueueNums":4},"Orders":{"readQueueNums":4}}}'
@@ -147,7 +139,9 @@ def test_a_topic_without_messages_is_an_empty_table(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_closed_pipe_ends_the_query(golden_killed: Path, form: tuple[str, ...]) -> None:
+def test_a_closed_pipe_ends_the_query(
+    query: QueryProcess, golden_killed: Path, form: tuple[str, ...]
+) -> None:
     arguments: list[str | Path] = ["SELECT * FROM Flood", *form, "--store", golden_killed]
     ended = query(*arguments, head=True)
     assert ended.returncode == ExitCode.OK, ended.stderr
@@ -155,7 +149,7 @@ def test_a_closed_pipe_ends_the_query(golden_killed: Path, form: tuple[str, ...]
 
 
 @pytest.mark.spark
-def test_an_unknown_table(golden_killed: Path) -> None:
+def test_an_unknown_table(query: QueryProcess, golden_killed: Path) -> None:
     ended = query("SELECT * FROM flod", "--store", golden_killed)
     assert ended.returncode == ExitCode.UNAVAILABLE
     assert "`flod` cannot be found" in ended.stderr
@@ -164,7 +158,9 @@ def test_an_unknown_table(golden_killed: Path) -> None:
 
 
 @pytest.mark.spark
-def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> None:
+def test_topics_that_spark_does_not_tell_apart_are_no_tables(
+    query: QueryProcess, tmp_path: Path
+) -> None:
     store = MadeStore(tmp_path / "store")
     for topic in ("Orders-x", "orders-x", "other"):
         store.put(topic, body=topic.encode())
@@ -180,7 +176,9 @@ def test_topics_that_spark_does_not_tell_apart_are_no_tables(tmp_path: Path) -> 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_corrupt_record_is_one_line(tmp_path: Path, form: tuple[str, ...]) -> None:
+def test_a_corrupt_record_is_one_line(
+    query: QueryProcess, tmp_path: Path, form: tuple[str, ...]
+) -> None:
     store = MadeStore(tmp_path / "store")
     places = [store.put(body=b"body") for _ in range(9)]
     root = store.write()
@@ -194,7 +192,7 @@ def test_a_corrupt_record_is_one_line(tmp_path: Path, form: tuple[str, ...]) -> 
 
 
 @pytest.mark.spark
-def test_a_row_that_fails_shows_no_stack_of_java(golden_killed: Path) -> None:
+def test_a_row_that_fails_shows_no_stack_of_java(query: QueryProcess, golden_killed: Path) -> None:
     sql = "SELECT 1 DIV (queueOffset - queueOffset) FROM Flood"
     ended = query(sql, "--json", "--store", golden_killed)
     assert ended.returncode == ExitCode.FAILURE

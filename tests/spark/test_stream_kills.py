@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pocketmq.spark.java import SparkUnavailable, find_java
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
 
@@ -15,12 +17,8 @@ from tests.spark.stream_kills import run
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 
-def test_each_message_arrives_once(tmp_path: Path) -> None:
+def test_each_message_arrives_once(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("deltalake", reason="pip install 'pocketmq[tables]'")
-    try:
-        find_java()
-    except SparkUnavailable as missing:
-        pytest.skip(str(missing))
-    outcome = run(tmp_path, kills=1, sink="delta")
+    outcome = run(spark, tmp_path, kills=1, sink="delta")
     assert outcome.kills == 1
     assert outcome.sent == outcome.rows == outcome.distinct > 0

@@ -1,7 +1,7 @@
 """Pulls ranges of queues in one task, one pull ahead of what is taken apart.
 
 There is no thread: the event loop runs while answers are waited for, and stands still while Spark
-works on the rows. An answer has 256 KiB. A run of the loop brings as many of them as make a block,
+works on the rows. An answer has 512 KiB. A run of the loop brings as many of them as make a block,
 since to start and stop the loop costs as much as many rows. Meanwhile the answer to the pull ahead
 arrives in the buffers of the kernel. So its time is not measured by a timer of the loop, which
 would count the time that Spark takes, but while it is waited for.
