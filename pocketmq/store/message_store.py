@@ -240,11 +240,6 @@ class MessageStore:
         return self._was_closed
 
     @property
-    def lost_power(self) -> bool:
-        """Whether what was not flushed may have been lost before this `open`."""
-        return not self._was_closed and not self._checkpoint.same_boot
-
-    @property
     def refusal(self) -> str:
         """Why puts are refused at the moment; empty while they are not."""
         return self._writer.refusal

@@ -71,7 +71,7 @@ class FailingDisk:
 
     Attributes:
         failed: how many have failed.
-        log_sync_failed: whether a sync of the commit log was among them.
+        log_sync_failed: whether a sync of messages in the commit log was among them.
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -96,7 +96,7 @@ class FailingDisk:
             if self._healed or not fault.first <= self._calls <= fault.last:
                 return original(files, *args, **options)
             self.failed += 1
-            if fault.call == "fdatasync" and "commitlog" in os.readlink(f"/proc/self/fd/{args[0]}"):
+            if fault.call == "fdatasync" and _has_messages(args[0]):
                 self.log_sync_failed = True
             if fault.short:
                 fd, data, at = args
@@ -158,6 +158,11 @@ async def _live(broker: Broker, disk: FailingDisk, traffic: Traffic, killed: Pat
         disk.heal()
         await broker.stop()
     return faults
+
+
+def _has_messages(fd: int) -> bool:
+    """Return whether an open file is one of the commit log, and not one made ahead of use."""
+    return "commitlog" in os.readlink(f"/proc/self/fd/{fd}") and any(os.pread(fd, 8, 0))
 
 
 def _copy(root: Path, target: Path) -> None:
