@@ -346,8 +346,8 @@ def test_a_producer_has_no_public_internals() -> None:
 def test_help_shows_the_public_interface_only() -> None:
     shown = {name for name in dir(PushConsumer) if not name.startswith("_")}
     assert shown == {
-        "assignment", "client_id", "namesrv", "on", "pause", "resume", "run", "running", "shutdown",
-        "start", "subscribe", "unsubscribe",
+        "assignment", "cached", "client_id", "namesrv", "on", "pause", "resume", "run", "running",
+        "shutdown", "start", "subscribe", "unsubscribe",
     }  # fmt: skip
     shown = {name for name in dir(PullConsumer) if not name.startswith("_")}
     assert shown == {
