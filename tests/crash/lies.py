@@ -15,6 +15,7 @@ from unittest import mock
 from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.message.record import Record
+from pocketmq.store import message_store
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint
@@ -83,6 +84,8 @@ def _bring_deleted_topics_back() -> None:
         pass
 
     mock.patch.object(MessageStore, "delete_deleted_queues", delete_deleted_queues).start()
+    # Recovery builds the queues of deleted topics, too.
+    mock.patch.object(message_store, "read_deleted_topics", lambda root: {}).start()
 
 
 LIES: Final = {

@@ -44,6 +44,7 @@ class ControllerStub:
         asked: the codes of all requests but heartbeats.
         heartbeats: all that came.
         now: milliseconds; heartbeats are dated with it.
+        keeps_set: refuses every other SyncStateSet.
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class ControllerStub:
         self.asked: list[int] = []
         self.leader = ""
         self.leads = True
+        self.keeps_set = False
         self.now = 0
         self._happened = asyncio.Event()
         dispatcher = Dispatcher()
@@ -165,13 +167,15 @@ class ControllerStub:
 
     def _alter(self, request: Request[AlterSyncStateSetRequestHeader]) -> Response:
         header, wanted = request.header, SyncStateSet.decode(request.body)
-        told = self.decides.alter(
-            header.master_broker_id,
-            header.master_epoch,
-            frozenset(wanted.sync_state_set),
-            wanted.sync_state_set_epoch,
-            self.now,
-        )
+        told = None
+        if not self.keeps_set:
+            told = self.decides.alter(
+                header.master_broker_id,
+                header.master_epoch,
+                frozenset(wanted.sync_state_set),
+                wanted.sync_state_set_epoch,
+                self.now,
+            )
         if told is None:
             return Response(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "refused")
         return Response(header=AlterSyncStateSetResponseHeader(told[1]), body=self._set())

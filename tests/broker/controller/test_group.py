@@ -117,11 +117,11 @@ async def test_what_was_not_copied_is_cut_when_its_master_comes_back(group: Grou
     first = [b"a%d" % n for n in range(10)]
     assert await send(group.members["a"], *first) == [0] * 10
     await group.copied()
-    group.controller.decides.set_epoch += 100  # so that the set cannot shrink
+    group.controller.keeps_set = True
     await group.stop("b")
     assert await send(group.members["a"], b"dirty") == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
     await group.stop("a")
-    group.controller.decides.set_epoch -= 100
+    group.controller.keeps_set = False
     await group.start("b", wait=False)
     await until(lambda: 2 in group.controller.decides.alive(group.controller.now), PATIENCE)
     group.elect()
@@ -143,12 +143,12 @@ async def test_consumers_see_nothing_that_is_not_confirmed(group: Group) -> None
     await group.start("b")
     await group.in_sync(2)
     assert await send(group.members["a"], b"seen") == [0]
-    group.controller.decides.set_epoch += 100
+    group.controller.keeps_set = True
     await group.stop("b")
     assert await send(group.members["a"], b"hidden") == [ResponseCode.FLUSH_SLAVE_TIMEOUT]
     async with client_of(group.members["a"]) as client:
         assert await read(client) == [b"seen"]
-        group.controller.decides.set_epoch -= 100
+        group.controller.keeps_set = False
         await group.in_sync(1)
         assert await read(client) == [b"seen", b"hidden"]
 
