@@ -85,7 +85,7 @@ def _bring_deleted_topics_back() -> None:
 
     mock.patch.object(MessageStore, "delete_deleted_queues", delete_deleted_queues).start()
     # Recovery builds the queues of deleted topics, too.
-    mock.patch.object(message_store, "read_deleted_topics", lambda root: {}).start()
+    mock.patch.object(message_store, "read_deleted_topics", return_value={}).start()
 
 
 LIES: Final = {
