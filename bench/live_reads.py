@@ -7,7 +7,6 @@ cores, so the ratio says what a read costs in all, not only in Spark's tasks.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from bench.filled_store import QUEUES, TOPIC
-from bench.paired_times import report
+from bench.paired_times import report, times_of_reads
 from bench.work_directory import work_directory
 from pocketmq.client.admin.admin import Admin
 from tests.interop.harness import ours
@@ -38,13 +37,7 @@ def measure_live(spark: SparkSession, root: Path, name: str, schema: str, rounds
         counts = {load().count() for load in contenders.values()}
         if len(counts) != 1:
             raise RuntimeError(f"files and brokers differ: {counts} rows")
-        times: dict[str, list[float]] = {contender: [] for contender in contenders}
-        for turn in range(rounds + 1):
-            for contender, load in contenders.items():
-                started = time.perf_counter()
-                load().write.format("noop").mode("overwrite").save()
-                if turn:  # the first warms up
-                    times[contender].append(time.perf_counter() - started)
+        times = times_of_reads(contenders, rounds)
     rows = counts.pop()
     print(f"from a running broker, {name}: {rows} rows")
     return report(times, rows, "rows", LIVE_TARGET)

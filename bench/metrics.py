@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 from pocketmq.client.admin.admin import Admin
@@ -53,17 +54,8 @@ def main() -> int:
     argparse.ArgumentParser(prog="python -m bench.metrics", description=__doc__).parse_args()
     with ExitStack() as cleanup:
         directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
-        namesrv = ours.start_name_server(directory)
-        cleanup.callback(namesrv.process.kill)
         ports = {name: free_port() for name in ("on", "large")}
-        brokers = {}
-        for name in ("off", "on"):
-            settings = _settings(ports[name]) if name in ports else {}
-            brokers[name] = ours.start_broker(
-                directory, namesrv.address, name=name, settings=settings
-            )
-            cleanup.callback(brokers[name].process.kill)
-        asyncio.run(create_topic(namesrv.address))
+        brokers, namesrv = start_brokers(directory, _settings(ports["on"]), cleanup)
         with scraped(ports["on"]):
             compare(brokers, "metrics")
         for broker in brokers.values():
@@ -74,6 +66,21 @@ def main() -> int:
         cleanup.callback(large.process.kill)
         measure_scrapes(large, ports["large"])
     return 0
+
+
+def start_brokers(
+    directory: Path, settings: Mapping[str, object], cleanup: ExitStack
+) -> tuple[dict[str, Server], Server]:
+    """Start a broker with settings ("on"), one without ("off"), and their name server, with the
+    topic of the sends."""
+    namesrv = ours.start_name_server(directory)
+    cleanup.callback(namesrv.process.kill)
+    brokers = {}
+    for name, own in (("off", {}), ("on", settings)):
+        brokers[name] = ours.start_broker(directory, namesrv.address, name=name, settings=own)
+        cleanup.callback(brokers[name].process.kill)
+    asyncio.run(create_topic(namesrv.address))
+    return brokers, namesrv
 
 
 def _settings(port: int) -> dict[str, object]:

@@ -1,9 +1,44 @@
-"""Prints the times of contenders that were measured in turn, and the ratio of two of them."""
+"""Measures contenders in turn, and prints their times with the ratio of two of them."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def times_in_turn(
+    contenders: Mapping[str, Callable[[], object]], rounds: int
+) -> dict[str, list[float]]:
+    """The seconds of so many runs of each contender, after one that warms up.
+
+    They take turns, A B A B: what the machine does meanwhile then touches all of them alike.
+    """
+    times: dict[str, list[float]] = {contender: [] for contender in contenders}
+    for turn in range(rounds + 1):
+        for contender, run in contenders.items():
+            started = time.perf_counter()
+            run()
+            if turn:
+                times[contender].append(time.perf_counter() - started)
+    return times
+
+
+def times_of_reads(
+    contenders: Mapping[str, Callable[[], DataFrame]], rounds: int
+) -> dict[str, list[float]]:
+    """The same of contenders that Spark reads from end to end."""
+
+    def read(load: Callable[[], DataFrame]) -> None:
+        load().write.format("noop").mode("overwrite").save()
+
+    reads = {contender: partial(read, load) for contender, load in contenders.items()}
+    return times_in_turn(reads, rounds)
 
 
 def report(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import repeat
@@ -26,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from bench.filled_store import write_store
 from bench.live_reads import LIVE_TARGET, measure_live
-from bench.paired_times import report
+from bench.paired_times import report, times_in_turn, times_of_reads
 from bench.stream_triggers import LARGE_TARGET, SMALL_TARGET, measure_large, measure_small
 from bench.work_directory import work_directory
 from pocketmq.spark import pruned
@@ -174,17 +173,11 @@ def measure_few(
         return spark.read.format("rocketmq").schema(schema).load(str(root))
 
     rows = load_few().count()
-    contenders: dict[str, Callable[[], DataFrame]] = {
-        "schema": lambda: query(load_few()),
-        "pruned": lambda: pruned(load(), query),
+    contenders = {
+        "schema": lambda: query(load_few()).collect(),
+        "pruned": lambda: pruned(load(), query).collect(),
     }
-    times: dict[str, list[float]] = {contender: [] for contender in contenders}
-    for turn in range(rounds + 1):
-        for contender, make in contenders.items():
-            started = time.perf_counter()
-            make().collect()
-            if turn:  # the first warms up
-                times[contender].append(time.perf_counter() - started)
+    times = times_in_turn(contenders, rounds)
     print(f"{name}: {rows} rows")
     return report(times, rows, "rows", FEW_TARGET)
 
@@ -199,14 +192,7 @@ def measure(spark: SparkSession, root: Path, name: str, schema: str, rounds: int
         "ready-made": lambda: ready.load(str(root)),
         "rocketmq": lambda: spark.read.format("rocketmq").schema(schema).load(str(root)),
     }
-    times: dict[str, list[float]] = {contender: [] for contender in contenders}
-    for turn in range(rounds + 1):
-        # In turn, A B A B: what the machine does meanwhile then touches both alike.
-        for contender, load in contenders.items():
-            started = time.perf_counter()
-            load().write.format("noop").mode("overwrite").save()
-            if turn:  # the first warms up
-                times[contender].append(time.perf_counter() - started)
+    times = times_of_reads(contenders, rounds)
     print(f"{name}: {rows} rows in {parts} partitions")
     return report(times, rows, "rows", TARGET)
 

@@ -9,15 +9,12 @@ may be in the rates.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
-from tests.interop.harness import ours
-
-from .metrics import compare, create_topic
+from .metrics import compare, start_brokers
 from .work_directory import work_directory
 
 CONTEXT = "traceparent\x0100-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\x02"
@@ -27,18 +24,10 @@ def main() -> int:
     argparse.ArgumentParser(prog="python -m bench.tracing", description=__doc__).parse_args()
     with ExitStack() as cleanup:
         directory = cleanup.enter_context(work_directory("pocketmq-bench-"))
-        namesrv = ours.start_name_server(directory)
-        cleanup.callback(namesrv.process.kill)
         collector, port = start_collector()
         cleanup.callback(collector.stop, None)
         target = {"traceGrpcExporterTarget": f"http://127.0.0.1:{port}"}
-        brokers = {}
-        for name, settings in (("off", {}), ("on", target)):
-            brokers[name] = ours.start_broker(
-                directory, namesrv.address, name=name, settings=settings
-            )
-            cleanup.callback(brokers[name].process.kill)
-        asyncio.run(create_topic(namesrv.address))
+        brokers, _ = start_brokers(directory, target, cleanup)
         compare(brokers, "a span each, traces", CONTEXT)
         print()
         compare(brokers, "no span, traces")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.filled_store import QUEUES, TOPIC, write_store
 from bench.kafka.server import jars, start
 from bench.live_reads import running_broker
-from bench.paired_times import report
+from bench.paired_times import report, times_of_reads
 from bench.scan import SHAPES, start_session
 from bench.work_directory import work_directory
 from pocketmq.spark.java import SparkUnavailable, find_java, use_java
@@ -116,13 +115,7 @@ def measure(
     counts = {contender: load().count() for contender, load in contenders.items()}
     if len(set(counts.values())) != 1:
         raise RuntimeError(f"they differ: {counts} rows")
-    times: dict[str, list[float]] = {contender: [] for contender in contenders}
-    for turn in range(rounds + 1):
-        for contender, load in contenders.items():
-            started = time.perf_counter()
-            load().write.format("noop").mode("overwrite").save()
-            if turn:  # the first warms up
-                times[contender].append(time.perf_counter() - started)
+    times = times_of_reads(contenders, rounds)
     for contender, what in ("files", "files of the store"), ("live", "a running broker"):
         print(f"Kafka, and {what}, {name}: {counts['kafka']} rows")
         pair = {each: times[each] for each in ("kafka", contender)}
