@@ -447,17 +447,17 @@ class TimerService:
         if queue is None:
             return []
         found = []
-        for _, entries in queue.entries(queue.min_offset, index.queue_offset):
-            for physical in index.without_unit(entries["physical"], damaged).tolist():
-                record = read_waiting(self._store, physical, None, self._log)
-                if record is None or record.topic != TIMER_TOPIC:
-                    continue
-                stored = index.floor(record.store_timestamp)
-                place, rolls = index.place(max(_slot_of(record), stored), stored)
-                if place == slot:
-                    is_recall = names.TIMER_DEL_UNIQKEY in record.properties
-                    magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if is_recall else 0)
-                    found.append(TimerUnit(NOWHERE, magic, stored, slot, physical, record.size))
+        parts = queue.entries(queue.min_offset, index.queue_offset)
+        for physical in index.without_unit((entries for _, entries in parts), damaged):
+            record = read_waiting(self._store, physical, None, self._log)
+            if record is None or record.topic != TIMER_TOPIC:
+                continue
+            stored = index.floor(record.store_timestamp)
+            place, rolls = index.place(max(_slot_of(record), stored), stored)
+            if place == slot:
+                is_recall = names.TIMER_DEL_UNIQKEY in record.properties
+                magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if is_recall else 0)
+                found.append(TimerUnit(NOWHERE, magic, stored, slot, physical, record.size))
         return found
 
     def _read_next(self) -> Record | None:

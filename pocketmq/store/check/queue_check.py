@@ -8,7 +8,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -277,9 +276,9 @@ class QueueCheck:
         self,
         directory: Path,
         otherwise: int,
-        foreign: frozenset[str] = frozenset(),
-        entered: int = 0,
-        deleted: Mapping[str, int] = MappingProxyType({}),
+        foreign: frozenset[str],
+        entered: int,
+        deleted: Mapping[str, int],
     ) -> None:
         """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
         are of another kind. Messages before the physical offset `entered` are in their queues;

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode
@@ -47,7 +46,6 @@ from pocketmq.store.queue.queue_tail import QueueTail
 log = logging.getLogger(__name__)
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
-_NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class _EntriesLost(Exception):
@@ -66,14 +64,14 @@ class Recovery:
         delay_levels: DelayLevels,
         *,
         clean: bool,
+        deleted: Mapping[str, int],
         rebuild: bool = False,
         copied: bool = False,
-        deleted: Mapping[str, int] = _NOTHING_DELETED,
         progress: RecoveryProgress | None = None,
     ) -> None:
-        """With `rebuild`, build the queues from the whole log, whatever they hold. `copied`: the
-        last process copied the log from a master, in pieces that may end within a record.
-        `deleted`: topics whose messages before a physical offset were deleted."""
+        """`deleted` topics have no messages before their physical offset. With `rebuild`, build the
+        queues from the whole log, whatever they hold. `copied`: the last process copied the log
+        from a master, in pieces that may end within a record."""
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint

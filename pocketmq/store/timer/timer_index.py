@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,8 +38,7 @@ from pocketmq.store.timer.timer_wheel import RING, TimerWheel
 from pocketmq.store.timer.unit_check import fits_its_message
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from pocketmq.store.queue.entry_array import EntryArray
 
 log = logging.getLogger(__name__)
 
@@ -190,18 +189,18 @@ class TimerIndex:
             position = unit.previous
 
     def search(self, slot: int) -> list[TimerUnit]:
-        """Return the units of a slot that the whole timer log has, the newest first."""
+        """Return the units of a slot that the whole timer log has."""
         from pocketmq.store.timer.slot_search import units_of_slot
 
         return units_of_slot(self._log, slot, self.precision)
 
-    def without_unit(self, physical: npt.NDArray[np.int64], damaged: int) -> npt.NDArray[np.int64]:
-        """Return those of some messages, given by their physical offsets, whose unit is not there,
-        since it is old and they are delivered, or is damaged, as the one at the position
+    def without_unit(self, messages: Iterable[EntryArray], damaged: int) -> list[int]:
+        """Return the physical offsets of the messages, given by parts of their queue, whose unit is
+        not there, since it is old and they are delivered, or is damaged, as the one at the position
         `damaged`."""
         from pocketmq.store.timer.slot_search import without_unit
 
-        return without_unit(self._log, physical, damaged)
+        return without_unit(self._log, messages, damaged)
 
     def delivered(self, slot: int) -> None:
         """All messages of the earliest slot are delivered."""
