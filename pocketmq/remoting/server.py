@@ -20,7 +20,8 @@ that are already running still collect, up to a hard limit.
 Fairness: the requests of one read are executed for two milliseconds at most. The rest waits, its
 socket is not read, and such connections have their turns one after the other, one in each turn of
 the event loop. These turns are short while clients that send little want their answers. So a client
-that sends without end takes the time that others leave, and not theirs (`python -m bench.flood`).
+that sends without end takes the time that others leave, and not theirs (`python -m bench.flood`). A
+connection that sends a frame in many small pieces is read less and less often.
 """
 
 import asyncio
@@ -55,15 +56,29 @@ _STOP_GRACE = 1.0
 TURN = 0.002
 """Seconds of one connection's requests that are executed in one go."""
 
-SHORT_TURN = 0.0002
-"""The same for a connection that sent more than that, while others send little at a time."""
+SHORT_TURN = 0.00005
+"""The same for a connection that sent more than that, while others send little at a time. The turn
+ends with the request, or with those executed together, that exceed it."""
 
 MOST_TOGETHER = 32
 """Requests of one read that are executed together, if their handler can do that."""
 
+MOST_IN_SHORT_TURN = 4
+"""The same in a short turn."""
+
+LIGHT_READ = 0.0002
+"""Seconds that the requests of a client take at most after a read, if it sends little."""
+
 LIGHT = 0.01
-"""Seconds for which a client counts as one that sends little, after a read that took less than a
-short turn."""
+"""Seconds for which a client counts as one that sends little, after such a read."""
+
+SMALL_READ = 4096
+FREE_SMALL_READS = 8
+SHORTEST_REST = 0.001
+LONGEST_REST = 0.25
+"""A frame may come in a few small reads (bytes). After each further one its socket is not read for
+some time (seconds, twice as long each time): a read costs the broker the same whatever it brings,
+and a thousand connections that send a byte at a time take all of its time."""
 
 
 REFUSED_PLAIN = (
@@ -102,6 +117,8 @@ class ServerConnection(FrameStream):
         self._waiting: Iterator[bytes | memoryview] | None = None
         self._greedy = False  # its last read was more than fitted into one turn
         self.queued = False
+        self._small_reads = 0  # that brought more of one frame, but not its end
+        self._rest: asyncio.TimerHandle | None = None  # its end; until then the socket is not read
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -109,6 +126,8 @@ class ServerConnection(FrameStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = None
+        if self._rest is not None:
+            self._rest.cancel()
         super().connection_lost(exc)
         self._server.connection_lost(self)
 
@@ -133,6 +152,7 @@ class ServerConnection(FrameStream):
                 self.close(REFUSED_PLAIN, "plain")
                 return
             self._first = None
+        begun = self._splitter.begun_frame
         frames = iter(self._splitter.feed(data))
         if self._waiting is not None:
             self._waiting = itertools.chain(self._waiting, frames)
@@ -146,8 +166,33 @@ class ServerConnection(FrameStream):
                 self._greedy = True
             elif self._greedy:
                 self._greedy = False
-            elif ended - began < SHORT_TURN and not self._splitter.begun:
-                server.light_until = ended + LIGHT
+            elif not self._splitter.begun:
+                self._small_reads = 0
+                if ended - began < LIGHT_READ:
+                    server.light_until = ended + LIGHT
+            elif begun is not None and begun is self._splitter.begun_frame:
+                self._read_a_piece(len(data))
+
+    def _read_a_piece(self, size: int) -> None:
+        """Rest if a frame comes in too many small pieces."""
+        if size >= SMALL_READ:
+            self._small_reads = 0
+            return
+        self._small_reads += 1
+        doublings = self._small_reads - FREE_SMALL_READS
+        if doublings > 0 and not self.closed:
+            rest = min(SHORTEST_REST * 2 ** min(doublings, 16), LONGEST_REST)
+            self._transport.pause_reading()
+            self._rest = self._loop.call_later(rest, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rest = None
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        """Read the socket, unless there is a reason not to."""
+        if self._waiting is None and self._rest is None and self.writable and not self.closed:
+            self._transport.resume_reading()
 
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         """Go on encrypted; `data` is what came so far."""
@@ -170,8 +215,7 @@ class ServerConnection(FrameStream):
         frames, self._waiting = self._waiting, None
         if frames is not None:
             self._process(frames, self._server.clock())
-        if self._waiting is None and self.writable and not self.closed:
-            self._transport.resume_reading()
+        self._resume_reading()
 
     def drop_frame(self, reason: str) -> None:
         """Close, and free the memory of the begun frame at once."""
@@ -188,7 +232,9 @@ class ServerConnection(FrameStream):
         """Execute frames until they end, this turn is over, or the client is too slow for the
         answers; what is left waits. Takes the time, and returns that after the last frame."""
         clock = self._server.clock
-        end = now + (SHORT_TURN if self._greedy and now < self._server.light_until else TURN)
+        end, most = now + TURN, MOST_TOGETHER
+        if self._greedy and now < self._server.light_until:
+            end, most = now + SHORT_TURN, MOST_IN_SHORT_TURN
         decode = self._decode
         dispatch = self.refuse if self._task_count >= self._max_tasks else self._dispatch
         # Most reads bring a single request: the first one is executed alone.
@@ -208,7 +254,7 @@ class ServerConnection(FrameStream):
                     request.channel = self
                     if request.code in many and not request.flag:
                         together.append(request)
-                        if len(together) < MOST_TOGETHER:
+                        if len(together) < most:
                             continue
                         self._run_together(together)
                     elif request.flag:
@@ -327,8 +373,8 @@ class ServerConnection(FrameStream):
         super().resume_writing()
         if self._waiting is not None:
             self._server.queue(self)
-        elif not self.closed:
-            self._transport.resume_reading()
+        else:
+            self._resume_reading()
 
 
 class RemotingServer:

@@ -15,8 +15,11 @@ from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
+    FREE_SMALL_READS,
     LIGHT,
     MOST_TOGETHER,
+    SHORTEST_REST,
+    SMALL_READ,
     TURN,
     PortInUse,
     RemotingServer,
@@ -679,6 +682,48 @@ async def test_turns_are_short_while_others_send_little() -> None:
     now += LIGHT
     assert await turn(TURN / 20) > 15
     assert not transport.reading
+
+
+async def test_a_connection_that_sends_a_frame_in_small_pieces_is_read_less_and_less_often() -> (
+    None
+):
+    class Resting(FakeTransport):
+        def __init__(self) -> None:
+            super().__init__()
+            self.resumed = asyncio.Event()
+
+        def resume_reading(self) -> None:
+            super().resume_reading()
+            self.resumed.set()
+
+    loop = asyncio.get_running_loop()
+    connection, transport = connect(serving(echo := Echo()), resting := Resting())
+    data = frame(ECHO, 1, body=bytes(10 * SMALL_READ))
+    pieces = iter(range(len(data)))
+
+    def bring_a_piece() -> None:
+        place = next(pieces)
+        connection.data_received(data[place : place + 1])
+
+    for _ in range(4 + FREE_SMALL_READS):
+        bring_a_piece()
+        assert transport.reading
+    for rest in (2, 4, 8, 16):
+        begin = loop.time()
+        bring_a_piece()
+        assert not transport.reading
+        resting.resumed.clear()
+        await resting.resumed.wait()
+        assert loop.time() - begin > SHORTEST_REST * (rest - 1)  # clocks of loops are coarse
+
+    # A large piece ends that.
+    place = next(pieces)
+    connection.data_received(data[place : place + SMALL_READ])
+    assert transport.reading
+    connection.data_received(data[place + SMALL_READ :])
+    await asyncio.sleep(0)
+    assert transport.reading
+    assert [request.opaque for request in echo.seen] == [1]
 
 
 async def test_what_waits_for_its_turn_ends_with_the_connection() -> None:
