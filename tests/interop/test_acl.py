@@ -1,12 +1,25 @@
-"""ACL 2.0: mqadmin's twelve commands, and official clients with right, wrong and no credentials."""
+"""ACL 2.0: mqadmin's twelve commands, official clients with right, wrong and no credentials, and
+every request code by strangers, impostors and users."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+
+from pocketmq.auth.permissions import NOTHING, RULES
+from pocketmq.auth.service import signer_of
+from pocketmq.auth.users import User
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
+from tests.security.requests import ask
 
 from .harness import official, ours
 from .harness.cluster import Cluster
@@ -230,3 +243,109 @@ def test_go_with_others(go: GoClient, granted: Cluster, keys: dict[str, str]) ->
     at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(keys))
     with pytest.raises(AssertionError, match="interop: "):
         go("send", "-n", 1, *at)
+
+
+#: What the official broker does for any user who can sign, without a grant.
+UNCHECKED = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_TIMER_CHECK_POINT,
+    RequestCode.GET_TIMER_METRICS, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_ASSIGNMENT,
+    RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_EPOCH_CACHE,
+    RequestCode.BATCH_ACK_MESSAGE,
+}  # fmt: skip
+NO_PERMISSION = 16
+#: What is said with that code to users who may ask: of recalls that are switched off, of subjects
+#: that are none, and by the official broker of a topic whose request it cannot read.
+OF_THE_REQUEST = ("recall failed", "subject", "parse authorization context error")
+#: Seconds. Some requests that are let through get no answer of the official broker.
+PATIENCE = 20.0
+
+
+async def refusal(dispatcher: Dispatcher, address: str, user: User | None, code: int) -> str | None:
+    """How a broker refuses the request, in a connection of its own: some end theirs."""
+    sign = None if user is None else signer_of(user)
+    async with AsyncExitStack() as stack:
+        connection = await Connection.open(address, sign=sign, timeout=PATIENCE)
+        stack.push_async_callback(connection.close)
+        try:
+            answer = await ask(dispatcher, connection, code, PATIENCE)
+        except (RemotingTimeout, RemotingClosed):
+            return None
+        return answer.remark or "" if answer.code == NO_PERMISSION else None
+
+
+async def refusals(address: str, user: User | None) -> dict[int, str]:
+    """What a broker refuses to a user, of all codes that ours serves, and how."""
+    async with EmbeddedServer() as server:
+        dispatcher = server.broker.dispatcher
+        codes = sorted(dispatcher.codes)
+        found = await asyncio.gather(*(refusal(dispatcher, address, user, code) for code in codes))
+    return {code: remark for code, remark in zip(codes, found, strict=True) if remark is not None}
+
+
+async def create_user(address: str, user: User, *resources: str) -> None:
+    """Create a user anew, who may do everything with `resources`."""
+    connection = await Connection.open(
+        address, sign=signer_of(User(ROOT["accessKey"], ROOT["secretKey"]))
+    )
+
+    async def request(code: int, body: object, **fields: str) -> None:
+        answer = await connection.request(
+            code, None, json.dumps(body).encode(), ext_fields=fields, timeout=PATIENCE
+        )
+        assert answer.code == 0, answer.remark
+
+    name = user.username
+    try:
+        await request(RequestCode.AUTH_DELETE_USER, {}, username=name)
+        account = {"username": name, "password": user.password}
+        await request(RequestCode.AUTH_CREATE_USER, account, username=name)
+        if resources:
+            entries = [
+                {"resource": resource, "actions": ["All"], "decision": "Allow"}
+                for resource in resources
+            ]
+            access = {"policies": [{"policyType": "Custom", "entries": entries}]}
+            await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")
+    finally:
+        await connection.close()
+
+
+async def test_every_request_by_everybody(secured: Cluster, official_secured: Cluster) -> None:
+    """Ours refuses whatever the official broker refuses, and what it forgets to check."""
+    nobody, friend = User("nobody", "nobody-password"), User("friend", "friend-password")
+    users = {
+        "a stranger": None,
+        "an impostor": User(ROOT["accessKey"], "a guess"),
+        "without a grant": nobody,
+        "with grants": friend,
+    }
+    found: dict[str, dict[str, dict[int, str]]] = {name: {} for name in users}
+    for cluster in (official_secured, secured):
+        address = cluster.broker.address
+        await create_user(address, nobody)
+        await create_user(address, friend, "Topic:*", "Group:*", "Cluster:*")
+        for name, user in users.items():
+            found[name][cluster.make] = await refusals(address, user)
+
+    everything = set(found["a stranger"]["ours"])
+    assert len(everything) > 80
+    for name in ("a stranger", "an impostor"):
+        for make in ("ours", "official"):
+            assert set(found[name][make]) == everything, (name, make)
+    our, theirs = (set(found["without a grant"][make]) for make in ("ours", "official"))
+    assert everything - our == {code for code in everything if RULES[code] == NOTHING}
+    assert our - theirs == UNCHECKED
+    assert theirs <= our
+    for answers in found["with grants"].values():
+        for remark in answers.values():
+            assert any(text in remark for text in OF_THE_REQUEST), remark
