@@ -30,6 +30,7 @@ import itertools
 import socket
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from random import uniform
 from time import perf_counter
 from typing import Any
 
@@ -75,10 +76,11 @@ LIGHT = 0.01
 SMALL_READ = 4096
 FREE_SMALL_READS = 8
 SHORTEST_REST = 0.001
-LONGEST_REST = 0.25
+LONGEST_REST = 1.0
 """A frame may come in a few small reads (bytes). After each further one its socket is not read for
-some time (seconds, twice as long each time): a read costs the broker the same whatever it brings,
-and a thousand connections that send a byte at a time take all of its time."""
+up to so many seconds, twice as long each time: a read costs the broker the same whatever it brings,
+and a thousand connections that send a byte at a time take all of its time. How long is left to
+chance, since they would all be read at once otherwise."""
 
 
 REFUSED_PLAIN = (
@@ -181,9 +183,9 @@ class ServerConnection(FrameStream):
         self._small_reads += 1
         doublings = self._small_reads - FREE_SMALL_READS
         if doublings > 0 and not self.closed:
-            rest = min(SHORTEST_REST * 2 ** min(doublings, 16), LONGEST_REST)
+            longest = min(SHORTEST_REST * 2 ** min(doublings, 16), LONGEST_REST)
             self._transport.pause_reading()
-            self._rest = self._loop.call_later(rest, self._end_rest)
+            self._rest = self._loop.call_later(uniform(longest / 2, longest), self._end_rest)
 
     def _end_rest(self) -> None:
         self._rest = None
