@@ -309,10 +309,10 @@ async def handles_of(endpoint: Endpoint) -> dict[str, list[object]]:
     async with GrpcClient(int(endpoint.address.rpartition(":")[2])) as client:
 
         async def next_of(topic: str, group: str) -> pb.Message:
-            while True:
+            messages: list[pb.Message] = []
+            while not messages:
                 _, messages = await client.receive(test_consuming.receive(topic, group))
-                if messages:
-                    return messages[0]
+            return messages[0]
 
         await client.as_consumer(test_consuming.GROUP, "Normal")
         await test_producing.send(client, message())
