@@ -236,7 +236,7 @@ async def test_a_handshake_has_a_deadline(
 async def test_handshakes_in_progress_are_bounded(
     authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handshakes = Handshakes(limit=2)
+    handshakes = Handshakes(limit=2, limit_per_address=2)
     async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
         halves = [await RawPeer.open(server.port) for _ in range(2)]
         for half in halves:
@@ -244,11 +244,50 @@ async def test_handshakes_in_progress_are_bounded(
         await until(lambda: handshakes.running == 2)
         late = await RawPeer.open(server.port)
         late.send(HELLO)
-        assert "2 TLS handshakes are in progress" in await reason(caplog, late)
+        assert "2 TLS handshakes with its address are" in await reason(caplog, late)
         await halves[0].close()
         await until(lambda: handshakes.running < 2)
         assert await ask(server.port, trusting(authority)) == b"x"
         await halves[1].close()
+
+
+async def test_one_address_leaves_handshakes_to_the_others(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshakes = Handshakes(limit=8)
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        for _ in range(2):
+            handshakes.begin("192.0.2.1")  # as many as one address may have
+        halves = [await RawPeer.open(server.port) for _ in range(2)]
+        for half in halves:
+            half.send(b"\x16\x03\x01\x02\x00\x01")
+        await until(lambda: handshakes.running == 4)
+        late = await RawPeer.open(server.port)
+        late.send(HELLO)
+        assert "2 TLS handshakes with its address" in await reason(caplog, late)
+        for half in halves:
+            await half.close()
+        await until(lambda: handshakes.running == 2)
+        for _ in range(3):
+            assert await ask(server.port, trusting(authority)) == b"x"
+
+
+def test_what_is_full_is_said_of_the_address_or_of_the_server() -> None:
+    handshakes = Handshakes(limit=3, limit_per_address=2)
+    handshakes.begin("192.0.2.1")
+    handshakes.begin("192.0.2.1")
+    of_address, of_server = handshakes.refusal("192.0.2.1"), handshakes.refusal("192.0.2.2")
+    assert of_address is not None
+    assert "its address" in of_address[0]
+    assert of_server is None
+    handshakes.begin("192.0.2.2")
+    of_server = handshakes.refusal("192.0.2.2")
+    assert of_server is not None
+    assert of_server[0] == "3 TLS handshakes are in progress already"
+    assert of_server[1] != of_address[1]
+    for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        handshakes.end(address)
+    assert handshakes.refusal("192.0.2.1") is None
 
 
 async def test_garbage_after_the_handshake_closes_one_connection(

@@ -185,10 +185,13 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         handshakes = self._server.handshakes
-        if handshakes.full:
-            self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
+        refusal = handshakes.refusal(self.peer[0])
+        if refusal is not None:
+            self.close(*refusal)
             return
-        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        layer = TlsLayer(
+            tls.context(), self._transport, self, handshakes, self.peer[0], self._tls_failed
+        )
         self._transport = layer.as_transport()
         layer.data_received(data)
 
