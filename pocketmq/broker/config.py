@@ -69,7 +69,8 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
       are answered SYSTEM_BUSY;
     - `max_auto_created_groups`: with so many groups, only an admin can create more;
-    - `max_held_pulls`: the most pulls held at once; further ones are answered at once;
+    - `max_held_pulls`: the most pulls held at once, a tenth of them of one connection; further
+      ones are answered at once;
     - `max_child_request_num`: the most children of a batch request; one with more is refused;
     - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has so much is
       answered without reading its other queues;
