@@ -34,6 +34,7 @@ from random import uniform
 from time import perf_counter
 from typing import Any
 
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError
@@ -443,7 +444,7 @@ class RemotingServer:
         self._dropping = False
         # The begun frames at the last look, and since when they are known.
         self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
-        self._of_address: dict[str, int] = {}
+        self._of_address = AddressCounts()
         self.max_tasks = max_tasks
         self.tls = tls
         self.handshakes = handshakes or Handshakes()
@@ -569,8 +570,7 @@ class RemotingServer:
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
         address = connection.peer[0]
-        count = self._of_address[address] = self._of_address.get(address, 0) + 1
-        if count > self.max_connections_per_address:
+        if self._of_address.add(address) > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections to the "
                 f"{self.name} already (maxConnectionsPerAddress)",
@@ -583,10 +583,7 @@ class RemotingServer:
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
-        address = connection.peer[0]
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._of_address.remove(connection.peer[0])
         for callback in self.on_connection_lost:
             try:
                 callback(connection)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.request import Buffer
 
 HANDSHAKE_TIMEOUT: Final = 10.0
@@ -53,14 +54,18 @@ class Handshakes:
         self.limit_per_address = (
             max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
         )
-        self.running = 0
-        self._of_address: dict[str, int] = {}
+        self._counts = AddressCounts()
         self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def running(self) -> int:
+        """How many are in progress."""
+        return self._counts.total
 
     def refusal(self, address: str) -> tuple[str, Hashable] | None:
         """Tell whether a handshake with `address` may begin now: None, or the reason why not, and
         what reasons of its kind share."""
-        if self._of_address.get(address, 0) >= self.limit_per_address:
+        if self._counts.of(address) >= self.limit_per_address:
             return (
                 f"{self.limit_per_address} TLS handshakes with its address are in progress already",
                 ("handshakes", address),
@@ -71,15 +76,11 @@ class Handshakes:
 
     def begin(self, address: str) -> None:
         """Count a handshake with `address`."""
-        self.running += 1
-        self._of_address[address] = self._of_address.get(address, 0) + 1
+        self._counts.add(address)
 
     def end(self, address: str) -> None:
         """Count a handshake no longer, however it ended."""
-        self.running -= 1
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._counts.remove(address)
 
     def step(self, work: Callable[[], bool]) -> "asyncio.Future[bool]":
         """Do one step of a handshake in the thread."""

@@ -53,6 +53,7 @@ from pocketmq.proxy.transport.rpc import (
     ServerStream,
     Unary,
 )
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.server import BACKLOG, CannotListen, PortInUse
 from pocketmq.remoting.tls_context import ServerTls
@@ -519,7 +520,7 @@ class GrpcServer:
         self.connections: set[GrpcConnection] = set()
         self.work: set[asyncio.Future[Any]] = set()
         self._port = port
-        self._of_address: dict[str, int] = {}
+        self._of_address = AddressCounts()
         self._begun = 0
         self._waiting: deque[GrpcConnection] = deque()
         self._server: asyncio.Server | None = None
@@ -602,8 +603,7 @@ class GrpcServer:
     def connection_made(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
         address = connection.peer[0]
-        count = self._of_address[address] = self._of_address.get(address, 0) + 1
-        if count > self.max_connections_per_address:
+        if self._of_address.add(address) > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections already",
                 "address",
@@ -613,10 +613,7 @@ class GrpcServer:
 
     def connection_lost(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)
-        address = connection.peer[0]
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._of_address.remove(connection.peer[0])
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
