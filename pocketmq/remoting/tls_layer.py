@@ -27,8 +27,8 @@ MAX_HANDSHAKES: Final = 1024
 """Handshakes in progress at one server; further connections are closed."""
 
 _SHARE = 4
-"""One address has at most one of so many parts of them: a client that begins handshakes and does not
-go on with them leaves the rest to the other addresses."""
+"""One address has at most one of so many parts of them. A client that begins handshakes and does
+not go on with them leaves the rest to the other addresses."""
 
 _RECORD = 16 * 1024
 
