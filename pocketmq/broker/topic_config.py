@@ -434,8 +434,8 @@ class TopicConfigs:
 
 
 def _counts(name: str) -> bool:
-    """Tell whether maxAutoCreatedTopics counts a topic: not a retry topic, as groups have a limit of
-    their own."""
+    """Tell whether maxAutoCreatedTopics counts a topic: not a retry topic, as groups have a limit
+    of their own."""
     return not name.startswith(RETRY_PREFIX)
 
 
