@@ -135,9 +135,10 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
     from pocketmq.store.scan import ALL_COLUMNS, scan
     from pocketmq.store.scan.query import application_topics, topics_of
+    from pocketmq.store.scan.queue_listing import NO_QUEUE
 
     [root] = options.stores
-    store = snapshot_of(root)
+    store = snapshot_of(root, NO_QUEUE)
     stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:
