@@ -62,6 +62,16 @@ def test_only_the_topics_that_are_named_are_opened(
     assert len(rows(tmp_path / "orders.parquet")) == 3
 
 
+def test_a_terminal_shows_how_much_is_done(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
+    for target in ([str(tmp_path / "all.parquet")], ["--to", str(tmp_path / "table")]):
+        assert main(["export", *target, "--store", str(store)]) == ExitCode.OK
+        assert "6/6" in capsys.readouterr().err
+
+
 def test_times_bound_what_is_written(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "times.parquet"
     main(["export", str(file), "--store", str(store), "-t", "orders"])
