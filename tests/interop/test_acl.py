@@ -345,7 +345,7 @@ async def test_the_users_of_an_official_broker_can_be_imported(
     granted = {str(entry.resource): entry for entry in tables.acls["carla"].custom}
     assert granted.keys() == {"Topic:x*", "Group:g"}
     for entry in granted.values():
-        assert (entry.actions, entry.decision) == ({Action.ALL}, Decision.ALLOW)
+        assert (entry.actions, entry.decision) == (frozenset({Action.ALL}), Decision.ALLOW)
 
 
 async def test_every_request_by_everybody(secured: Cluster, official_secured: Cluster) -> None:
