@@ -71,8 +71,8 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     - `max_auto_created_groups`: with so many groups, only an admin can create more;
     - `max_auto_created_topics`: the same for topics; retry topics do not count, as the groups bound
       them;
-    - `max_held_pulls`: the most pulls held at once, a tenth of them of one connection; further
-      ones are answered at once;
+    - `max_held_pulls`: the most pulls held at once, a tenth of them of one connection, half of
+      them of one address; further ones are answered at once;
     - `max_child_request_num`: the most children of a batch request; one with more is refused;
     - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has so much is
       answered without reading its other queues;

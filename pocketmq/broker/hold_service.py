@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.request import Request
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,9 @@ BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
 #: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
 WAKE_AT_ONCE: Final = 1000
-#: The pulls of one connection take at most one of so many parts of the limit.
-_SHARE: Final = 10
+#: The pulls of one connection, and of one address, take at most one of so many parts of the limit.
+_CONNECTION_SHARE: Final = 10
+_ADDRESS_SHARE: Final = 2
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -140,8 +142,8 @@ class HoldService:
     """Holds pulls; `execute` runs a woken one again, must answer it, and returns the answer's size
     in bytes.
 
-    `limit` bounds how many may wait at once, a tenth of it how many of one connection: one above
-    either is not held.
+    `limit` bounds how many may wait at once, a tenth of it how many of one connection, and half of
+    it how many of one address: one above any of them is not held.
 
     Attributes:
         woken: runs the woken pulls, in the order in which they were woken.
@@ -157,7 +159,9 @@ class HoldService:
         self._store = store
         self._execute = execute
         self._limit = limit
-        self._limit_per_connection = max(1, limit // _SHARE)
+        self._limit_per_connection = max(1, limit // _CONNECTION_SHARE)
+        self._limit_per_address = max(1, limit // _ADDRESS_SHARE)
+        self._of_address = AddressCounts()
         self._log = LimitedLog(log)
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
         # By identity of the request: two requests are never "equal" here.
@@ -196,6 +200,7 @@ class HoldService:
         if (
             len(self._by_request) >= self._limit
             or len(connection.attributes.get(_HOLDS, ())) >= self._limit_per_connection
+            or self._of_address.of(connection.peer[0]) >= self._limit_per_address
             or connection.closed
         ):
             return False
@@ -209,6 +214,7 @@ class HoldService:
         held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket)
         queue.held[held] = None
         self._by_request[id(request)] = held
+        self._of_address.add(connection.peer[0])
         self._buckets.setdefault(bucket, {})[held] = None
         self._remember_on_connection(held)
         self._arm(loop, bucket)
@@ -275,6 +281,7 @@ class HoldService:
 
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
+        self._of_address.remove(held.request.connection.peer[0])
         queue = held.queue
         del queue.held[held]
         self._remove_from_bucket(held)

@@ -56,7 +56,8 @@ class FakeStore:
 class FakeConnection:
     """A client's connection that can go away."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "192.0.2.1") -> None:
+        self.peer = (address, 4711)
         self.closed = False
         self.attributes: dict[str, Any] = {}
         self.callbacks: list[Callable[[Any], None]] = []
@@ -289,13 +290,30 @@ async def test_one_connection_leaves_most_of_the_limit_to_the_others(
     holding = Holding(limit=100)
     requests = [holding.hold(connection) for _ in range(10)]
     assert not holding.service.hold(pull(connection), TOPIC, QUEUE, 0, None, 1000)
-    for _ in range(9):
-        other = FakeConnection()
-        for _ in range(10):
-            holding.hold(other)
-    assert not holding.service.hold(pull(FakeConnection()), TOPIC, QUEUE, 0, None, 1000)
     assert holding.service.cancel(requests[0])
     holding.hold(connection)
+    holding.service.close()
+    holding.assert_nothing_left()
+
+
+async def test_one_address_leaves_half_of_the_limit_to_the_others() -> None:
+    holding = Holding(limit=100)
+
+    def full(address: str) -> bool:
+        request = pull(FakeConnection(address))
+        return not holding.service.hold(request, TOPIC, QUEUE, 0, None, 1000)
+
+    greedy = [FakeConnection() for _ in range(5)]
+    for connection in greedy * 10:
+        holding.hold(connection)
+    assert full("192.0.2.1")
+    others = [FakeConnection(f"192.0.2.{n}") for n in range(2, 7)]
+    for connection in others * 10:
+        holding.hold(connection)
+    assert full("192.0.2.7")
+    greedy[0].close()
+    for _ in range(10):
+        holding.hold(FakeConnection("192.0.2.1"))
     holding.service.close()
     holding.assert_nothing_left()
 

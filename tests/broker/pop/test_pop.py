@@ -322,7 +322,7 @@ async def test_too_many_waiting_pops(
     assert bodies(await waiting) == [b"m0"]
 
 
-async def test_pops_of_one_connection_leave_room_for_others(
+async def test_pops_of_one_connection_and_address_leave_room_for_others(
     start_broker: StartBroker, connect: Connect, topic: str
 ) -> None:
     broker = await start_broker(max_pop_polling_size=20)
@@ -332,9 +332,14 @@ async def test_pops_of_one_connection_leave_room_for_others(
     waiting = [await waits(greedy, broker) for _ in range(2)]
     assert (await greedy.request(poll_time=15_000)).code == POLLING_FULL
     waiting.append(await waits(other, broker))
+    # All of them come from one address, which has half of the limit.
+    while len(waiting) < 10:
+        waiting.append(await waits(PopClient(await connect(broker), topic), broker))
+    late = PopClient(await connect(broker), topic)
+    assert (await late.request(poll_time=15_000)).code == POLLING_FULL
     for _ in waiting:
         await fill(greedy.client, topic, "")
-    assert [bodies(got) for got in await asyncio.gather(*waiting)] == [[b"m0"]] * 3
+    assert [bodies(got) for got in await asyncio.gather(*waiting)] == [[b"m0"]] * 10
 
 
 async def test_messages_do_not_go_to_a_client_that_is_gone(
