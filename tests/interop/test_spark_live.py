@@ -78,6 +78,7 @@ def test_a_stream_and_its_group(cluster: Cluster, topic: str, admin: JavaPeer) -
     assert "Consume Diff Total: 7" in told
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_an_official_broker(
     spark: SparkSession, official_cluster: Cluster, topic: str, tmp_path: Path

@@ -144,7 +144,9 @@ def test_a_group_has_the_offsets_of_a_query(
             spark.streams.removeListener(listener)
     assert len(query.recentProgress) == 3
     # What an application does that ends before its listeners are called.
-    GroupOffsets("Direct", namesrv=server.namesrv).commit(query.lastProgress)
+    last = query.lastProgress
+    assert last is not None
+    GroupOffsets("Direct", namesrv=server.namesrv).commit(last)
 
     async def offsets(group: str) -> tuple[dict[int, int | None], dict[int, int]]:
         """Of the group, and the ends of the queues."""
