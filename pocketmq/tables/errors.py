@@ -27,6 +27,6 @@ class UndecodableBody(Exception):
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(
-            f"the body of {message} cannot be decoded: {reason}; write such messages to the dead "
-            "letters with --on-error dead-letter, or leave them out with --on-error skip"
+            f"the body of {message} cannot be decoded: {reason}; set on-error to dead-letter "
+            "to put such messages into the dead letters, or to skip to leave them out"
         )

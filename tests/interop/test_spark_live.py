@@ -1,10 +1,11 @@
-"""Reads from brokers of both makes, as Spark's workers do them; Spark itself is not needed."""
+"""Reads from brokers of both makes: as Spark's workers do them, without Spark, and by Spark."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +20,9 @@ pytest.importorskip("pyspark")
 from pocketmq.spark import GroupOffsets
 from pocketmq.spark.source import RocketMQDataSource
 from tests.spark.test_batch_reader import schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def send(cluster: Cluster, topic: str, count: int) -> None:
@@ -72,3 +76,32 @@ def test_a_stream_and_its_group(cluster: Cluster, topic: str, admin: JavaPeer) -
     send(cluster, topic, 7)
     told = admin.mqadmin("consumerProgress", "-g", group, "-n", cluster.address)
     assert "Consume Diff Total: 7" in told
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_reads_an_official_broker(
+    spark: SparkSession, official_cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    """A batch and a stream."""
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    send(official_cluster, topic, 100)
+    live = {"namesrv": official_cluster.address, "subscribe": topic}
+    batch = spark.read.format("rocketmq").options(**live, maxRecordsPerPartition="30").load()
+    columns = ("queueId", "queueOffset", "body", "tags", "properties")
+    found = sorted(batch.select(*columns).collect())
+    assert sorted(int(row["properties"]["number"]) for row in found) == list(range(100))
+    stream = spark.readStream.format("rocketmq").options(
+        **live, startingOffsets="earliest", maxOffsetsPerTrigger="60"
+    )
+    query = (
+        stream.load()
+        .select(*columns)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "rows"))
+    )
+    assert query.awaitTermination(120)
+    assert len(query.recentProgress) == 2
+    assert sorted(spark.read.parquet(str(tmp_path / "rows")).collect()) == found

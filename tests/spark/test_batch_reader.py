@@ -338,10 +338,12 @@ def test_files_that_go_while_partitions_are_planned(
     assert found == list(range(400 - len(found), 400))
 
 
-def test_an_executor_that_does_not_see_the_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_an_executor_that_does_not_see_the_store(tmp_path: Path, fail_on_data_loss: str) -> None:
+    """It has lost nothing: no option makes up for a store that is not mounted."""
     made = MadeStore(tmp_path / "store")
     made.put()
-    reader = RocketMQDataSource({"path": str(made.write())}).reader(BODY)
+    reader = source(made.write(), failOnDataLoss=fail_on_data_loss).reader(BODY)
     (partition,) = reader.partitions()
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     with pytest.raises(NotVisible, match=f"this executor does not see {tmp_path}/store"):

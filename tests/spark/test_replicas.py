@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,12 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 def bodies(reader: DataSourceReader) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     for partition in reader.partitions():
-        found.update(bytes(row["body"]).rstrip(b"\0") for row in rows_of(reader.read(partition)))
+        found.update(bodies_in(reader.read(partition)))
     return found
+
+
+def bodies_in(batches: Iterable[Any]) -> Iterator[bytes]:
+    return (bytes(row["body"]).rstrip(b"\0") for row in rows_of(batches))
 
 
 def read(**options: Any) -> Counter[bytes]:
@@ -83,6 +88,48 @@ def test_brokers(group: Group) -> None:
 
 def test_the_files_of_the_slave_and_the_rest_from_brokers(group: Group) -> None:
     assert read(namesrv=group.namesrv.address, path=str(group.slave.store)) == EACH_ONCE
+
+
+def test_a_stream_whose_master_is_killed(group: Group) -> None:
+    """While tasks read, and while the driver looks for new messages. The slave lacks the last ones;
+    it is never asked, and the query waits until the master is back."""
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    source = RocketMQDataSource(
+        {
+            "namesrv": group.namesrv.address,
+            "subscribe": "T",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(SENT // 3),
+            "maxRecordsPerPartition": str(SENT // 9),
+        }
+    )
+    reader: Any = source.streamReader(BODY)
+    found: Counter[bytes] = Counter()
+
+    def trigger(start: dict[str, Any], kill_while: str = "") -> dict[str, Any]:
+        """One trigger, and a restart of the master after some of its first or its second half."""
+        with ThreadPoolExecutor(1) as pool:
+            if kill_while == "looking":
+                group.master.process.kill()
+                restarted = pool.submit(group.restart, 0)
+            end: dict[str, Any] = reader.latestOffset(start, reader.getDefaultReadLimit())
+            for number, partition in enumerate(reader.partitions(start, end)):
+                batches = reader.read(partition)
+                if kill_while == "reading" and number == 1:
+                    found.update(bodies_in([next(batches)]))
+                    group.master.process.kill()
+                    restarted = pool.submit(group.restart, 0)
+                found.update(bodies_in(batches))
+            if kill_while:
+                restarted.result()
+        return end
+
+    at = trigger(reader.initialOffset())
+    at = trigger(at, kill_while="reading")
+    at = trigger(at, kill_while="looking")
+    assert found == EACH_ONCE
+    assert trigger(at) == at
+    assert found == EACH_ONCE
 
 
 def test_history_that_only_the_shorter_copy_has(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # Spark needs minutes to start on a loaded machine
 def test_a_job_runs_by_the_path_of_its_interpreter(tmp_path: Path) -> None:
-    """As from a virtual environment that is not activated: no `python3` in PATH works."""
+    """As from a virtual environment that is not activated: no `python3` in PATH works. And the
+    partitions are as many as the session's `spark.default.parallelism`."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     try:
         java = find_java()
@@ -95,16 +96,20 @@ def test_a_job_runs_by_the_path_of_its_interpreter(tmp_path: Path) -> None:
         other.parent.mkdir(exist_ok=True)
         other.write_text("#!/bin/sh\nexit 1\n")
         other.chmod(0o755)
-    made = MadeStore(tmp_path / "store")
+    made = MadeStore(tmp_path / "store", segment_size=32 << 20)
     for body in (b"1", b"2"):
         made.put("orders", body=body)
+    for _ in range(24):
+        made.put("large", body=bytes(1 << 20))
     made.write()
     program = tmp_path / "job.py"
     program.write_text(
         "from pocketmq import spark\n"
-        "session = spark.session(config={'spark.ui.showConsoleProgress': 'false'})\n"
+        "session = spark.session(config={'spark.default.parallelism': '5'})\n"
         "orders = session.read.format('rocketmq').option('subscribe', 'orders').load('store')\n"
         "print(orders.count(), orders.selectExpr('min(CAST(body AS STRING))').first()[0])\n"
+        "large = session.read.format('rocketmq').option('subscribe', 'large').load('store')\n"
+        "print(large.rdd.getNumPartitions(), 'partitions')\n"
         "session.stop()\n"
     )
     path = os.pathsep.join([str(tmp_path / "bin"), str(java.parent), "/usr/bin", "/bin"])
@@ -116,7 +121,7 @@ def test_a_job_runs_by_the_path_of_its_interpreter(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert ended.stdout == "2 1\n", ended.stderr
+    assert ended.stdout == "2 1\n5 partitions\n", ended.stderr
     assert ended.stderr == "", "Spark's start is quiet"
 
 

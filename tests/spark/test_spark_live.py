@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from ssl import create_default_context
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pocketmq.client.admin import Admin
+from pocketmq.client.credentials import Credentials
 from pocketmq.message.message import Message
 from pocketmq.sync import Producer
 from pocketmq.testing import RocketMQ
+from tests.certificates import Authority
+from tests.cli.running import Running
+from tests.cli.test_credentials import AUTHENTICATION
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -78,3 +87,110 @@ def test_a_stream_of_files_goes_on_with_the_broker(
     assert run(namesrv=server.namesrv) == 2000
     send(server, "Streamed", 500)
     assert run(namesrv=server.namesrv) == 2500
+
+
+def copy_now(frame: DataFrame, target: Path) -> StreamingQuery:
+    """Copy what there is to Parquet files, `rows` in a directory."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(target / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(target / "rows"))
+    )
+    assert query.awaitTermination(120)
+    return query
+
+
+def test_a_group_has_the_offsets_of_a_query(
+    spark: SparkSession, rocketmq_module: RocketMQ, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    from pocketmq.spark import GroupOffsets
+
+    server = rocketmq_module
+    server.sync.create_topic("Grouped", queues=2)
+    for count in (100, 30):
+        send(server, "Grouped", count)
+    over = threading.Event()
+
+    class Ended(StreamingQueryListener):
+        """Hears the end of the query after the listener that was added before it."""
+
+        def onQueryStarted(self, event: Any) -> None: ...
+
+        def onQueryProgress(self, event: Any) -> None: ...
+
+        def onQueryIdle(self, event: Any) -> None: ...
+
+        def onQueryTerminated(self, event: Any) -> None:
+            over.set()
+
+    listeners = [GroupOffsets("Listener", namesrv=server.namesrv), Ended()]
+    for listener in listeners:
+        spark.streams.addListener(listener)
+    try:
+        frame = spark.readStream.format("rocketmq").options(
+            namesrv=server.namesrv,
+            subscribe="Grouped",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=50,
+        )
+        query = copy_now(frame.load(), tmp_path)
+        assert over.wait(120)
+    finally:
+        for listener in listeners:
+            spark.streams.removeListener(listener)
+    assert len(query.recentProgress) == 3
+    # What an application does that ends before its listeners are called.
+    last = query.lastProgress
+    assert last is not None
+    GroupOffsets("Direct", namesrv=server.namesrv).commit(last)
+
+    async def offsets(group: str) -> tuple[dict[int, int | None], dict[int, int]]:
+        """Of the group, and the ends of the queues."""
+        async with Admin(namesrv=server.namesrv) as admin:
+            bounds = (await admin.topic_stats("Grouped")).offset_table
+            committed = {at.queue_id: await admin.group_offset(group, at) for at in bounds}
+            return committed, {at.queue_id: each.max_offset for at, each in bounds.items()}
+
+    for group in ("Listener", "Direct"):
+        committed, ends = asyncio.run(offsets(group))
+        assert committed == ends
+        assert sum(ends.values()) == 130
+
+
+def test_a_stream_with_tls_and_credentials(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    authority = Authority(tmp_path / "authority")
+    own = authority.sign("cluster")
+    settings = [
+        *AUTHENTICATION,
+        "autoCreateTopicEnable=true",
+        "tls.server.mode=enforcing",
+        f"tls.server.certPath={own.chain}",
+        f"tls.server.keyPath={own.key}",
+    ]
+    ports = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
+    given = [f"--set={setting}" for setting in settings]
+    ca = str(authority.certificate.chain)
+    with Running("serve", "--ephemeral", *ports, *given) as server:
+        namesrv = server.wait_for(r"name server listening on ([^\s,]+:\d+)")[1]
+        credentials = Credentials("root", "root: password")
+        with Producer(
+            "tests", namesrv=namesrv, tls=create_default_context(cafile=ca), credentials=credentials
+        ) as producer:
+            producer.send_batch([Message("Secured", b"%d" % number) for number in range(200)])
+        frame = spark.readStream.format("rocketmq").options(
+            namesrv=namesrv,
+            subscribe="Secured",
+            startingOffsets="earliest",
+            tlsCaFile=ca,
+            accessKey="root",
+            secretKey="root: password",
+        )
+        query = copy_now(frame.load(), tmp_path)
+    assert "root: password" not in str(query.lastProgress)
+    rows = spark.read.parquet(str(tmp_path / "rows")).select("body").collect()
+    assert sorted(int(row["body"]) for row in rows) == list(range(200))

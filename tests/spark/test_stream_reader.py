@@ -11,7 +11,7 @@ import pytest
 
 from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
-from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.errors import NotVisible, RecordsLost
 from tests.spark.stream_store import GrowingStore
 from tests.store.made_store import NOW, held_open, write
 
@@ -291,6 +291,18 @@ def test_a_queue_that_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             unread.partitions(both, end)
         assert read(lenient, both, latest(lenient, both)) == []
         assert "left out 6 offsets: gone/0" in caplog.text
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_an_executor_that_does_not_see_the_store(tmp_path: Path, fail_on_data_loss: str) -> None:
+    store = GrowingStore(tmp_path / "store")
+    store.add(5)
+    reader = reader_of(store.root, failOnDataLoss=fail_on_data_loss)
+    start = reader.initialOffset()
+    (partition,) = reader.partitions(start, latest(reader, start))
+    store.root.rename(tmp_path / "elsewhere")
+    with pytest.raises(NotVisible, match=f"this executor does not see {store.root}"):
+        list(reader.read(partition))
 
 
 def save_checkpoint(root: Path, flushed: int, timestamp: int) -> None:
