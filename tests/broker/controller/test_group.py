@@ -325,7 +325,7 @@ async def test_a_master_whose_identity_another_broker_has_taken_says_so(
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "closes the connection"),
         (encode_handshake(Handshake(1)), "its store was copied from here"),
         (encode_handshake(Handshake(9)) + encode_report(10**6), "not from this group"),
-        (bytes(8) + bytes(8), "closes the connection"),
+        (bytes(8), "enableControllerMode must be the same"),
     ],
     ids=["http", "copied store", "ahead", "classic slave"],
 )
