@@ -13,10 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pocketmq.broker.controller.identity_file import Application, GroupIdentity
 from pocketmq.broker.controller.replica import RoleTold
 from pocketmq.limited_log import LimitedLog
-from pocketmq.remoting.bodies.controller import ElectMasterResponseBody, SyncStateSet
+from pocketmq.remoting.bodies.controller import (
+    BrokerReplicasInfo,
+    ElectMasterResponseBody,
+    SyncStateSet,
+)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingConnectError, RemotingError, error_for
 from pocketmq.remoting.frame import Command
@@ -143,6 +149,27 @@ class ControllerClient:
             also=(ResponseCode.CONTROLLER_BROKER_ID_INVALID,),
         )
         return answer.code == 0
+
+    async def other_address(self, identity: GroupIdentity) -> str | None:
+        """Return the address of another broker that lives with this id; None if there is none.
+
+        This broker's address may have changed: then the one of before does not live, at the latest
+        when controllerHeartBeatTimeoutMills is over. Ask before `register`, which sets the address.
+        Raises RemotingError.
+        """
+        answer = await self._ask(
+            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, Header(), msgspec.json.encode([self._group])
+        )
+        if not answer.body:
+            return None
+        group = BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(self._group)
+        if group is None:
+            return None
+        for member in (*group.in_sync_replicas, *group.not_in_sync_replicas):
+            if member.broker_id == identity.broker_id and member.alive:
+                address = member.broker_address
+                return None if address == self._broker_address else address
+        return None
 
     async def register(self, identity: GroupIdentity) -> RoleTold | None:
         """Tell where this broker is reached; return the group's master, None if it has none.

@@ -21,6 +21,7 @@ from pocketmq.broker.controller.identity_file import (
     GroupIdentity,
     IdentityFile,
     IdentityUnusable,
+    copied,
 )
 from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
 from pocketmq.limited_log import LimitedLog
@@ -166,8 +167,16 @@ class GroupMember:
         return await self._identify()
 
     async def _join(self) -> None:
-        """Register, and take a role. Raises RemotingError while there is none to take."""
+        """Register, and take a role.
+
+        Raises:
+            RemotingError: there is none to take yet.
+            IdentityUnusable: another broker has the same identity, and lives.
+        """
         assert self.identity is not None
+        other = await self._controllers.other_address(self.identity)
+        if other is not None:
+            raise IdentityUnusable(copied(self.identity, other))
         told = await self._controllers.register(self.identity)
         if told is not None:
             await self._take(told)

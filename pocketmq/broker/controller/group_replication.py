@@ -23,7 +23,7 @@ from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.group_client import GroupClient
 from pocketmq.broker.controller.group_member import GroupMember, MemberPeriods
 from pocketmq.broker.controller.group_server import GroupServer
-from pocketmq.broker.controller.identity_file import GroupIdentity, IdentityFile
+from pocketmq.broker.controller.identity_file import GroupIdentity, IdentityFile, copied
 from pocketmq.broker.controller.replica import (
     AskForSet,
     Drop,
@@ -261,11 +261,20 @@ class GroupReplication:
         assert replica is not None
         assert services is not None
         known = replica.master
+        identity = self._member.identity
+        assert identity is not None
+        leads = told.master_id == identity.broker_id
+        elsewhere = leads and told.master_address != self._address
         if known is not None and told.master_epoch <= known.master_epoch:
+            if elsewhere and told.master_epoch == known.master_epoch:
+                self._lines.error(
+                    "the controller has another address for this master: %s",
+                    copied(identity, told.master_address),
+                )
             self.obey(replica.told(told, self._now()))
             return
-        identity = self._member.identity
-        leads = identity is not None and told.master_id == identity.broker_id
+        if elsewhere:
+            raise RoleRefused(copied(identity, told.master_address))
         try:
             if leads and replica.role is not Role.MASTER:
                 await self._stop_following()

@@ -19,7 +19,7 @@ from pocketmq.broker.controller.ha_frames import (
     encode_epochs,
     encode_transfer,
 )
-from pocketmq.broker.controller.replica import Order, Replica
+from pocketmq.broker.controller.replica import Drop, Order, Replica
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
 from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
@@ -97,6 +97,18 @@ class GroupServer:
         for connection in list(self.connections):
             if connection.link is link:
                 connection.close()
+
+    def note_in_turn(self, connection: GroupConnection, dropped: list[Order]) -> None:
+        """Say that two slaves with one id take each other's place."""
+        links = [order.link for order in dropped if isinstance(order, Drop)]
+        peers = [one.peer for one in self.connections if one.link in links]
+        if connection.link is not None and peers:
+            self.lines.warning(
+                "two slaves with the id %d connect in turn, from %s and from %s, and each one's "
+                "connection ends the other's: brokerIdentity of one is a copy. Stop it, remove "
+                "brokerIdentity from its store, and start it again",
+                connection.link.slave_id, peers[0], connection.peer,
+            )  # fmt: skip
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return bytes of the log, which the rules say are there."""
@@ -199,6 +211,8 @@ class GroupConnection(asyncio.Protocol):
                 if isinstance(frame, Handshake):
                     answer, more = replica.greeted(link, frame, now)
                     orders += more
+                    if link.in_turn:
+                        self._server.note_in_turn(self, more)
                     if answer is not None:
                         log.info(
                             "slave %d at %s is here; this log ends at %d, with the epochs %s",

@@ -114,16 +114,18 @@ class SlaveFrames:
         data = self._rest + data if self._rest else data
         found: list[Handshake | Report] = []
         at = 0
-        while len(data) - at >= _REPORT.size:
+        while len(data) - at >= 4:
             state = int.from_bytes(data[at : at + 4])
             if state == TRANSFER:
+                if len(data) - at < _REPORT.size:
+                    break
                 offset = _REPORT.unpack_from(data, at)[1]
                 if offset < 0:
                     raise BadFrame(f"it reports the physical offset {offset}")
                 found.append(Report(offset))
                 at += _REPORT.size
             elif state != HANDSHAKE:
-                raise BadFrame(f"a frame of state {state}; {HANDSHAKE} and {TRANSFER} are possible")
+                raise _strange(state)
             elif len(data) - at < _HANDSHAKE.size:
                 break
             else:
@@ -185,7 +187,16 @@ class MasterFrames:
             if size % _ENTRY.size or not 0 <= size <= MOST_EPOCHS * _ENTRY.size:
                 raise BadFrame(f"epochs of {size} bytes; at most {MOST_EPOCHS} are possible")
             return _EPOCHS.size + size
-        raise BadFrame(f"a frame of state {state}; {HANDSHAKE} and {TRANSFER} are possible")
+        raise _strange(state)
+
+
+def _strange(state: int) -> BadFrame:
+    """Return the error for a state that frames do not have. The bytes of classic replication begin
+    with an offset: up to 4 GiB, 0 stands where the state is."""
+    return BadFrame(
+        f"a frame of state {state}; {HANDSHAKE} and {TRANSFER} are possible. If it is a broker, "
+        "enableControllerMode must be the same here and there"
+    )
 
 
 def _master_epochs(data: bytearray) -> MasterEpochs:

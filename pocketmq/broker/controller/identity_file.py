@@ -36,6 +36,15 @@ class GroupIdentity(NamedTuple):
     broker_id: int
 
 
+def copied(identity: GroupIdentity, address: str) -> str:
+    """Return what to say where another broker lives at `address` with the same identity."""
+    return (
+        f"the broker at {address} has this broker's id {identity.broker_id} in the "
+        f"group {identity.group}: the file {FILE_NAME} of one is a copy of the other's. Stop the "
+        f"broker that has the copy, remove {FILE_NAME} from its store, and start it again"
+    )
+
+
 class Application(NamedTuple):
     """An id that was asked for, and the code that proves who did: `address;milliseconds`."""
 

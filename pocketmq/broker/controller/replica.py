@@ -307,6 +307,7 @@ class Replica:
         older = [one for one in self.links if one.slave_id == frame.broker_id and one is not link]
         for one in older:
             self.links.remove(one)
+            link.replaces(one, now)
         answer = link.greeted(frame, self._log, self.epochs, now)
         return answer, [Drop(one) for one in older]
 

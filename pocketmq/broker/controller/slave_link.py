@@ -8,6 +8,9 @@ from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.store.epochs import Epochs
 
 NOT_YET = -1
+IN_TURN_MS = 60_000
+"""A connection that took the place of another one, and loses it to a third within this time, is of
+two brokers with one id. Of a slave that lost its connection, the older one does not come back."""
 
 
 class UnfitSlave(Exception):
@@ -24,14 +27,16 @@ class SlaveLink:
         next: physical offset of the next byte to send; NOT_YET before that.
         caught_up: when the slave had everything there was.
         last_heard, last_sent: when the slave was heard, and when something was sent to it.
+        in_turn: two brokers with this id seem to take each other's place.
     """
 
     def __init__(self, settings: ReplicaSettings, now: int) -> None:
         self.slave_id = self.acked = self.next = NOT_YET
-        self.learner = False
+        self.learner = self.in_turn = False
         self.caught_up = self.last_heard = self.last_sent = now
         self._settings = settings
         self._from_last_file = False
+        self._replaced_at: int | None = None
         self._master_end = 0  # the end of the master's log when it last sent something
         self._sent_at = now  # when that was
 
@@ -49,6 +54,12 @@ class SlaveLink:
         self._from_last_file = frame.from_last_file
         self.last_sent = now
         return MasterEpochs(log.end, epochs)
+
+    def replaces(self, older: SlaveLink, now: int) -> None:
+        """Take the place of an open connection of the same slave."""
+        at = older._replaced_at
+        self.in_turn = at is not None and now - at <= IN_TURN_MS
+        self._replaced_at = now
 
     def reported(self, frame: Report, log: EpochLog, now: int) -> None:
         """Take a report. Raises UnfitSlave."""

@@ -51,22 +51,30 @@ class ReportReader:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._last = 0
 
     def feed(self, data: bytes) -> int | None:
         """Return the last complete report; None when there is none yet. Only the last one counts,
         since offsets rise.
 
-        Raises BadFrame for a negative offset.
+        Raises BadFrame for an offset that is negative, or below the one before it.
         """
         data = self._rest + data if self._rest else data
         whole = len(data) // REPORT_SIZE * REPORT_SIZE
         self._rest = data[whole:]
         if not whole:
             return None
-        offset: int = _REPORT.unpack_from(data, whole - REPORT_SIZE)[0]
-        if offset < 0:
-            raise BadFrame(f"it reports the physical offset {offset}")
-        return offset
+        for (offset,) in _REPORT.iter_unpack(memoryview(data)[:whole]):
+            if offset < 0:
+                raise BadFrame(f"it reports the physical offset {offset}")
+            if offset < self._last:
+                raise BadFrame(
+                    f"it reports the physical offset {offset} after {self._last}, as the handshake "
+                    "of a controller group does: enableControllerMode must be the same here and "
+                    "there"
+                )
+            self._last = offset
+        return self._last
 
 
 class FrameReader:

@@ -93,6 +93,12 @@ class HaClient:
                     connection.close()
                 if connection.was_silent:
                     continue
+                if not connection.was_heard:
+                    self.lines.warning(
+                        "the master %s closed the connection before it sent anything: its log says "
+                        "why. enableControllerMode must be the same here and there",
+                        self.address,
+                    )
             await asyncio.sleep(self._reconnect)
 
     async def _connect(self) -> MasterConnection | None:
@@ -122,6 +128,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         intake: what was heard and reported.
         closed: done when the connection is closed.
         was_silent: it was closed because the master was silent.
+        was_heard: the master has sent something.
         rate: bytes per second that came lately.
         last_read, last_write: when something came, and was sent, by the clock of the loop.
     """
@@ -141,7 +148,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._received = 0
         self._counted = self._loop.time()
         self.rate = 0
-        self.was_silent = False
+        self.was_silent = self.was_heard = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.intake = Intake(
             client.store.commit_log.file_size,
@@ -173,6 +180,7 @@ class MasterConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Write what came into the log, and report it."""
         self._received += nbytes
+        self.was_heard = True
         try:
             for found in self._reader.feed(self._buffer[:nbytes]):
                 if isinstance(found, Head):

@@ -23,6 +23,32 @@ class ElectMasterResponseBody(Body):
     sync_state_set: list[int] = field(default_factory=list)
 
 
+class ReplicaIdentity(Body):
+    """A member of a group, as its controller knows it."""
+
+    broker_name: str = ""
+    broker_id: int = 0
+    broker_address: str = ""
+    alive: bool = False
+
+
+class ReplicasInfo(Body):
+    """The members of one group."""
+
+    master_broker_id: int | None = None
+    master_address: str | None = None
+    master_epoch: int = 0
+    sync_state_set_epoch: int = 0
+    in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+    not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+
+
+class BrokerReplicasInfo(Body):
+    """CONTROLLER_GET_SYNC_STATE_DATA: the groups that were asked for, by brokerName."""
+
+    replicas_info_table: dict[str, ReplicasInfo] = field(default_factory=dict)
+
+
 class EpochEntry(Body):
     """Bytes of a commit log that one master wrote; offsets are physical."""
 

@@ -106,11 +106,11 @@ class LogFollower:
         size, magic = peek(self._read(file, at, MIN_BLANK))
         if magic == BLANK_MAGIC:
             if size != file.size - at:
-                raise _foreign(file, at, f"a blank of {size} bytes, {file.size - at} are left")
+                raise _misfit(file, at, f"a blank of {size} bytes, {file.size - at} are left")
         elif magic not in (MAGIC_V1, MAGIC_V2):
             raise _foreign(file, at, f"magic {magic:#010x} is not a record's")
         elif not MIN_RECORD <= size <= file.size - at - MIN_BLANK:
-            raise _foreign(file, at, f"a record of {size} bytes, {file.size - at} are left")
+            raise _misfit(file, at, f"a record of {size} bytes, {file.size - at} are left")
         return size if at + size <= stop else None
 
     def _enter_few(self, file: MappedFile, received: memoryview, begin: int) -> bool:
@@ -150,6 +150,15 @@ class LogFollower:
             return False
         self._log.checked(*entered)
         return True
+
+
+def _misfit(file: MappedFile, at: int, reason: str) -> ForeignBytes:
+    """Return the error for what would fit into a file of another size."""
+    return _foreign(
+        file, at,
+        f"{reason}; if mappedFileSizeCommitLog, {file.size} here, is not the master's value, "
+        "correct it first",
+    )  # fmt: skip
 
 
 def _foreign(file: MappedFile, at: int, reason: str) -> ForeignBytes:

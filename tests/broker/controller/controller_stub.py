@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.remoting.bodies.controller import ElectMasterResponseBody, SyncStateSet
+import msgspec
+
+from pocketmq.remoting.bodies.controller import (
+    BrokerReplicasInfo,
+    ElectMasterResponseBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
@@ -79,6 +87,7 @@ class ControllerStub:
                 self._alter,
                 AlterSyncStateSetRequestHeader,
             ),
+            (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, self._members, Header),
             (RequestCode.BROKER_HEARTBEAT, self._heartbeat, BrokerHeartbeatRequestHeader),
         ):
             dispatcher.register(code, self._guarded(int(code), handle), header)
@@ -126,14 +135,15 @@ class ControllerStub:
     def _register(self, request: Request[RegisterBrokerToControllerRequestHeader]) -> Response:
         if request.header.broker_id not in self.ids:
             return Response(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "unknown id")
-        self.addresses[request.header.broker_id] = request.header.broker_address
         master = self.decides.master
-        if not master:
+        before = self.addresses.get(master)  # it answers before it enters the new address
+        self.addresses[request.header.broker_id] = request.header.broker_address
+        if master not in self.decides.alive(self.now):
             return Response(header=RegisterBrokerToControllerResponseHeader())
         return Response(
             header=RegisterBrokerToControllerResponseHeader(
                 master_broker_id=master,
-                master_address=self.addresses.get(master),
+                master_address=before,
                 master_epoch=self.decides.epoch,
                 sync_state_set_epoch=self.decides.set_epoch,
             ),
@@ -179,6 +189,18 @@ class ControllerStub:
         if told is None:
             return Response(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "refused")
         return Response(header=AlterSyncStateSetResponseHeader(told[1]), body=self._set())
+
+    def _members(self, request: Request[Header]) -> Response:
+        tables: dict[str, ReplicasInfo] = {}
+        alive = self.decides.alive(self.now)
+        for name in msgspec.json.decode(request.body, type=list[str]):
+            tables[name] = ReplicasInfo(
+                not_in_sync_replicas=[
+                    ReplicaIdentity(name, number, address, number in alive)
+                    for number, address in self.addresses.items()
+                ]
+            )
+        return Response(body=BrokerReplicasInfo(tables).encode())
 
     def _heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> None:
         header = request.header

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from tests.broker.conftest import Client
 from tests.broker.replication.pair import client_of
 from tests.client.waiting import until
 
-from .group import FILE, PATIENCE, Group, running
+from .group import FILE, NAME, PATIENCE, Group, running
 
 
 @pytest.fixture
@@ -272,6 +273,63 @@ async def test_a_store_of_somebody_else_is_not_continued(
     assert stored(b) == [b"foreign"]
 
 
+@pytest.mark.parametrize("what", ["the identity", "an older epoch", "this epoch"])
+async def test_a_copy_of_the_master_does_not_become_a_second_one(
+    what: str, group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.start("a")
+    assert await send(group.members["a"], b"m") == [0]
+    await group.stop("a")
+    if what == "the identity":
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "a" / "brokerIdentity", tmp_path / "copy")
+    elif what == "an older epoch":
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    else:
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        copy = EpochFile(tmp_path / "copy" / "epochFileCheckpoint")
+        copy.save(copy.load().begun(2, 1_000))
+    group.controller.decides.master = 0
+    a = await group.start("a")
+    copy_of_a = await group.start("copy", wait=False)
+    line = f"the broker at {a.address} has this broker's id 1 in the group {NAME}"
+    await until(lambda: line in caplog.text, PATIENCE)
+    assert "a restart ended" not in caplog.text
+    assert group.controller.addresses == {1: a.address}
+    assert await send(copy_of_a, b"no") == [ResponseCode.SYSTEM_BUSY]
+    assert await send(a, b"yes") == [0]
+
+
+async def test_two_slaves_with_one_id_are_told_apart_in_the_log(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await group.start("a")
+    host, _, port = master.components.replication.ha_address.rpartition(":")
+    said = "two slaves with the id 7 connect in turn"
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(3):
+            assert said not in caplog.text
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+            writer.write(encode_handshake(Handshake(7)))
+            async with asyncio.timeout(PATIENCE):
+                await reader.readexactly(20)  # the answer
+    await until(lambda: said in caplog.text, PATIENCE)
+
+
+async def test_a_master_whose_identity_another_broker_has_taken_says_so(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An official broker with a copied identity registers without a look at the other one."""
+    a = await group.start("a")
+    group.controller.addresses[1] = "copy:1"
+    await until(lambda: "the broker at copy:1 has this broker's id 1" in caplog.text, PATIENCE)
+    group.elect()  # the copy
+    await until(lambda: "the role that the controller says is not taken" in caplog.text, PATIENCE)
+    assert a.components.group is not None
+    assert a.components.group.master_epoch == 1
+
+
 # --- what operators ask -----------------------------------------------------------------------
 
 
@@ -281,7 +339,7 @@ async def test_a_store_of_somebody_else_is_not_continued(
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "closes the connection"),
         (encode_handshake(Handshake(1)), "its store was copied from here"),
         (encode_handshake(Handshake(9)) + encode_report(10**6), "not from this group"),
-        (bytes(8) + bytes(8), "closes the connection"),
+        (bytes(8), "enableControllerMode must be the same"),
     ],
     ids=["http", "copied store", "ahead", "classic slave"],
 )

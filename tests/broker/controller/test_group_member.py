@@ -209,6 +209,24 @@ async def test_a_changed_address_is_told(group: Group) -> None:
     assert group.controller.addresses == {1: "moved:1"}
 
 
+async def test_a_copied_identity_is_not_used_while_the_other_broker_lives(
+    group: Group, lines: Lines
+) -> None:
+    member, taker = group.member()
+    member.start()
+    await role_of(taker)
+    group.files("copy").confirm(1)
+    copy, told = group.member("copy")
+    copy.start()
+    await lines.wait_for("the broker at a:1 has this broker's id 1")
+    assert group.controller.addresses == {1: "a:1"}
+    assert told.roles.empty()
+    await member.stop()
+    group.controller.decides.gone(1)  # then it is a broker that has moved, as far as one can see
+    await role_of(told)
+    assert group.controller.addresses == {1: "copy:1"}
+
+
 async def test_the_identity_of_another_group_is_refused(
     group: Group, tmp_path: Path, lines: Lines
 ) -> None:

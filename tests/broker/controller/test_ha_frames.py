@@ -25,6 +25,8 @@ from pocketmq.broker.controller.ha_frames import (
     encode_report,
     encode_transfer,
 )
+from pocketmq.broker.replication.frames import encode_head
+from pocketmq.broker.replication.frames import encode_report as classic_report
 from pocketmq.store.epochs import Epochs
 
 DATA = Path(__file__).parents[2] / "data" / "autoswitch"
@@ -173,6 +175,7 @@ def test_a_former_master_joins_its_successor() -> None:
     ("data", "fault"),
     [
         (b"GET / HTTP/1.1\r\n", "state 1195725856"),
+        (classic_report(0), "state 0; .* enableControllerMode must be the same"),
         (encode_report(0)[:3] + b"\x03" + bytes(8), "state 3"),
         (bytes.fromhex("00000002") + b"\xff" * 8, "offset -1"),
         (encode_handshake(Handshake(1))[:8] + bytes(8), "broker id is 0"),
@@ -187,6 +190,7 @@ def test_a_stranger_at_the_masters_port_is_recognized(data: bytes, fault: str) -
     ("data", "fault"),
     [
         (b"HTTP/1.1 400 Bad Request", "state 1213486160"),
+        (encode_head(0, 0), "state 0; .* enableControllerMode must be the same"),  # a classic one
         (encode_transfer(Transfer(0, MOST_BODY + 1, 1, 0, 0)), "at most"),
         (encode_transfer(Transfer(0, -5, 1, 0, 0)), "-5 bytes"),
         (encode_transfer(Transfer(-2, 0, 1, 0, 0)), "offset -2"),

@@ -24,7 +24,7 @@ from pocketmq.broker.controller.replica import (
     StayMaster,
 )
 from pocketmq.broker.controller.settings import ReplicaSettings
-from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
+from pocketmq.broker.controller.slave_link import IN_TURN_MS, SlaveLink, UnfitSlave
 from pocketmq.store.epochs import Epochs
 
 from .simulation import FILE_SIZE, SimLog
@@ -287,6 +287,20 @@ def test_of_two_connections_of_one_slave_the_newer_counts() -> None:
     assert orders == [Drop(old)]
     assert not replica.replicated(10)
     assert replica.closed(old, NOW) == []
+
+
+def test_two_slaves_with_one_id_take_each_others_place() -> None:
+    replica = master(log_of(1), members=(ME, OTHER))
+    links = [join(replica)]
+    now = NOW
+    for pause in (0, 1_000, IN_TURN_MS + 1, 1_000):
+        now += pause
+        link = replica.accepted(now)
+        assert link is not None
+        replica.greeted(link, Handshake(OTHER), now)
+        links.append(link)
+    # The first one that replaces another may be the slave itself, which lost its connection.
+    assert [link.in_turn for link in links] == [False, False, True, False, True]
 
 
 # --- feeding a slave --------------------------------------------------------------------------

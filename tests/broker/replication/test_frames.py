@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake
 from pocketmq.broker.replication.feed import Feed, LogSpan
 from pocketmq.broker.replication.frames import (
     MOST_BODY,
@@ -82,11 +83,20 @@ def test_frames_cut_anywhere(frames: list[tuple[int, bytes]], places: list[int])
     assert [(head.offset, body) for head, body in zip(heads, bodies, strict=True)] == frames
 
 
+@pytest.mark.parametrize("heard", [0, 8])
+def test_the_handshake_of_a_controller_group_is_not_a_report(heard: int) -> None:
+    reader, data = ReportReader(), encode_handshake(Handshake(2))
+    reader.feed(data[:heard])
+    with pytest.raises(BadFrame, match="enableControllerMode must be the same"):
+        reader.feed(data[heard:])
+
+
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1), st.lists(st.integers(0, 1000)))
 def test_of_several_reports_the_last_complete_one_counts(
     offsets: list[int], places: list[int]
 ) -> None:
     reader = ReportReader()
+    offsets.sort()
     data = b"".join(map(encode_report, offsets))
     last = None
     got = 0

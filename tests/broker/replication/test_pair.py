@@ -13,6 +13,7 @@ import pytest
 from pocketmq import Message, Producer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
+from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake
 from pocketmq.client.errors import SendError
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
@@ -279,12 +280,17 @@ async def test_metrics_of_both(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\xff" * 8, b"\x16\x03\x01\x02\x00" * 4],
-    ids=["http", "negative", "tls"],
+    ("said", "told"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "reports the physical offset"),
+        (b"\xff" * 8, "reports the physical offset -1"),
+        (b"\x16\x03\x01\x02\x00" * 4, "reports the physical offset"),
+        (encode_handshake(Handshake(2)), "enableControllerMode must be the same"),
+    ],
+    ids=["http", "negative", "tls", "member of a group"],
 )
 async def test_a_stranger_at_the_ha_port(
-    said: bytes, pair: Pair, caplog: pytest.LogCaptureFixture
+    said: bytes, told: str, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     await pair.start(0)
     port = classic(pair.master).service.server.port
@@ -296,6 +302,7 @@ async def test_a_stranger_at_the_ha_port(
     writer.close()
     [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "the HA port closes the connection of 127.0.0.1" in record.getMessage()
+    assert told in record.getMessage()
 
 
 async def test_a_slave_that_is_ahead_is_refused(
@@ -317,6 +324,7 @@ async def test_a_slave_that_is_ahead_is_refused(
     await pair.start(1)
     await until(lambda: "but this log ends at 0" in caplog.text)
     assert "empty its store (keep a copy)" in caplog.text
+    await until(lambda: "closed the connection before it sent anything" in caplog.text)
     assert before.read_bytes() == content
 
 

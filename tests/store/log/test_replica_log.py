@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,28 @@ async def test_the_first_wrong_record_ends_the_copying(
     assert slave.commit_log.whole == 10 * size
     with pytest.raises(ForeignBytes, match="not the same"):
         slave.replica.append(slave.commit_log.end, memoryview(b"more"))
+    await slave.close()
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"), [(2.0, "a blank of"), (0.5, "a record of")], ids=["multiple", "divisor"]
+)
+async def test_files_of_another_size_than_the_masters_are_named_as_a_cause(
+    bench: StoreBench, slave_bench: StoreBench, factor: float, text: str
+) -> None:
+    master = bench.open()
+    size = master.commit_log.file_size
+    fill(master, size // 200)
+    assert master.commit_log.end > size
+    slave = await following(slave_bench, mapped_file_size_commit_log=int(size * factor))
+    failures: list[ForeignBytes] = []
+    slave.replica.on_failure = failures.append
+    data = logged(master, 0, master.commit_log.end)
+    with contextlib.suppress(ForeignBytes):
+        await feed(slave, data, 0, 700)
+    [failure] = failures
+    assert text in str(failure)
+    assert f"mappedFileSizeCommitLog, {int(size * factor)} here, is not the" in str(failure)
     await slave.close()
 
 
