@@ -22,6 +22,7 @@ import pytest
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.cli.running import Running
@@ -30,7 +31,7 @@ from tests.interop.harness.certificate import Certificate, make_certificate
 from tests.interop.harness.official import Unavailable
 from tests.proxy import test_consuming, test_producing
 from tests.proxy.conftest import create_topics
-from tests.proxy.grpc_client import GrpcClient
+from tests.proxy.grpc_client import GrpcClient, message
 
 #: Scenarios by their topics' types.
 SCENARIOS = {
@@ -283,3 +284,53 @@ async def test_statuses_of_the_official_proxy(official_proxy: Endpoint) -> None:
         for name, request, _ in test_consuming.REFUSED:
             answered[f"receive: {name}"] = (await client.receive(request))[0]
     assert answered == expected | MORE_EXACT
+
+
+def parts_of(got: pb.Message, handle: str) -> list[object]:
+    """Return what a handle says of a delivery: where it agrees with the message, and the rest."""
+    system, parts = got.system_properties, decode_receipt_handle(handle)
+    return [
+        parts.start_offset <= parts.queue_offset == system.queue_offset,
+        parts.queue_id == system.queue_id,
+        parts.invisible_time,
+        parts.in_order,
+        parts.kind,
+        parts.physical_offset >= 0,
+        system.delivery_attempt,
+    ]
+
+
+async def handles_of(endpoint: Endpoint) -> dict[str, list[object]]:
+    """Return the parts of the handles of a message that is given back, and of one in order."""
+    await create_topics(endpoint.namesrv)
+    async with Admin(namesrv=endpoint.namesrv) as admin:
+        orderly = SubscriptionGroupConfig(group_name="in_order", consume_message_orderly=True)
+        await admin.create_group("in_order", config=orderly)
+    async with GrpcClient(int(endpoint.address.rpartition(":")[2])) as client:
+
+        async def next_of(topic: str, group: str) -> pb.Message:
+            messages: list[pb.Message] = []
+            while not messages:
+                _, messages = await client.receive(test_consuming.receive(topic, group))
+            return messages[0]
+
+        await client.as_consumer(test_consuming.GROUP, "Normal")
+        await test_producing.send(client, message())
+        first = await next_of("Normal", test_consuming.GROUP)
+        answer = await client.call("ChangeInvisibleDuration", test_consuming.change(first, 1))
+        again = await next_of("Normal", test_consuming.GROUP)
+        await client.as_consumer("in_order", "Fifo")
+        ordered = message("Fifo", message_type=pb.FIFO, message_group="one")
+        await test_producing.send(client, ordered)
+        in_order = await next_of("Fifo", "in_order")
+    return {
+        "first": parts_of(first, first.system_properties.receipt_handle),
+        "given back": parts_of(first, answer.receipt_handle),
+        "again": parts_of(again, again.system_properties.receipt_handle),
+        "in order": parts_of(in_order, in_order.system_properties.receipt_handle),
+    }
+
+
+@pytest.mark.long
+async def test_handles_of_both_proxies(serve: Endpoint, official_proxy: Endpoint) -> None:
+    assert await handles_of(serve) == await handles_of(official_proxy)
