@@ -1,4 +1,4 @@
-"""A put that waits for the disk and for replicas is answered once, with the worse of two outcomes."""
+"""A put that waits for the disk and for replicas is answered once, with the worse outcome."""
 
 from __future__ import annotations
 

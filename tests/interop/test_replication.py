@@ -49,7 +49,7 @@ def needs_java(pair: str, request: pytest.FixtureRequest) -> tuple[str, str]:
 
 async def traffic(namesrv: Server, count: int = 60, size: int = 10_000) -> None:
     """Singles, batches, delays and transactions, over more than one file of the log."""
-    async with Producer("replicas", namesrv=namesrv.address) as producer:
+    async with Producer("replicas", namesrv=namesrv.address, compression=None) as producer:
         for number in range(count):
             await producer.send(Message("Singles", b"s" * size, tags=f"tag{number % 3}"))
         await producer.send_batch(
@@ -118,5 +118,6 @@ def test_an_acknowledged_message_is_on_the_slave_whoever_is_killed(group: Group)
     kills = Kills(group, "ours", "ours", seed=3)
     for _ in range(2):
         kills.round(1.5)
+    kills.check_all()
     assert kills.faults == []
     assert kills.acknowledged

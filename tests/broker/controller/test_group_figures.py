@@ -120,7 +120,8 @@ async def test_a_slave_with_sync_flush_acknowledges_what_its_disk_has(
         str(end), "0", "0",
     )  # fmt: skip
     await group.copied()
-    assert await metrics(a) == {"slaves": 1, "slaves_in_sync": 1, "lag_bytes": 0, "sends_waiting": 0}
+    whole = {"slaves": 1, "slaves_in_sync": 1, "lag_bytes": 0, "sends_waiting": 0}
+    assert await metrics(a) == whole
     assert await metrics(b) == {"master_connected": 1, "unchecked_bytes": 0}
     of_slave = await status(b)
     assert of_slave["brokerRole"] == "SLAVE"
