@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ async def test_a_slave_with_sync_flush_acknowledges_what_its_disk_has(
     group: Group, disk_of_b: HeldDisk
 ) -> None:
     pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
-    on = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
+    on: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
     a = await group.start("a", slave_timeout=3_600_000, **on)
     b = await group.start("b", flush_disk_type=FlushDiskType.SYNC_FLUSH, **on)
     await group.in_sync(2)
