@@ -33,7 +33,11 @@ from .wake_flood import quantile
 from .work_directory import work_directory
 
 #: Queue files of the usual size would take 6 MB of disk for each topic.
-SETTINGS = {"mappedFileSizeConsumeQueue": 20_000, "maxAutoCreatedGroups": 1_000_000}
+SETTINGS = {
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxAutoCreatedGroups": 1_000_000,
+    "maxAutoCreatedTopics": 1_000_000,
+}
 MADE = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)
 HEADING = ("new", "at a time", "made", "per second", "p50", "p99", "worst", "p50 late", "p99 late")
 

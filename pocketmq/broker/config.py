@@ -69,7 +69,10 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
       are answered SYSTEM_BUSY;
     - `max_auto_created_groups`: with so many groups, only an admin can create more;
-    - `max_held_pulls`: the most pulls held at once; further ones are answered at once;
+    - `max_auto_created_topics`: the same for topics; retry topics do not count, as the groups bound
+      them;
+    - `max_held_pulls`: the most pulls held at once, a tenth of them of one connection; further
+      ones are answered at once;
     - `max_child_request_num`: the most children of a batch request; one with more is refused;
     - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has so much is
       answered without reading its other queues;
@@ -111,6 +114,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     auto_create_subscription_group: bool = True
     max_auto_created_groups: Count = 20_000
+    max_auto_created_topics: Count = 20_000
     validate_system_topic_when_update_topic: bool = True
     enable_mixed_message_type: bool = False
 

@@ -29,6 +29,8 @@ BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
 #: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
 WAKE_AT_ONCE: Final = 1000
+#: The pulls of one connection take at most one of so many parts of the limit.
+_SHARE: Final = 10
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -138,7 +140,8 @@ class HoldService:
     """Holds pulls; `execute` runs a woken one again, must answer it, and returns the answer's size
     in bytes.
 
-    `limit` bounds how many may wait at once: one above it is not held.
+    `limit` bounds how many may wait at once, a tenth of it how many of one connection: one above
+    either is not held.
 
     Attributes:
         woken: runs the woken pulls, in the order in which they were woken.
@@ -154,6 +157,7 @@ class HoldService:
         self._store = store
         self._execute = execute
         self._limit = limit
+        self._limit_per_connection = max(1, limit // _SHARE)
         self._log = LimitedLog(log)
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
         # By identity of the request: two requests are never "equal" here.
@@ -186,9 +190,14 @@ class HoldService:
         Of messages, only those with one of the tag `codes` and with properties that `accept` likes
         count; None: all do.
 
-        False when the limit is reached or the client is gone: the caller answers at once.
+        False when a limit is reached or the client is gone: the caller answers at once.
         """
-        if len(self._by_request) >= self._limit or request.connection.closed:
+        connection = request.connection
+        if (
+            len(self._by_request) >= self._limit
+            or len(connection.attributes.get(_HOLDS, ())) >= self._limit_per_connection
+            or connection.closed
+        ):
             return False
         queue = self._queues.get((topic, queue_id))
         if queue is None:

@@ -71,6 +71,7 @@ LIVE: Final = frozenset(
         "litePullMessageEnable",
         "longPollingEnable",
         "maxAutoCreatedGroups",
+        "maxAutoCreatedTopics",
         "maxLargeTransferBytes",
         "maxLargeTransferCount",
         "maxMessageSize",

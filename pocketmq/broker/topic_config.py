@@ -23,7 +23,12 @@ from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
-from pocketmq.message.limits import AUTO_CREATE_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from pocketmq.message.limits import (
+    AUTO_CREATE_TOPIC,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -80,6 +85,7 @@ class TopicConfigs:
         self._on_change = on_change
         self._log = LimitedLog(log)
         self.table: dict[str, TopicConfig] = {}
+        self._count = 0  # of those that maxAutoCreatedTopics counts
         self.data_version = DataVersion(timestamp=clock())
         self._reign = 0  # the master's epoch in a controller group
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
@@ -125,6 +131,7 @@ class TopicConfigs:
         if not self._config.auto_create_topic_enable and AUTO_CREATE_TOPIC in self.table:
             # Stored by a run that allowed creation: an ordinary topic from now on.
             self.table[AUTO_CREATE_TOPIC].perm = PERM_READ_WRITE
+        self._count = sum(map(_counts, self.table))
 
         for name, topic in self.table.items():
             self._file.changed(name, topic)
@@ -258,8 +265,8 @@ class TopicConfigs:
         """Create `name` from a template topic at its first send; None when that is not allowed.
 
         `queues` is what the producer wants, bounded by the template's write queues. Raises
-        `RemotingError` (SYSTEM_BUSY) when its `connection` created too many topics that are not on
-        the disk yet.
+        `RemotingError`: TOPIC_NOT_EXIST when there are maxAutoCreatedTopics already, SYSTEM_BUSY
+        when its `connection` created too many topics that are not on the disk yet.
         """
         known = self.table.get(name)
         if known is not None:
@@ -280,6 +287,13 @@ class TopicConfigs:
                 template.perm,
             )
             return None
+        if _counts(name) and self._count >= self._config.max_auto_created_topics:
+            reason = f"there are already {self._count} (maxAutoCreatedTopics)"
+            self._log.warning("topic %s is not created: %s", name, reason)
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] not exist, apply first please! It is not created because {reason}",
+            )
         topic = _new_topic(
             name,
             max(0, min(queues, template.write_queue_nums)),
@@ -302,8 +316,8 @@ class TopicConfigs:
         order: bool = False,
         connection: RequestConnection | None = None,
     ) -> TopicConfig:
-        """Return the topic as it is, or a new one: for retry and dead-letter topics. Raises as
-        `create_for_send`.
+        """Return the topic as it is, or a new one: for retry and dead-letter topics. Raises
+        `RemotingError` (SYSTEM_BUSY) as `create_for_send`.
         """
         topic = self.table.get(name)
         if topic is None:
@@ -335,6 +349,7 @@ class TopicConfigs:
         offset `log_end`."""
         if self.table.pop(name, None) is None:
             return False
+        self._count -= _counts(name)
         note_deleted(self.deleted, name, log_end)
         self._changed([name])
         return True
@@ -399,6 +414,7 @@ class TopicConfigs:
         if name not in self.table:
             self._new.pop(name, None)  # to the end
             self._new[name] = self._writer.revision + 1
+            self._count += _counts(name)
         self.table[name] = topic
         self._file.changed(name, topic)
 
@@ -415,6 +431,12 @@ class TopicConfigs:
         counter = self.data_version.counter + 1
         self.data_version = DataVersion(counter, self._reign, self._clock())
         self._writer.changed()
+
+
+def _counts(name: str) -> bool:
+    """Tell whether maxAutoCreatedTopics counts a topic: not a retry topic, as groups have a limit
+    of their own."""
+    return not name.startswith(RETRY_PREFIX)
 
 
 def _new_topic(name: str, queues: int, perm: int, sys_flag: int = 0) -> TopicConfig:

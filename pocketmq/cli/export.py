@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
-from pocketmq.cli.export_table import add_table_options, export_to_table, wrong_use
+from pocketmq.cli.export_table import (
+    add_table_options,
+    compact_table,
+    export_to_table,
+    wrong_use,
+)
 from pocketmq.cli.options import add_time_range, directory
 from pocketmq.cli.output import complain, counted
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
@@ -48,9 +53,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         dest="stores",
         type=directory,
         action="append",
-        required=True,
+        default=[],
         metavar="DIR",
-        help="the store of a broker; with --to repeatable, for the stores of several brokers",
+        help="the store of a broker; with --to repeatable, for the stores of several brokers. Only "
+        "--to with --compact goes without",
     )
     parser.add_argument(
         "-t",
@@ -94,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
             hint = nearest(name, ALL_COLUMNS) or f"; the columns are {', '.join(ALL_COLUMNS)}"
             return complain(f"there is no column {name}{hint}", ExitCode.USAGE)
     try:
+        if not options.stores:
+            return compact_table(options)
         if options.to is not None:
             return export_to_table(options, columns)
         return _export(options, columns)

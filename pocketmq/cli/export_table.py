@@ -55,7 +55,9 @@ def add_table_options(parser: CommandParser) -> None:
         "--compact, too",
     )
     table.add_argument(
-        "--compact", action="store_true", help="join small files of the table at the end"
+        "--compact",
+        action="store_true",
+        help="join small files of the table at the end; without --store do only that",
     )
     table.add_argument(
         "--skip-lost",
@@ -69,6 +71,8 @@ def wrong_use(options: argparse.Namespace) -> str:
     """What is wrong with options that do not go together; empty if nothing is."""
     if (options.file is None) == (options.to is None):
         return "need either FILE or --to DIR"
+    if options.to is None and not options.stores:
+        return "need --store DIR, the store to read"
     if options.to is None:
         given = [
             "--" + name.replace("_", "-")
@@ -83,6 +87,8 @@ def wrong_use(options: argparse.Namespace) -> str:
         if len(options.stores) > 1:
             return "several stores need --to DIR in place of FILE"
         return ""
+    if not options.stores:
+        return _wrong_without_store(options)
     if options.from_time or options.until_time:
         return "a table takes all messages: --from and --until go with FILE only"
     if (options.decode is None) != (options.schema is None):
@@ -90,6 +96,42 @@ def wrong_use(options: argparse.Namespace) -> str:
     if options.on_error and options.decode is None:
         return "--on-error goes with --decode"
     return ""
+
+
+def _wrong_without_store(options: argparse.Namespace) -> str:
+    if not options.compact:
+        return "need --store DIR, the store to read; only --compact goes without"
+    reads = ("topics", "columns", "from_time", "until_time", "decode", "schema", "on_error")
+    for name in (*reads, "skip_lost"):
+        if getattr(options, name):
+            option = {"topics": "topic", "from_time": "from", "until_time": "until"}.get(name, name)
+            return f"--{option.replace('_', '-')} needs --store DIR, the store to read"
+    return ""
+
+
+def compact_table(options: argparse.Namespace) -> int:
+    """Join small files of the table, and say how many. Raises OSError."""
+    from pocketmq.tables.errors import TableError
+    from pocketmq.tables.exports import FILE_BYTES
+    from pocketmq.tables.table import is_table, open_table
+
+    if not is_table(options.to):
+        return complain(f"there is no table in {options.to}", ExitCode.UNAVAILABLE)
+    try:
+        table = open_table(options.to, options.format or "parquet")
+        try:
+            compacted = table.compact(options.file_size or FILE_BYTES)
+        finally:
+            table.close()
+    except MissingExtra as error:
+        return complain(str(error), ExitCode.UNAVAILABLE)
+    except TableError as error:
+        return complain(str(error), ExitCode.FAILURE)
+    if options.json:
+        print_json({"table": str(options.to), "compacted": compacted})
+    else:
+        print(f"joined {counted(compacted, 'file')} of {options.to}", file=sys.stderr)
+    return ExitCode.OK
 
 
 def export_to_table(options: argparse.Namespace, columns: Sequence[str]) -> int:

@@ -117,6 +117,8 @@ __all__ = [
     "TransactionNotPrepared",
     "error_for",
     "is_silence",
+    "may_be_slave",
+    "refused_at_door",
 ]
 
 
@@ -334,3 +336,19 @@ def once_more(error: RemotingError) -> RemotingError:
 def is_silence(error: BaseException) -> bool:
     """Whether the error means that no answer came, as opposed to an error answer."""
     return isinstance(error, RemotingConnectError | RemotingTimeout | RemotingClosed)
+
+
+def refused_at_door(error: RemotingError) -> bool:
+    """Whether a broker refused a request before it looked at it, as a slave does with sends. A
+    master of the reference does so, too, while it cannot write into its page cache."""
+    return error.code == ResponseCode.SYSTEM_BUSY and error.remark.startswith("[REJECTREQUEST]")
+
+
+def may_be_slave(error: RemotingError) -> bool:
+    """Whether a broker may have refused because it is not the master of its group any more: then
+    the route is out of date. A slave that may act as a master, and a broker whose role changes,
+    answer SERVICE_NOT_AVAILABLE."""
+    return refused_at_door(error) or error.code in (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )

@@ -2,7 +2,7 @@
 
 So a probe is answered while the event loop is blocked, and can say so. The server is that of the
 standard library: these are few requests, from a trusted network. Connections are bounded in number
-and time all the same.
+and time all the same, and one address leaves half of them to the others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import paced
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.server import CannotListen, PortInUse
 
 log = LimitedLog(logging.getLogger("pocketmq.monitoring"))
 
 MAX_CONNECTIONS: Final = 16
+MAX_CONNECTIONS_PER_ADDRESS: Final = 8
 SOCKET_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.1
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -105,7 +107,9 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], pages: Mapping[str, MakePage]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.pages = pages
-        self._free = threading.Semaphore(MAX_CONNECTIONS)
+        # They are counted by the thread that listens, and by those that answer.
+        self._lock = threading.Lock()
+        self._open = AddressCounts()
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -117,8 +121,19 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            log.warning("%d connections are open already: another one is closed", MAX_CONNECTIONS)
+        address = client_address[0]
+        with self._lock:
+            of_address, of_all = self._open.of(address), self._open.total
+            full = of_address >= MAX_CONNECTIONS_PER_ADDRESS or of_all >= MAX_CONNECTIONS
+            if not full:
+                self._open.add(address)
+        if full:
+            log.warning(
+                "%d connections are open already, %d of them of %s: another one of it is closed",
+                of_all,
+                of_address,
+                address,
+            )
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -127,7 +142,8 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            with self._lock:
+                self._open.remove(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away before it has its answer is not worth a line."""

@@ -109,6 +109,7 @@ class NameServer:
         ):
             processor.register(self.dispatcher)
         audit(self.dispatcher)
+        self._has_users = auth is not None
         if auth is not None:
             auth.protect(self.dispatcher)
         latency = RpcLatency()
@@ -154,7 +155,7 @@ class NameServer:
             AuthFileError: nor the file of the users.
             PortInUse, CannotListen: of the address.
         """
-        if not self.config.authentication_enabled:
+        if not self._has_users:
             warn_if_exposed(log, "name server", self.config.bind_address)
         self.kv_config.load()
         if self._own_auth is not None:

@@ -34,6 +34,7 @@ from random import uniform
 from time import perf_counter
 from typing import Any
 
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError
@@ -199,10 +200,13 @@ class ServerConnection(FrameStream):
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         """Go on encrypted; `data` is what came so far."""
         handshakes = self._server.handshakes
-        if handshakes.full:
-            self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
+        refusal = handshakes.refusal(self.peer[0])
+        if refusal is not None:
+            self.close(*refusal)
             return
-        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        layer = TlsLayer(
+            tls.context(), self._transport, self, handshakes, self.peer[0], self._tls_failed
+        )
         self._transport = layer.as_transport()
         layer.data_received(data)
 
@@ -440,7 +444,7 @@ class RemotingServer:
         self._dropping = False
         # The begun frames at the last look, and since when they are known.
         self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
-        self._of_address: dict[str, int] = {}
+        self._of_address = AddressCounts()
         self.max_tasks = max_tasks
         self.tls = tls
         self.handshakes = handshakes or Handshakes()
@@ -566,8 +570,7 @@ class RemotingServer:
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
         address = connection.peer[0]
-        count = self._of_address[address] = self._of_address.get(address, 0) + 1
-        if count > self.max_connections_per_address:
+        if self._of_address.add(address) > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections to the "
                 f"{self.name} already (maxConnectionsPerAddress)",
@@ -580,10 +583,7 @@ class RemotingServer:
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
-        address = connection.peer[0]
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._of_address.remove(connection.peer[0])
         for callback in self.on_connection_lost:
             try:
                 callback(connection)

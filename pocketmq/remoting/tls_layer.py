@@ -7,16 +7,17 @@ connections never meet it.
 
 Handshakes cost up to a millisecond of CPU time each. They run in a thread, one at a time, because
 OpenSSL needs no GIL: so a flood of handshakes does not hold up the connections that are open. Their
-number is bounded, and so is the time of each.
+number is bounded, in all and from one address, and so is the time of each.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.request import Buffer
 
 HANDSHAKE_TIMEOUT: Final = 10.0
@@ -24,6 +25,10 @@ HANDSHAKE_TIMEOUT: Final = 10.0
 
 MAX_HANDSHAKES: Final = 1024
 """Handshakes in progress at one server; further connections are closed."""
+
+_SHARE = 4
+"""One address has at most one of so many parts of them. A client that begins handshakes and does
+not go on with them leaves the rest to the other addresses."""
 
 _RECORD = 16 * 1024
 
@@ -34,18 +39,48 @@ class Handshakes:
     Args:
         timeout: seconds of each.
         limit: how many may be in progress.
+        limit_per_address: how many of them with one address; None: a quarter.
     """
 
-    def __init__(self, *, timeout: float = HANDSHAKE_TIMEOUT, limit: int = MAX_HANDSHAKES) -> None:
+    def __init__(
+        self,
+        *,
+        timeout: float = HANDSHAKE_TIMEOUT,
+        limit: int = MAX_HANDSHAKES,
+        limit_per_address: int | None = None,
+    ) -> None:
         self.timeout = timeout
         self.limit = limit
-        self.running = 0
+        self.limit_per_address = (
+            max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
+        )
+        self._counts = AddressCounts()
         self._thread: ThreadPoolExecutor | None = None
 
     @property
-    def full(self) -> bool:
-        """Whether no other handshake may begin."""
-        return self.running >= self.limit
+    def running(self) -> int:
+        """How many are in progress."""
+        return self._counts.total
+
+    def refusal(self, address: str) -> tuple[str, Hashable] | None:
+        """Tell whether a handshake with `address` may begin now: None, or the reason why not, and
+        what reasons of its kind share."""
+        if self._counts.of(address) >= self.limit_per_address:
+            return (
+                f"{self.limit_per_address} TLS handshakes with its address are in progress already",
+                ("handshakes", address),
+            )
+        if self.running >= self.limit:
+            return f"{self.limit} TLS handshakes are in progress already", "handshakes"
+        return None
+
+    def begin(self, address: str) -> None:
+        """Count a handshake with `address`."""
+        self._counts.add(address)
+
+    def end(self, address: str) -> None:
+        """Count a handshake no longer, however it ended."""
+        self._counts.remove(address)
 
     def step(self, work: Callable[[], bool]) -> "asyncio.Future[bool]":
         """Do one step of a handshake in the thread."""
@@ -63,8 +98,9 @@ class Handshakes:
 class TlsLayer(asyncio.Protocol):
     """One encrypted connection: see the module.
 
-    `transport` is the socket's, `protocol` gets what was decrypted. `failed(why)` is called once
-    when the peer breaks the rules of TLS; after it, the connection is dropped.
+    `transport` is the socket's, `protocol` gets what was decrypted, `address` is the peer's.
+    `failed(why)` is called once when the peer breaks the rules of TLS; after it, the connection is
+    dropped.
     """
 
     def __init__(
@@ -73,11 +109,13 @@ class TlsLayer(asyncio.Protocol):
         transport: asyncio.Transport,
         protocol: asyncio.Protocol,
         handshakes: Handshakes,
+        address: str,
         failed: Callable[[str], None],
     ) -> None:
         self._transport = transport
         self._protocol = protocol
         self._handshakes = handshakes
+        self._address = address
         self._failed = failed
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -85,7 +123,7 @@ class TlsLayer(asyncio.Protocol):
         self._ready = False
         self._closing = False
         self._step: asyncio.Future[bool] | None = None
-        handshakes.running += 1
+        handshakes.begin(address)
         self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             handshakes.timeout, self._too_late
         )
@@ -149,7 +187,7 @@ class TlsLayer(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self._handshakes.running -= 1
+            self._handshakes.end(self._address)
 
     def _too_late(self) -> None:
         self._fail(f"the handshake took more than {self._handshakes.timeout:.3g} s")

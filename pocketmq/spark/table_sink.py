@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pocketmq.tables.body_decoder import BodyDecoder
 from pocketmq.tables.errors import TableError
-from pocketmq.tables.table import TableFormat, open_table
+from pocketmq.tables.table import TableFormat, check_keeper, open_table
 from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -45,7 +45,7 @@ def table_sink(
         compression: `zstd`, `snappy`, `gzip` or `none`.
 
     Raises (from the function):
-        TableError: the table cannot be written, or has other columns.
+        TableError: the table cannot be written, has other columns, or is kept by exports.
 
     Example::
 
@@ -61,6 +61,7 @@ def table_sink(
         try:
             if table.last.batches.get(query, -1) >= batch_id:
                 return
+            check_keeper(table, "table_sink")
             schema = to_arrow_schema(frame.schema)
             columns = tuple(schema.names)
             table.widen(table_schema(schema, columns, decoder))

@@ -1,6 +1,6 @@
 """Tables that are kept up to date from stored messages, each message exactly once.
 
-There is no Spark in here; `pocketmq export` and `pocketmq.spark.tables` use it. The modules:
+There is no Spark in here; `pocketmq export` and `pocketmq.spark.table_sink` use it. The modules:
 
 - `table` is what a table must be able to do, `parquet_table` and `delta_table` are two of them;
 - `table_directory` has the files that no commit names yet, `commit` is what a commit says,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pocketmq.store.scan.columns import ALL_COLUMNS
 from pocketmq.tables.body_decoder import BodyDecoder
 from pocketmq.tables.message_source import NewMessages
-from pocketmq.tables.table import Table
+from pocketmq.tables.table import Table, check_keeper
 from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
 
 #: What a dead letter always has, so that its message is found again.
@@ -55,9 +55,11 @@ def export(
         told: is called after each commit.
 
     Raises:
-        TableError, StoreError: as `NewMessages` and `Table`.
+        TableError, StoreError: as `NewMessages` and `Table`. TableError also if the table is kept
+            by `table_sink`.
         UndecodableBody: where `on_error` is `fail`. What is committed before stays.
     """
+    check_keeper(table, "export")
     read = _columns_to_read(columns, decoder)
     schema = pa.schema([(name, ALL_COLUMNS[name]) for name in read])
     position = table.last.position

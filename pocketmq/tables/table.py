@@ -7,10 +7,12 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from pocketmq._extras import require
 from pocketmq.tables.commit import Commit
+from pocketmq.tables.errors import TableError
 from pocketmq.tables.table_directory import TableDirectory
 
 TableFormat = Literal["parquet", "delta"]
 TABLE_FORMATS: Final[tuple[str, ...]] = get_args(TableFormat)
+Keeper = Literal["export", "table_sink"]
 
 
 class Table(Protocol):
@@ -57,3 +59,28 @@ def open_table(path: Path, format: TableFormat) -> Table:
     from pocketmq.tables.parquet_table import ParquetTable
 
     return ParquetTable(path)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a directory has a table of either format."""
+    return (path / "_delta_log").is_dir() or (path / "_pocketmq" / "commit.json").is_file()
+
+
+def check_keeper(table: Table, keeper: Keeper) -> None:
+    """Refuse a table that only the other keeper has written to: exports know by offsets what is in
+    a table, `table_sink` by the batches of its query, so each would add what the other has added.
+
+    Raises TableError.
+    """
+    last, path = table.last, table.directory.path
+    if keeper == "export" and last.batches and not last.offsets:
+        raise TableError(
+            f"the table {path} is kept by table_sink: its commits do not say which messages it "
+            "has, and an export would add all of them again; export to another directory, or join "
+            f"its small files with `pocketmq export --compact --to {path}`, without --store"
+        )
+    if keeper == "table_sink" and last.offsets and not last.batches:
+        raise TableError(
+            f"the table {path} is kept by `pocketmq export`: its commits do not say which batches "
+            "of a query it has, and table_sink would add messages again; choose another directory"
+        )

@@ -283,6 +283,23 @@ async def test_the_limit_and_closed_clients_are_not_held(connection: FakeConnect
     holding.assert_nothing_left()
 
 
+async def test_one_connection_leaves_most_of_the_limit_to_the_others(
+    connection: FakeConnection,
+) -> None:
+    holding = Holding(limit=100)
+    requests = [holding.hold(connection) for _ in range(10)]
+    assert not holding.service.hold(pull(connection), TOPIC, QUEUE, 0, None, 1000)
+    for _ in range(9):
+        other = FakeConnection()
+        for _ in range(10):
+            holding.hold(other)
+    assert not holding.service.hold(pull(FakeConnection()), TOPIC, QUEUE, 0, None, 1000)
+    assert holding.service.cancel(requests[0])
+    holding.hold(connection)
+    holding.service.close()
+    holding.assert_nothing_left()
+
+
 async def test_one_failing_poll_does_not_keep_the_others_waiting(
     connection: FakeConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,7 +313,7 @@ async def test_one_failing_poll_does_not_keep_the_others_waiting(
         executed.append(request.opaque)
         return 0
 
-    service = HoldService(store, execute, limit=10)
+    service = HoldService(store, execute, limit=100)
     requests = [pull(connection), pull(connection)]
     for request in requests:
         service.hold(request, TOPIC, QUEUE, 0, None, 60_000)
@@ -487,7 +504,7 @@ def test_a_renewed_poll_waits_as_long_as_a_new_one() -> None:
 
 def test_very_many_polls_of_one_deadline_all_end() -> None:
     runner = VirtualRunner()
-    holding = Holding(limit=10_000)
+    holding = Holding(limit=100_000)
 
     async def scenario() -> None:
         connection = FakeConnection()

@@ -18,9 +18,10 @@ from tests.broker.conftest import (
     Connect,
     NameServerStub,
     StartBroker,
+    subscription,
 )
 
-SYSTEM_ERROR, NO_TOPIC, INVALID = 1, 17, 29
+SYSTEM_ERROR, NO_TOPIC, NO_GROUP, INVALID = 1, 17, 26, 29
 
 
 async def create(client: Client, topic: str, **ext: Any) -> Any:
@@ -183,6 +184,44 @@ async def test_auto_created_topics_survive_a_restart(
     client = await connect(await start_broker(auto_create_topic_enable=False))
     [record] = await client.pulled(topic, queue_id=3)
     assert bytes(record.body) == b"kept"
+
+
+async def test_auto_created_topics_are_bounded(
+    start_broker: StartBroker,
+    connect: Connect,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = await start_broker()
+    own = len(broker.tables.topics.table)
+    await broker.stop()
+    broker = await start_broker(max_auto_created_topics=own + 3)
+    client = await connect(broker)
+    await client.heartbeat("c1", subscription(topic))  # its retry topic does not count
+
+    answers = [await client.send(f"{topic}_{n}") for n in range(20)]
+
+    assert [answer.code for answer in answers] == [0] * 3 + [NO_TOPIC] * 17
+    assert f"already {own + 3} (maxAutoCreatedTopics)" in (answers[-1].remark or "")
+    assert sum("is not created" in line for line in caplog.messages) == 1
+    assert (await create(client, f"{topic}_of_an_admin")).code == 0
+    assert (await client.send(f"{topic}_of_an_admin")).code == 0
+    assert (await client.send("%RETRY%G")).code == 0
+    # Less than the limit again, after a restart as well.
+    for n in range(2):
+        fields = {"topic": f"{topic}_{n}"}
+        await client.request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=fields)
+    await broker.stop()
+    client = await connect(await start_broker(max_auto_created_topics=own + 3))
+    answers = [await client.send(f"{topic}_{n}_anew") for n in range(2)]
+    assert [answer.code for answer in answers] == [0, NO_TOPIC]
+
+
+async def test_a_retry_topic_needs_a_group(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await start_broker(auto_create_subscription_group=False)
+    client = await connect(broker)
+    assert (await client.send("%RETRY%Unknown")).code == NO_GROUP
+    assert await config_of(client, "%RETRY%Unknown") is None
 
 
 async def test_many_topics_at_once(client: Client) -> None:

@@ -34,7 +34,7 @@ class World:
     """Brokers by name: how long each takes to answer, and how each fails if it does.
 
     `broken`: "dead" (refuses connections at once), "lost" (closes them), "hangs" (no answer in
-    time), "busy" (an error answer).
+    time), "busy" (an error answer), "slave" (the one with which a slave refuses sends).
     `bad_queues` refuse although their broker is well.
     """
 
@@ -78,6 +78,8 @@ class World:
             raise RemotingConnectError("connection refused")
         if how == "lost":
             raise RemotingClosed("closed by the broker")
+        if how == "slave":
+            raise SystemBusy("[REJECTREQUEST]system busy, start flow control for a while")
         if how == "busy" or queue in self.bad_queues:
             raise SystemBusy("[OVERLOAD]", queue.broker_name)
         return queue

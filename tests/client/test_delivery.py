@@ -13,8 +13,9 @@ from pocketmq.client.errors import (
     SendTimeout,
     SystemBusy,
     TopicNotExist,
+    error_for,
 )
-from pocketmq.client.producer.delivery import RetryPolicy
+from pocketmq.client.producer.delivery import Delivery, RetryPolicy
 from pocketmq.client.selector.pipeline import PublishQueues
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
@@ -212,6 +213,51 @@ async def test_a_broker_that_was_not_asked_is_not_blamed() -> None:
     await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
     assert world.selector.tolerance.is_available("a")
     assert world.doubted == ["T"]
+
+
+async def test_a_slave_puts_the_route_in_doubt_and_the_send_waits_for_the_master() -> None:
+    world = World(brokers=("a",), broken={"a": "slave"})
+    doubts = 12
+
+    def doubt(topic: str) -> None:
+        nonlocal doubts
+        doubts -= 1
+        if not doubts:
+            world.broken.clear()  # the route of the new master has come
+
+    delivery = Delivery(world.selector, RetryPolicy(), world.clock, doubt, wait=world.wait)
+    deadline = world.clock() + 30
+    found = await delivery.deliver("T", world.queues, world.attempt, deadline)
+    assert found.broker_name == "a"
+    assert len(world.asked) == 13
+    assert world.pauses[-1] > 0.4  # the refusing broker is not asked more and more often
+
+
+async def test_a_single_attempt_at_a_slave_fails_but_doubts() -> None:
+    world = World(brokers=("a",), broken={"a": "slave"}, policy=RetryPolicy(retries=0))
+    with pytest.raises(SendError, match="REJECTREQUEST"):
+        await world.send()
+    assert len(world.asked) == 1
+    assert world.doubted == ["T"]
+
+
+async def test_a_busy_master_does_not_put_the_route_in_doubt() -> None:
+    world = World(brokers=("a",), broken={"a": "busy"})
+    with pytest.raises(SendError):
+        await world.send()
+    assert world.doubted == []
+
+
+@pytest.mark.parametrize("code", [11, 14])
+async def test_other_answers_of_a_broker_that_is_not_the_master(code: int) -> None:
+    world = World(brokers=("a",))
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        raise error_for(code, "no", queue.broker_name)
+
+    with pytest.raises(SendError):
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert set(world.doubted) == {"T"}
 
 
 async def test_what_can_not_be_encoded_is_nobodys_fault() -> None:

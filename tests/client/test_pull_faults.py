@@ -12,6 +12,8 @@ from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import BrokerNotFound
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until
@@ -66,6 +68,27 @@ async def test_a_broker_that_does_not_hold_polls_is_not_asked_all_the_time(
     async with consumer(cluster, Pauses(shortest_poll=600), suspend=suspend) as c:
         await c.assign([A0])
         await until(lambda: broker.pulls)
+        for _ in range(20):
+            await c.committed(A0)  # meanwhile it could have asked as often
+        assert len(broker.pulls) == 1
+
+
+@pytest.mark.parametrize("suspend", [0.0, 15.0])
+async def test_a_slave_that_is_taken_for_the_master_is_not_asked_all_the_time(
+    cluster: FakeCluster, suspend: float
+) -> None:
+    """It sends its readers to the master, which is itself by a route of before an election."""
+    broker, seen = cluster["a"], cluster.name_server.seen
+    asked: list[int] = []
+
+    def answer(request: Request[PullMessageRequestHeader]) -> Response:
+        asked.append(seen[RequestCode.GET_ROUTEINFO_BY_TOPIC])
+        return broker.pulled(ResponseCode.PULL_RETRY_IMMEDIATELY, 0, 0)
+
+    broker.pull_answer = answer
+    async with consumer(cluster, Pauses(shortest_poll=600), suspend=suspend) as c:
+        await c.assign([A0])
+        await until(lambda: asked and seen[RequestCode.GET_ROUTEINFO_BY_TOPIC] > asked[0])
         for _ in range(20):
             await c.committed(A0)  # meanwhile it could have asked as often
         assert len(broker.pulls) == 1

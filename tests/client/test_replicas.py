@@ -10,6 +10,7 @@ from pocketmq import Message, MessageExt, Producer, PullConsumer, PushConsumer
 from pocketmq.broker.config import BrokerRole
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.types import SendStatus
+from tests.broker.controller import group
 from tests.broker.replication.pair import running
 from tests.client.waiting import until
 
@@ -67,3 +68,24 @@ async def test_clients_read_from_the_slave_and_follow_the_new_master(tmp_path: P
             while b"after" not in got:
                 got |= set(await receive(consumer, 1))
     assert set(pushed) == {b"%d" % number for number in range(10)} | {b"during", b"after"}
+
+
+async def test_clients_follow_another_master_while_the_old_one_lives(tmp_path: Path) -> None:
+    """It is a slave now, answers as one, and the next poll of routes is half a minute away."""
+    async with group.running(tmp_path) as members:
+        old = await members.start("a")
+        await members.start("b")
+        await members.in_sync(2)
+        async with (
+            Producer("PG", namesrv=members.namesrv, timeout=60.0) as producer,
+            PullConsumer("G", namesrv=members.namesrv, start="begin") as consumer,
+        ):
+            await producer.send(Message("T", b"before"))
+            await consumer.assign("T")
+            assert await receive(consumer, 1) == [b"before"]
+            members.elect("b")
+            await until(lambda: old.config.broker_role is BrokerRole.SLAVE, 60)
+            async with asyncio.timeout(20):
+                sent = await producer.send(Message("T", b"after"))
+                assert sent.status is SendStatus.SEND_OK
+                assert await receive(consumer, 1) == [b"after"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,13 +13,17 @@ from pathlib import Path
 import pytest
 
 from pocketmq.auth.permissions import NOTHING, RULES
+from pocketmq.auth.policies import Action, Decision
 from pocketmq.auth.service import signer_of
-from pocketmq.auth.users import User
+from pocketmq.auth.store import AuthTables
+from pocketmq.auth.users import User, UserType
+from pocketmq.cli import main
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
+from pocketmq.remoting.service import ExitCode
 from tests.security.requests import ask
 
 from .harness import official, ours
@@ -318,6 +323,29 @@ async def create_user(address: str, user: User, *resources: str) -> None:
             await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")
     finally:
         await connection.close()
+
+
+async def test_the_users_of_an_official_broker_can_be_imported(
+    official_secured: Cluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("rocksdict", reason="pip install 'pocketmq[acl]'")
+    user = User("carla", "carla-password")
+    await create_user(official_secured.broker.address, user, "Topic:x*", "Group:g")
+    store, file = official_secured.broker.store, tmp_path / "auth.json"
+    assert store is not None
+    # As a kill leaves it: the other tests need the broker.
+    shutil.copytree(store / "config", tmp_path / "config")
+
+    assert main(["auth", "import", str(tmp_path / "config"), str(file)]) == ExitCode.OK
+
+    tables = AuthTables(file)
+    tables.load()
+    root = User(ROOT["accessKey"], ROOT["secretKey"], UserType.SUPER)
+    assert [tables.users[name] for name in ("carla", "root")] == [user, root]
+    granted = {str(entry.resource): entry for entry in tables.acls["carla"].custom}
+    assert granted.keys() == {"Topic:x*", "Group:g"}
+    for entry in granted.values():
+        assert (entry.actions, entry.decision) == ({Action.ALL}, Decision.ALLOW)
 
 
 async def test_every_request_by_everybody(secured: Cluster, official_secured: Cluster) -> None:

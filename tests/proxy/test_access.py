@@ -83,6 +83,26 @@ async def test_calls_need_the_signature_and_the_right_of_a_user() -> None:
         }
 
 
+async def test_white_lists_name_calls_beside_codes() -> None:
+    lists = {
+        "authenticationWhitelist": "10, apache.rocketmq.v2.QueryRouteRequest",
+        "authorizationWhitelist": "apache.rocketmq.v2.QueryRouteRequest,"
+        "apache.rocketmq.v2.SendMessageRequest",
+    }
+    async with EmbeddedServer(grpc_port=0, properties=PROPERTIES | lists) as server:
+        await prepare(server)
+        port = grpc_port(server)
+        async with GrpcClient(port, client_id="c") as client:
+            request = pb.QueryRouteRequest(topic=pb.Resource(name="Normal"))
+            assert (await client.call("QueryRoute", request)).status.code == pb.OK
+            # The other list spares it the grant, not the signature.
+            code, text = await status_of_send(client)
+            assert (code, text) == (pb.UNAUTHORIZED, "username cannot be null.")
+        metadata = signed("alice", "alice-secret")
+        async with GrpcClient(port, client_id="c", metadata=metadata) as client:
+            assert await status_of_send(client, "Other") == (pb.OK, "OK")
+
+
 async def test_every_call_is_checked() -> None:
     async with EmbeddedServer(grpc_port=0, properties=PROPERTIES) as server:
         await prepare(server)

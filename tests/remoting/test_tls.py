@@ -9,7 +9,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -56,11 +55,11 @@ def serving(certificate: Certificate, mode: str = "enforcing", *more: str) -> Se
     return tls
 
 
-def asking_for_certificates(authority: Authority, word: str) -> list[str]:
+def asking_for_certificates(trusted: Path, word: str) -> list[str]:
     return [
         f"tls.server.need.client.auth={word}",
         "tls.server.authClient=true",
-        f"tls.server.trustCertPath={authority.certificate.chain}",
+        f"tls.server.trustCertPath={trusted}",
     ]
 
 
@@ -125,6 +124,15 @@ async def test_a_server_without_tls_names_what_to_set(
     assert "tls.server.certPath" in caplog.text
 
 
+async def test_a_disabled_server_refuses_tls_in_spite_of_its_certificate(
+    authority: Authority, certificate: Certificate
+) -> None:
+    async with echo_server(tls=server_tls(config(certificate, "disabled"))) as (server, _):
+        with pytest.raises(RemotingError, match="TLS"):
+            await ask(server.port, trusting(authority))
+        assert await ask(server.port, None, b"plain") == b"plain"
+
+
 async def test_large_frames_in_both_directions(
     authority: Authority, certificate: Certificate
 ) -> None:
@@ -175,7 +183,9 @@ async def test_a_required_client_certificate(
     certificate: Certificate,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "require"))
+    tls = serving(
+        certificate, "enforcing", *asking_for_certificates(authority.certificate.chain, "require")
+    )
     async with echo_server(tls=tls) as (server, echo):
         assert await ask(server.port, trusting(authority, authority.sign("client"))) == b"x"
         for wrong in (None, stranger.sign("client")):
@@ -190,7 +200,9 @@ async def test_a_required_client_certificate(
 async def test_an_optional_client_certificate_must_be_good(
     authority: Authority, stranger: Authority, certificate: Certificate
 ) -> None:
-    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "optional"))
+    tls = serving(
+        certificate, "enforcing", *asking_for_certificates(authority.certificate.chain, "optional")
+    )
     async with echo_server(tls=tls) as (server, _):
         assert await ask(server.port, trusting(authority)) == b"x"
         with pytest.raises(RemotingError):
@@ -236,7 +248,7 @@ async def test_a_handshake_has_a_deadline(
 async def test_handshakes_in_progress_are_bounded(
     authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handshakes = Handshakes(limit=2)
+    handshakes = Handshakes(limit=2, limit_per_address=2)
     async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
         halves = [await RawPeer.open(server.port) for _ in range(2)]
         for half in halves:
@@ -244,11 +256,50 @@ async def test_handshakes_in_progress_are_bounded(
         await until(lambda: handshakes.running == 2)
         late = await RawPeer.open(server.port)
         late.send(HELLO)
-        assert "2 TLS handshakes are in progress" in await reason(caplog, late)
+        assert "2 TLS handshakes with its address are" in await reason(caplog, late)
         await halves[0].close()
         await until(lambda: handshakes.running < 2)
         assert await ask(server.port, trusting(authority)) == b"x"
         await halves[1].close()
+
+
+async def test_one_address_leaves_handshakes_to_the_others(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshakes = Handshakes(limit=8)
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        for _ in range(2):
+            handshakes.begin("192.0.2.1")  # as many as one address may have
+        halves = [await RawPeer.open(server.port) for _ in range(2)]
+        for half in halves:
+            half.send(b"\x16\x03\x01\x02\x00\x01")
+        await until(lambda: handshakes.running == 4)
+        late = await RawPeer.open(server.port)
+        late.send(HELLO)
+        assert "2 TLS handshakes with its address" in await reason(caplog, late)
+        for half in halves:
+            await half.close()
+        await until(lambda: handshakes.running == 2)
+        for _ in range(3):
+            assert await ask(server.port, trusting(authority)) == b"x"
+
+
+def test_what_is_full_is_said_of_the_address_or_of_the_server() -> None:
+    handshakes = Handshakes(limit=3, limit_per_address=2)
+    handshakes.begin("192.0.2.1")
+    handshakes.begin("192.0.2.1")
+    of_address, of_server = handshakes.refusal("192.0.2.1"), handshakes.refusal("192.0.2.2")
+    assert of_address is not None
+    assert "its address" in of_address[0]
+    assert of_server is None
+    handshakes.begin("192.0.2.2")
+    of_server = handshakes.refusal("192.0.2.2")
+    assert of_server is not None
+    assert of_server[0] == "3 TLS handshakes are in progress already"
+    assert of_server[1] != of_address[1]
+    for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        handshakes.end(address)
+    assert handshakes.refusal("192.0.2.1") is None
 
 
 async def test_garbage_after_the_handshake_closes_one_connection(
@@ -278,33 +329,76 @@ async def test_garbage_after_the_handshake_closes_one_connection(
 
 async def test_sessions_are_resumed(authority: Authority, certificate: Certificate) -> None:
     context = trusting(authority)
-
-    def visit(port: int, session: ssl.SSLSession | None) -> tuple[bool | None, Any]:
-        with (
-            socket.create_connection(("127.0.0.1", port), 10) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as tls,
-        ):
-            tls.sendall(frame(ECHO, 1))
-            assert tls.recv(4)
-            return tls.session_reused, tls.session
-
     async with echo_server(tls=serving(certificate)) as (server, _):
-        resumed, session = await asyncio.to_thread(visit, server.port, None)
+        resumed, session = await asyncio.to_thread(visit, context, server.port, None)
         assert not resumed
-        resumed, _ = await asyncio.to_thread(visit, server.port, session)
+        resumed, _ = await asyncio.to_thread(visit, context, server.port, session)
         assert resumed
+
+
+def visit(
+    context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
+) -> tuple[bool | None, ssl.SSLSession | None]:
+    """Ask once on a new connection; return whether `session` was resumed, and the new one."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as tls,
+    ):
+        tls.sendall(frame(ECHO, 1))
+        assert tls.recv(4)
+        return tls.session_reused, tls.session
+
+
+def install(certificate: Certificate, files: Certificate) -> None:
+    """Put a certificate where the server's files are."""
+    shutil.copy(certificate.chain, files.chain)
+    shutil.copy(certificate.key, files.key)
+
+
+async def test_a_session_ends_with_the_certificate(authority: Authority, tmp_path: Path) -> None:
+    files = Certificate(tmp_path / "chain.pem", tmp_path / "key.pem")
+    install(authority.sign("before"), files)
+    context = trusting(authority)
+    now = 0.0
+    tls = ServerTls(config(files), clock=lambda: now)
+    async with echo_server(tls=tls) as (server, _):
+        _, session = await asyncio.to_thread(visit, context, server.port, None)
+        install(authority.sign("after"), files)
+        now += LOOK_INTERVAL
+        resumed, session = await asyncio.to_thread(visit, context, server.port, session)
+        assert not resumed
+        resumed, _ = await asyncio.to_thread(visit, context, server.port, session)
+        assert resumed
+
+
+async def test_new_authorities_of_clients_are_for_new_connections(
+    authority: Authority, stranger: Authority, certificate: Certificate, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    shutil.copy(authority.certificate.chain, trusted)
+    lines = asking_for_certificates(trusted, "require")
+    ours = trusting(authority, authority.sign("client_before"))
+    theirs = trusting(authority, stranger.sign("client_after"))
+    now = 0.0
+    tls = ServerTls(config(certificate, "enforcing", *lines), clock=lambda: now)
+    async with echo_server(tls=tls) as (server, _):
+        old = await Connection.open(f"127.0.0.1:{server.port}", tls=ours)
+        with pytest.raises(RemotingError):
+            await ask(server.port, theirs)
+        shutil.copy(stranger.certificate.chain, trusted)
+        now += LOOK_INTERVAL
+        assert await ask(server.port, theirs) == b"x"
+        with pytest.raises(RemotingError):
+            await ask(server.port, ours)
+        assert bytes((await old.request(ECHO, body=b"old")).body) == b"old"
+        await old.close()
 
 
 async def test_a_new_certificate_is_for_new_connections(
     authority: Authority, stranger: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = Certificate(tmp_path / "chain.pem", tmp_path / "key.pem")
-
-    def install(certificate: Certificate) -> None:
-        shutil.copy(certificate.chain, files.chain)
-        shutil.copy(certificate.key, files.key)
-
-    install(authority.sign("first"))
+    install(authority.sign("first"), files)
     now = 0.0
     tls = ServerTls(config(files), clock=lambda: now)
     async with echo_server(tls=tls) as (server, _):
@@ -315,7 +409,7 @@ async def test_a_new_certificate_is_for_new_connections(
             assert await ask(server.port, trusting(authority)) == b"x"
         complaints = [r for r in caplog.records if "old certificate" in r.getMessage()]
         assert len(complaints) == 1
-        install(stranger.sign("second"))
+        install(stranger.sign("second"), files)
         assert await ask(server.port, trusting(authority)) == b"x"  # it has not looked yet
         now += LOOK_INTERVAL
         assert await ask(server.port, trusting(stranger)) == b"x"
@@ -404,7 +498,9 @@ async def test_links_to_other_servers(
     authority: Authority, stranger: Authority, certificate: Certificate
 ) -> None:
     assert client_context(load_tls_config("")[0]) is None
-    tls = serving(certificate, "enforcing", *asking_for_certificates(authority, "require"))
+    tls = serving(
+        certificate, "enforcing", *asking_for_certificates(authority.certificate.chain, "require")
+    )
     own = authority.sign("broker")
     lines = "\n".join(
         ["tls.enable=true", f"tls.client.certPath={own.chain}", f"tls.client.keyPath={own.key}"]

@@ -42,7 +42,12 @@ async def connect() -> AsyncIterator[Connect]:
 @pytest.fixture
 async def server(connect: Connect) -> AsyncIterator[EmbeddedServer]:
     async with EmbeddedServer(properties=PROPERTIES) as server:
-        root = await connect(server.broker.address, ADMIN)
-        body = b'{"username":"nobody","password":"nobody-password-1"}'
-        assert (await root.request(3001, None, body, ext_fields={"username": "nobody"})).code == 0
+        await create_nobody(server, connect)
         yield server
+
+
+async def create_nobody(server: EmbeddedServer, connect: Connect) -> None:
+    """Create the user without grants at the broker."""
+    root = await connect(server.broker.address, ADMIN)
+    body = b'{"username":"nobody","password":"nobody-password-1"}'
+    assert (await root.request(3001, None, body, ext_fields={"username": "nobody"})).code == 0

@@ -31,6 +31,9 @@ ANY_QUEUE: Final = -1
 EARLY_MS: Final = 50
 """A pop ends so long before its time is over, so that its client still hears of it."""
 
+_SHARE: Final = 10
+"""The pops of one connection take at most one of so many parts of maxPopPollingSize."""
+
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener: TypeAlias = Callable[[int, int, int], None]
 PropertyFilter: TypeAlias = Callable[[Mapping[str, str]], bool]
@@ -214,7 +217,9 @@ class PopLongPolling:
         now = self._clock()
         if self._closed or now > until - EARLY_MS:
             return Polling.TIMEOUT
-        if len(self._by_request) >= self._limits.max_pop_polling_size:
+        limit = self._limits.max_pop_polling_size
+        of_connection = len(request.connection.attributes.get(_PARKED, ()))
+        if len(self._by_request) >= limit or of_connection >= max(1, limit // _SHARE):
             return Polling.FULL
         if not is_heard(request):
             return Polling.WAITS

@@ -14,7 +14,8 @@ class Pauses(msgspec.Struct, frozen=True):
         local_retry: before a message that the broker did not take back is tried here again.
         longest_local_retry: twice as long after each time that the broker refuses it, at most this.
         missing_topic: between two looks for a topic that does not exist yet.
-        shortest_poll: between two pulls of a queue without news: not every broker holds a pull.
+        shortest_poll: between two pulls of a queue without news: not every broker holds a pull,
+            and a slave never does.
         first_failure: after a queue could not be read.
         longest_failure: twice as long after each further failure, at most this.
         hold_slack: for the answer to a pull, beyond the time that the broker may hold it.

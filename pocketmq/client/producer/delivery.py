@@ -7,6 +7,8 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
 - `retries` bounds the attempts that reached a broker. One that found no connection or lost it does
   not count: a broker that restarts is away for a second or two, and the send waits for it. With
   `retries=0` a lost connection counts: the message may be stored, and is not sent twice.
+- A broker that is not the master any more refuses sends at the door. Such an attempt does not count
+  either, unless `retries=0`: the send waits for the route to the new master.
 - An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
   too late) is always retried, on another broker than the last where there is one.
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
@@ -38,6 +40,8 @@ from pocketmq.client.errors import (
     SendError,
     SendTimeout,
     is_silence,
+    may_be_slave,
+    refused_at_door,
 )
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.message.message import MessageQueue
@@ -70,8 +74,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
 
     def counts(self, error: RemotingError) -> bool:
-        """Whether a failed attempt is one of those that `retries` bounds: it reached a broker."""
-        if isinstance(error, RemotingClosed):
+        """Whether a failed attempt is one of those that `retries` bounds: it reached a broker
+        that serves."""
+        if isinstance(error, RemotingClosed) or refused_at_door(error):
             return self.retries <= 0
         return not isinstance(error, RemotingConnectError | BrokerNotFound | GoAway)
 
@@ -90,8 +95,8 @@ class Delivery:
     """Delivers the sends of one producer.
 
     `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, because the route may be out of date; `wait(broker_name, seconds)` waits until the
-    broker is connected, if it could not be, and otherwise for so long.
+    no answer, or perhaps a slave's, because the route may be out of date; `wait(broker_name,
+    seconds)` waits until the broker is connected, if it could not be, and otherwise for so long.
     """
 
     def __init__(
@@ -158,7 +163,7 @@ class Delivery:
                 began_attempt, now = now, clock()
                 failures.append(SendAttempt(queue, now - began_attempt, error))
                 again = self._learn(queue, now - began_attempt, error, policy)
-                if is_silence(error) or isinstance(error, BrokerNotFound):
+                if isinstance(error, BrokerNotFound) or is_silence(error) or may_be_slave(error):
                     self._doubt(topic)
                 counted += policy.counts(error)
                 if not again or counted >= policy.attempts(len(queues.queues)):
@@ -212,5 +217,7 @@ def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:
     ]
     if not errors:
         return 0.0
-    pauses = BUSY_PAUSES if errors[-1].code == ResponseCode.SYSTEM_BUSY else PAUSES
+    last = errors[-1]
+    busy = last.code == ResponseCode.SYSTEM_BUSY and not refused_at_door(last)
+    pauses = BUSY_PAUSES if busy else PAUSES
     return jittered(backoff(*pauses, len(errors)))

@@ -324,6 +324,8 @@ class _Fixed:
                 self._port.doubt(self._topic)
         elif code in TROUBLED:
             selector.refused(name, elapsed)
+            # A slave answers so: the route may be out of date.
+            self._port.doubt(self._topic)
         else:
             selector.answered(name, elapsed)
 

@@ -53,6 +53,7 @@ from pocketmq.proxy.transport.rpc import (
     ServerStream,
     Unary,
 )
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.server import BACKLOG, CannotListen, PortInUse
 from pocketmq.remoting.tls_context import ServerTls
@@ -185,10 +186,13 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         handshakes = self._server.handshakes
-        if handshakes.full:
-            self.close(f"{handshakes.limit} TLS handshakes are in progress already", "handshakes")
+        refusal = handshakes.refusal(self.peer[0])
+        if refusal is not None:
+            self.close(*refusal)
             return
-        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self._tls_failed)
+        layer = TlsLayer(
+            tls.context(), self._transport, self, handshakes, self.peer[0], self._tls_failed
+        )
         self._transport = layer.as_transport()
         layer.data_received(data)
 
@@ -516,7 +520,7 @@ class GrpcServer:
         self.connections: set[GrpcConnection] = set()
         self.work: set[asyncio.Future[Any]] = set()
         self._port = port
-        self._of_address: dict[str, int] = {}
+        self._of_address = AddressCounts()
         self._begun = 0
         self._waiting: deque[GrpcConnection] = deque()
         self._server: asyncio.Server | None = None
@@ -599,8 +603,7 @@ class GrpcServer:
     def connection_made(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
         address = connection.peer[0]
-        count = self._of_address[address] = self._of_address.get(address, 0) + 1
-        if count > self.max_connections_per_address:
+        if self._of_address.add(address) > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections already",
                 "address",
@@ -610,10 +613,7 @@ class GrpcServer:
 
     def connection_lost(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)
-        address = connection.peer[0]
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
+        self._of_address.remove(connection.peer[0])
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()

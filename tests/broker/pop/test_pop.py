@@ -322,6 +322,21 @@ async def test_too_many_waiting_pops(
     assert bodies(await waiting) == [b"m0"]
 
 
+async def test_pops_of_one_connection_leave_room_for_others(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    broker = await start_broker(max_pop_polling_size=20)
+    greedy, other = [PopClient(await connect(broker), topic) for _ in range(2)]
+    await fill(greedy.client, topic, "")
+    await greedy.pop()
+    waiting = [await waits(greedy, broker) for _ in range(2)]
+    assert (await greedy.request(poll_time=15_000)).code == POLLING_FULL
+    waiting.append(await waits(other, broker))
+    for _ in waiting:
+        await fill(greedy.client, topic, "")
+    assert [bodies(got) for got in await asyncio.gather(*waiting)] == [[b"m0"]] * 3
+
+
 async def test_messages_do_not_go_to_a_client_that_is_gone(
     client: Client, pops: PopClient, others: PopClient, broker: Broker, topic: str
 ) -> None:

@@ -26,6 +26,7 @@ from pocketmq.message.limits import (
     check_topic,
 )
 from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -130,6 +131,8 @@ class SendChecks:
                 f"topic[{name}] not exist, and is not created: the field defaultTopicQueueNums is "
                 "missing",
             )
+        if retry:
+            self._group_of(name, request)  # otherwise topics without a group would have no limit
         topic = None
         if queues is not None:
             topic = self._topics.create_for_send(
@@ -155,11 +158,7 @@ class SendChecks:
         """
         header: SendHeader = request.header
         name = header.topic[len(RETRY_PREFIX) :]
-        group = self._groups.find(name, request.connection)
-        if group is None:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
-            )
+        group = self._group_of(header.topic, request)
         most = group.retry_max_times
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -167,6 +166,15 @@ class SendChecks:
             return Destination(topic)
         self._topics.check_new(DLQ_PREFIX + name)
         return Destination(self._topics.create_if_absent(DLQ_PREFIX + name, 1), dead_letter=True)
+
+    def _group_of(self, retry_topic: str, request: Request[Any]) -> SubscriptionGroupConfig:
+        name = retry_topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(name, request.connection)
+        if group is None:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        return group
 
 
 def leaves_the_line(properties: str) -> bool:

@@ -123,11 +123,12 @@ class QueueFetcher(Generic[M]):
             if failures or not answered:
                 self._reader.answered(pq.queue, failures)
                 failures, answered = 0, True
+            nothing = result.status is PullStatus.NO_NEW_MSG or (
+                result.status is PullStatus.NO_MATCHED_MSG
+                and result.next_begin_offset == pq.next_offset
+            )
             self._accept(result)
-            if (
-                result.status is PullStatus.NO_NEW_MSG
-                and time.monotonic() - pq.pulled_at < pauses.shortest_poll
-            ):
+            if nothing and time.monotonic() - pq.pulled_at < pauses.shortest_poll:
                 await asyncio.sleep(pauses.shortest_poll)
 
     def _accept(self, result: PullResult[M]) -> None:

@@ -8,6 +8,7 @@ the tag itself. Reference: PullAPIWrapper.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable
 from typing import Generic, TypeVar
 
@@ -117,7 +118,7 @@ class Puller(Generic[M]):
             self._header(queue, offset, expression, max_messages, suspend),
             timeout=suspend + self._hold_slack if timeout is None else timeout,
         )
-        return await self._answered(asking, queue, expression)
+        return await self._answered(asking, queue, offset, expression)
 
     async def poll(
         self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
@@ -131,7 +132,7 @@ class Puller(Generic[M]):
             )
         header = self._header(queue, offset, expression, max_messages, suspend)
         asking = self._polls.pull(await self._address(queue), header)
-        return await self._answered(asking, queue, expression)
+        return await self._answered(asking, queue, offset, expression)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
@@ -163,18 +164,28 @@ class Puller(Generic[M]):
         )
 
     async def _answered(
-        self, asking: Awaitable[Command], queue: MessageQueue, expression: Expression
+        self, asking: Awaitable[Command], queue: MessageQueue, offset: int, expression: Expression
     ) -> PullResult[M]:
+        as_master = queue not in self._replicas
         try:
             answer = await asking
             status = _STATUS_BY_CODE.get(answer.code)
             if status is None:
                 raise error_for(answer.code, answer.remark, queue.broker_name)
-            return self._result(status, answer, queue, expression)
+            result = self._result(status, answer, queue, expression)
         except RemotingError:
             # A replica that is away does not say that the master is to be asked again.
             self._replicas.pop(queue, None)
             raise
+        if (
+            as_master
+            and status is PullStatus.NO_MATCHED_MSG
+            and result.next_begin_offset == offset
+            and queue not in self._replicas
+        ):
+            # A slave says so to send its readers to the master: the route has another one.
+            self._instance.routes.doubt(queue.topic, time.monotonic())
+        return result
 
     async def _address(self, queue: MessageQueue) -> str:
         address = await self._instance.broker_address(queue)

@@ -1,0 +1,30 @@
+"""How many of something the peers at each address have, for limits per address."""
+
+
+class AddressCounts:
+    """Counts by address. What is counted is removed again with the same address.
+
+    Attributes:
+        total: the sum of all.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._counts: dict[str, int] = {}
+
+    def of(self, address: str) -> int:
+        """Return how many an address has."""
+        return self._counts.get(address, 0)
+
+    def add(self, address: str) -> int:
+        """Count one more; return how many its address has now."""
+        self.total += 1
+        count = self._counts[address] = self._counts.get(address, 0) + 1
+        return count
+
+    def remove(self, address: str) -> None:
+        """Count one less."""
+        self.total -= 1
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]

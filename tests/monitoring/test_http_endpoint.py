@@ -1,0 +1,63 @@
+"""The port of pages: what clients that keep connections open cost the others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+
+from pocketmq.monitoring.http_endpoint import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    HttpEndpoint,
+    plain,
+)
+from tests.monitoring.pages import get
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[HttpEndpoint]:
+    value = HttpEndpoint("127.0.0.1", 0, {"/live": partial(plain, "ok\n")}, key="healthPort")
+    value.start()
+    yield value
+    await value.stop()
+
+
+def stalled(port: int, address: str) -> socket.socket:
+    """A connection from `address` on which the request never ends."""
+    connection = socket.create_connection(("127.0.0.1", port), 10, (address, 0))
+    connection.sendall(b"GET /live")
+    return connection
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the address 127.0.0.2")
+async def test_one_address_does_not_keep_probes_of_others_out(
+    endpoint: HttpEndpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
+        for _ in range(MAX_CONNECTIONS_PER_ADDRESS):
+            stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
+        late = stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
+        # Connections are accepted in their order: this answer comes after the end of the late one.
+        for _ in range(3):
+            assert (await get(endpoint.port, "/live")).text == "ok\n"
+        with contextlib.suppress(ConnectionResetError):
+            assert late.recv(1) == b""
+        assert [record.getMessage() for record in caplog.records] == [
+            "8 connections are open already, 8 of them of 127.0.0.2: another one of it is closed"
+        ]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs other addresses")
+async def test_connections_of_all_addresses_are_bounded(endpoint: HttpEndpoint) -> None:
+    with contextlib.ExitStack() as stack:
+        for n in range(MAX_CONNECTIONS):
+            stack.enter_context(stalled(endpoint.port, f"127.0.0.{2 + n % 4}"))
+        late = stack.enter_context(stalled(endpoint.port, "127.0.0.9"))
+        with contextlib.suppress(ConnectionResetError):
+            assert late.recv(1) == b""
