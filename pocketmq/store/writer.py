@@ -48,7 +48,7 @@ from pocketmq.store.results import PutResult, PutStatus, StoreCounters
 log = logging.getLogger(__name__)
 
 _PUT_OK: Final = PutStatus.PUT_OK
-_TOO_FEW: Final = "too few replicas keep up with this broker"
+TOO_FEW: Final = "too few replicas keep up with this broker"
 _IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 _SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
@@ -115,7 +115,7 @@ class StoreWriter:
 
     def accept(self) -> None:
         """Accept puts (again)."""
-        self.refusal = _TOO_FEW if self._lacks_replicas else ""
+        self.refusal = TOO_FEW if self._lacks_replicas else ""
         self._retry_at = 0.0
         self._unwritten = None
 
@@ -131,7 +131,7 @@ class StoreWriter:
         if lacking == self._lacks_replicas:
             return
         self._lacks_replicas = lacking
-        if not self.refusal or self.refusal == _TOO_FEW:
+        if not self.refusal or self.refusal == TOO_FEW:
             self.accept()
 
     def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
@@ -457,7 +457,7 @@ class StoreWriter:
 
     def _try_again(self) -> bool:
         """Return whether there is no reason any more to refuse."""
-        if self.refusal == _TOO_FEW or time.monotonic() < self._retry_at:
+        if self.refusal == TOO_FEW or time.monotonic() < self._retry_at:
             return False
         if self._prepare is not None:
             try:
@@ -479,7 +479,7 @@ class StoreWriter:
 
     def _refusal_of(self, properties: str) -> PutResult | None:
         """Return how a put with these properties is refused; None if it is not."""
-        if self.refusal != _TOO_FEW:
+        if self.refusal != TOO_FEW:
             return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
         if find(properties, WAIT) == "false":
             return None

@@ -108,5 +108,6 @@ def test_an_acknowledged_message_is_on_the_slave_whoever_is_killed(group: Group)
     kills = Kills(group, "ours", "ours", seed=3)
     for _ in range(2):
         kills.round(1.5)
+    kills.check_all()
     assert kills.faults == []
     assert kills.acknowledged

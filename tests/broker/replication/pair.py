@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, BrokerRole
+from pocketmq.broker.replication.frames import encode_report
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
@@ -111,3 +113,26 @@ async def client_of(broker: Broker) -> AsyncIterator[Client]:
         yield client
     finally:
         await client.close()
+
+
+class Reporter:
+    """What the master takes for a slave: a connection that reports offsets, and stores nothing."""
+
+    def __init__(self, master: Broker, writer: asyncio.StreamWriter) -> None:
+        self._server = classic(master).service.server
+        self._writer = writer
+
+    async def report(self, offset: int) -> None:
+        """Until the master has the report."""
+        self._writer.write(encode_report(offset))
+        await until(lambda: offset in self._server.acks())
+
+
+@contextlib.asynccontextmanager
+async def reporter(master: Broker) -> AsyncIterator[Reporter]:
+    port = classic(master).service.server.port
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Reporter(master, writer)
+    finally:
+        writer.close()

@@ -28,7 +28,7 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
-from tests.broker.replication.pair import Pair, classic, client_of, running
+from tests.broker.replication.pair import FILE, Pair, classic, client_of, running
 from tests.client.waiting import until
 from tests.monitoring.pages import scrape
 
@@ -228,6 +228,38 @@ async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pai
             assert (await copy.request(code)).body == (await client.request(code)).body
         answer = await copy.request(RequestCode.GET_ALL_DELAY_OFFSET)
         assert b"{1:1}" in answer.body
+
+
+async def test_an_empty_slave_gets_the_newest_file(pair: Pair) -> None:
+    """Of several files, none of the older ones; the offsets are the master's."""
+    await pair.start(0)
+    large = b"x" * 100_000  # two in a file
+    async with client_of(pair.master) as client:
+        for _ in range(7):
+            assert (await client.send("T", large)).code == 0
+    end = pair.master.store.commit_log.end
+    assert (newest := end - end % FILE) == 3 * FILE
+    await pair.start(1)
+    await pair.connected()
+    await pair.copied()
+    assert pair.slave.store.commit_log.min_offset == newest
+    async with client_of(pair.master) as client, client_of(pair.slave) as copy:
+        assert (await client.send("T", b"last")).code == 0
+        await pair.copied()
+        metadata = classic(pair.slave).metadata
+        assert metadata is not None
+        await metadata.copy_all()
+        original = [(r.physical_offset, r.body) for r in await client.pulled("T", 6)]
+        assert [(r.physical_offset, r.body) for r in await copy.pulled("T", 6)] == original
+        assert [len(body) for _, body in original] == [len(large), len(b"last")]
+        expired = PullMessageResponseHeader.from_ext((await copy.pull("T", 0)).ext_fields)
+        assert (expired.min_offset, expired.max_offset) == (6, 8)
+    # It goes on with its file after a restart.
+    await pair.stop(1)
+    await pair.start(1)
+    await pair.connected()
+    assert pair.slave.store.commit_log.min_offset == newest
+    assert pair.slave.store.commit_log.end == pair.master.store.commit_log.end
 
 
 async def test_ha_status_of_both(pair: Pair) -> None:

@@ -6,18 +6,15 @@ After the reference's HAServerTest, SlaveBrokerIT and SendMultipleReplicasIT.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.broker import Broker
-from pocketmq.broker.replication.frames import encode_report
 from pocketmq.remoting.bodies.cluster import ClusterInfo, HARuntimeInfo
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client
-from tests.broker.replication.pair import NAME, Pair, classic, client_of, running
+from tests.broker.replication.pair import NAME, Pair, classic, client_of, reporter, running
 from tests.client.waiting import until
 
 GAP = 1_000
@@ -27,29 +24,6 @@ GAP = 1_000
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     async with running(tmp_path) as pair:
         yield pair
-
-
-class Reporter:
-    """What the master takes for a slave: a connection that reports offsets, and stores nothing."""
-
-    def __init__(self, master: Broker, writer: asyncio.StreamWriter) -> None:
-        self._server = classic(master).service.server
-        self._writer = writer
-
-    async def report(self, offset: int) -> None:
-        """Until the master has the report."""
-        self._writer.write(encode_report(offset))
-        await until(lambda: offset in self._server.acks())
-
-
-@contextlib.asynccontextmanager
-async def reporter(master: Broker) -> AsyncIterator[Reporter]:
-    port = classic(master).service.server.port
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield Reporter(master, writer)
-    finally:
-        writer.close()
 
 
 async def status_of(client: Client) -> HARuntimeInfo:

@@ -35,7 +35,7 @@ def main() -> int:
                 options.seconds, every=options.every, stops=not options.kills_only
             )
             print(f"{makes}\n{outcome.report()}", flush=True)
-            failed |= bool(outcome.lost or outcome.twice or not outcome.same_logs)
+            failed |= not outcome.is_whole
         finally:
             controllers.close()
             if options.keep:

@@ -34,6 +34,7 @@ def main() -> int:
                 f"{number + 1} rounds, {len(kills.acknowledged)} acknowledged, "
                 f"{kills.unconfirmed} not confirmed, {len(kills.faults)} faults", flush=True,
             )  # fmt: skip
+        kills.check_all()
     print(f"{options.pair}, seed {options.seed}: {len(kills.faults)} faults")
     print(*kills.faults[:10], sep="\n")
     return bool(kills.faults)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.message.record import decode
+from pocketmq.message.record import decode, iter_records
 from pocketmq.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import FlushDiskType
@@ -169,21 +169,25 @@ async def test_an_empty_slave_begins_with_any_file(
     await again.close()
 
 
-@pytest.mark.parametrize("at", [4, 30, 95])
+@pytest.mark.parametrize("at", [4, 30, 95])  # the magic code, the physical offset, the body
+@pytest.mark.parametrize(
+    ("count", "size"), [(20, 700), (300, 300_000)], ids=["a few records", "a block of records"]
+)
 async def test_the_first_wrong_record_ends_the_copying(
-    bench: StoreBench, slave_bench: StoreBench, at: int
+    bench: StoreBench, slave_bench: StoreBench, count: int, size: int, at: int
 ) -> None:
-    master = bench.open()
-    fill(master, 20)
+    big = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000}
+    master = bench.open(**big)
+    fill(master, count)
     data = bytearray(logged(master, 0, master.commit_log.end))
-    size = len(data) // 20
-    data[10 * size + at] ^= 0xFF
-    slave = await following(slave_bench)
+    wrong = [record.physical_offset for record in iter_records(data)][count // 2]
+    data[wrong + at] ^= 0xFF
+    slave = await following(slave_bench, **big)
     failures: list[ForeignBytes] = []
     slave.replica.on_failure = failures.append
-    await feed(slave, bytes(data), 0, 700)
-    assert [failure.physical_offset for failure in failures] == [10 * size]
-    assert slave.commit_log.whole == 10 * size
+    await feed(slave, bytes(data), 0, size)
+    assert [failure.physical_offset for failure in failures] == [wrong]
+    assert slave.commit_log.whole == wrong
     with pytest.raises(ForeignBytes, match="not the same"):
         slave.replica.append(slave.commit_log.end, memoryview(b"more"))
     await slave.close()

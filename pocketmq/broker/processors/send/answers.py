@@ -12,6 +12,7 @@ from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
+from pocketmq.store.writer import TOO_FEW
 
 #: Why a put was not stored: the code, and the beginning of the remark.
 NOT_STORED: Final = {
@@ -29,7 +30,8 @@ NOT_STORED: Final = {
 
 def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
     """Return code and remark for a message that was put, but is not known to be on the disk."""
-    if store.refusal:
+    # Too few replicas are a reason to refuse later messages. This one is stored.
+    if store.refusal and store.refusal != TOO_FEW:
         code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
         return code, f"{remark}: {store.refusal}"
     return ResponseCode.FLUSH_DISK_TIMEOUT, None
