@@ -1,28 +1,32 @@
 """The audit log: one line for each admin request, with who, what, from where, and how it went.
 
-It is the logger `pocketmq.audit`, at INFO. It works without authentication too, and then names
-nobody. Only admin requests pass it.
+It is the logger `pocketmq.audit`, at INFO, which commands that run a server always write. It works
+without authentication, too, and then names nobody. Only admin requests pass it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from pocketmq.auth.guard import one_line
 from pocketmq.auth.permissions import ADMIN, needs_of
+from pocketmq.auth.policies import PolicyType
+from pocketmq.auth.store import AclInfo, UserInfo
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.properties_file import parse_properties
 from pocketmq.remoting.request import Request, Response
 
 log = logging.getLogger("pocketmq.audit")
 
-_SECRET: Final = frozenset({"value"})  # fields of headers; bodies are never shown
-_MOST_CHARACTERS: Final = 500
+_SECRET: Final = frozenset({"value"})  # fields of headers
+_MOST_CHARACTERS: Final = 1_000
+_MOST_BYTES: Final = 64 * 1024  # of a body with settings that are looked at
 
 
 def audit(dispatcher: Dispatcher) -> None:
@@ -87,10 +91,58 @@ def _what(request: Request[Any]) -> str:
         for name, value in fields.items()
         if value not in (None, "") and name not in _SECRET
     ]
-    if not fields:
-        # What is changed is named in the body.
-        try:
-            words += [str(need) for need in needs_of(request, "") or () if need.name]
-        except RemotingError:
-            words.append("(a body that cannot be read)")
-    return one_line(" ".join(words)[:_MOST_CHARACTERS])
+    try:
+        words += _IN_BODY.get(request.code, _named)(request)
+    except (RemotingError, msgspec.DecodeError, UnicodeDecodeError):
+        words.append("(a body that cannot be read)")
+    text = " ".join(words)
+    return one_line(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}...")
+
+
+# What a body changes. It is shown by the names of its parts, since values may be passwords.
+
+
+def _named(request: Request[Any]) -> Iterator[str]:
+    """Name the topics and groups of a request whose header names nothing."""
+    if not msgspec.structs.fields(request.header):
+        for need in needs_of(request, "") or ():
+            if need.name:
+                yield str(need)
+
+
+def _settings(request: Request[Any]) -> Iterator[str]:
+    """Name the settings."""
+    yield from parse_properties(str(request.body[:_MOST_BYTES], "utf-8", "replace"))
+
+
+def _user(request: Request[Any]) -> Iterator[str]:
+    """Tell what the user becomes."""
+    user = msgspec.json.decode(request.body, type=UserInfo)
+    if user.user_type:
+        yield f"userType={user.user_type!r}"
+    if user.user_status:
+        yield f"userStatus={user.user_status!r}"
+    if user.password:
+        yield "with a password"
+
+
+def _acl(request: Request[Any]) -> Iterator[str]:
+    """Show each entry: its resource, actions, decision and addresses."""
+    for policy in msgspec.json.decode(request.body, type=AclInfo).policies:
+        for entry in policy.entries:
+            words = [entry.resource, ",".join(entry.actions), entry.decision]
+            if entry.source_ips:
+                words.append(f"from {','.join(entry.source_ips)}")
+            if policy.policy_type not in (None, "", PolicyType.CUSTOM):
+                words.append(f"by {policy.policy_type}")
+            yield f"({' '.join(words)})"
+
+
+_IN_BODY: Final[Mapping[int, Callable[[Request[Any]], Iterator[str]]]] = {
+    RequestCode.UPDATE_BROKER_CONFIG: _settings,
+    RequestCode.UPDATE_NAMESRV_CONFIG: _settings,
+    RequestCode.AUTH_CREATE_USER: _user,
+    RequestCode.AUTH_UPDATE_USER: _user,
+    RequestCode.AUTH_CREATE_ACL: _acl,
+    RequestCode.AUTH_UPDATE_ACL: _acl,
+}

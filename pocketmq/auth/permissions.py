@@ -332,7 +332,8 @@ ADMIN: Final = frozenset(
     if parts is _CLUSTER_UPDATE
     and code
     not in (
-        Code.REGISTER_BROKER,
+        Code.REGISTER_BROKER,  # a broker's start, life and stop
+        Code.UNREGISTER_BROKER,
         Code.BROKER_HEARTBEAT,
         Code.QUERY_DATA_VERSION,
         Code.EXCHANGE_BROKER_HA_INFO,

@@ -17,8 +17,8 @@ from pocketmq.remoting.properties_file import Check, ConfigError, ConfigErrors
 
 SECRET: Final = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 HIDDEN: Final = "******"
-#: Settings of other parts that may hold a password, too.
-_ALSO_SECRET: Final = frozenset({"metricsGrpcExporterHeader"})
+#: With those of other parts that may hold a password, too.
+ANY_SECRET: Final = SECRET | {"metricsGrpcExporterHeader"}
 
 
 class AuthSettings(Protocol):
@@ -30,7 +30,8 @@ class AuthSettings(Protocol):
       created at the first start;
     - `inner_client_authentication_credentials`: `{"accessKey":"...","secretKey":"..."}`, what this
       server signs its own requests with, and a super user as long as it is set; never stored;
-    - `authentication_whitelist`, `authorization_whitelist`: request codes, joined by commas.
+    - `authentication_whitelist`, `authorization_whitelist`: request codes, and names of gRPC
+      messages, joined by commas.
     """
 
     authentication_enabled: bool
@@ -53,8 +54,7 @@ class _Credentials(msgspec.Struct, rename="camel"):
 
 def hidden(properties: Mapping[str, str]) -> dict[str, str]:
     """Return settings as answers may show them."""
-    secret = SECRET | _ALSO_SECRET
-    return {key: HIDDEN if key in secret and text else text for key, text in properties.items()}
+    return {key: HIDDEN if key in ANY_SECRET and text else text for key, text in properties.items()}
 
 
 def init_user(text: str) -> User | None:
@@ -84,9 +84,10 @@ def inner_user(text: str) -> User | None:
 
 
 def codes_of(text: str) -> frozenset[int]:
-    """Read a white list. Raises ValueError.
+    """Return the request codes of a white list. Raises ValueError.
 
-    Names of gRPC messages (`apache.rocketmq.v2.`), which a proxy reads, mean nothing here.
+    It may also have names of gRPC messages (`apache.rocketmq.v2.`), which are for the gRPC proxy
+    and left out here.
     """
     codes = set()
     for word in filter(None, (part.strip() for part in text.split(","))):

@@ -380,7 +380,8 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
     Raises:
         ConfigErrors: some values are not allowed, or not together: a slave needs a brokerId above
             0, and a master has 0. Another broker of that name in the routes would not have the
-            master's messages.
+            master's messages. A member of a controller group needs haListenPort if requests have
+            to be signed.
     """
     config, warnings = load_config(
         BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
@@ -399,6 +400,21 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
     return config, warnings
 
 
+def check_ha_port(config: BrokerConfig) -> None:
+    """Check that a member of a group opens its HA port knowingly where requests must be signed.
+
+    Raises:
+        ConfigError: haListenPort is not set. A single broker would leave the port closed; a member
+            cannot do without it.
+    """
+    if config.authentication_enabled and not config.ha_listen_port:
+        text = (
+            "enableControllerMode with authenticationEnabled needs haListenPort: whoever reaches "
+            "it gets the whole log, without a password. Let only the group's members reach it"
+        )
+        raise ConfigError("haListenPort", "0", "a port", text=text)
+
+
 def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
     """Raise ConfigErrors when role and brokerId do not fit together; a controller gives both."""
     if config.enable_controller_mode:
@@ -406,6 +422,10 @@ def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
             text = "enableControllerMode needs controllerAddr: host:port;host:port"
             error = ConfigError("controllerAddr", "", "host:port", text=text)
             raise ConfigErrors([error], warnings)
+        try:
+            check_ha_port(config)
+        except ConfigError as error:
+            raise ConfigErrors([error], warnings) from None
         config.broker_role, config.broker_id = BrokerRole.SLAVE, NO_ID
         return
     if config.is_slave == (config.broker_id > MASTER_ID) and config.broker_id >= MASTER_ID:

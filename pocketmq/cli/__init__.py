@@ -81,6 +81,10 @@ EXTRAS: Final = {
 }
 
 
+#: What admins change on a server, and who: written without --verbose, too.
+AUDIT_LOG: Final = "pocketmq.audit"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `argv` defaults to the process's own."""
     open_standard_files()
@@ -111,11 +115,12 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _configure_log(*, verbose: bool, as_json: bool) -> None:
-    """Write log lines to stderr."""
+    """Write log lines to stderr: warnings, and what admins do."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    logging.getLogger(AUDIT_LOG).setLevel(logging.INFO)
     if as_json:
         from pocketmq.cli.json_log import JsonFormatter
 

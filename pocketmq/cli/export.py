@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from pocketmq.cli.export_table import (
 )
 from pocketmq.cli.options import add_time_range, directory
 from pocketmq.cli.output import complain, counted
+from pocketmq.cli.progress_bar import progress_bar
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreError
@@ -135,9 +136,10 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
     from pocketmq.store.scan import ALL_COLUMNS, scan
     from pocketmq.store.scan.query import application_topics, topics_of
+    from pocketmq.store.scan.queue_listing import NO_QUEUE
 
     [root] = options.stores
-    store = snapshot_of(root)
+    store = snapshot_of(root, NO_QUEUE)
     stored = topics_of(store)
     for topic in options.topics or ():
         if topic not in stored:
@@ -149,12 +151,15 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
             )
     schema = pyarrow.schema([(name, ALL_COLUMNS[name]) for name in columns])
     rows = 0
-    with _replacing(options.file) as path:
-        compression = options.compression
-        with ParquetWriter(path, schema, compression=compression) as writer:
-            for batch in _together(scan(root, columns, _request(options)), schema):
-                writer.write_table(batch)
-                rows += batch.num_rows
+    with (
+        _replacing(options.file) as path,
+        ParquetWriter(path, schema, compression=options.compression) as writer,
+        progress_bar("exporting", "messages") as (planned, advanced),
+    ):
+        batches = scan(root, columns, _request(options), planned=planned)
+        for batch in _together(batches, schema, advanced):
+            writer.write_table(batch)
+            rows += batch.num_rows
     print(f"wrote {counted(rows, 'message')} to {options.file}", file=sys.stderr)
     return ExitCode.OK
 
@@ -174,14 +179,18 @@ def _request(options: argparse.Namespace) -> ScanRequest:
     return ScanRequest(wants=lambda topic, queue_id: topic in wanted, selection=selection)
 
 
-def _together(batches: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """Tables of at least `_GROUP_BYTES`: each becomes a row group of the file."""
+def _together(
+    batches: Iterator[Any], schema: Any, advanced: Callable[[int], None]
+) -> Iterator[Any]:
+    """Tables of at least `_GROUP_BYTES`: each becomes a row group of the file. `advanced` is called
+    with the rows of each batch."""
     import pyarrow
 
     waiting: list[Any] = []
     size = 0
     for batch in batches:
         waiting.append(batch)
+        advanced(batch.num_rows)
         size += batch.nbytes
         if size >= _GROUP_BYTES:
             yield pyarrow.Table.from_batches(waiting, schema)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pocketmq._extras import MissingExtra
 from pocketmq.cli.command_parser import CommandParser
 from pocketmq.cli.output import complain, counted, print_json
+from pocketmq.cli.progress_bar import progress_bar
 from pocketmq.remoting.service import ExitCode
 
 if TYPE_CHECKING:
@@ -156,18 +157,20 @@ def export_to_table(options: argparse.Namespace, columns: Sequence[str]) -> int:
     try:
         table = open_table(options.to, options.format or "parquet")
         try:
-            done = export(
-                table,
-                options.stores,
-                topics=options.topics,
-                columns=tuple(columns),
-                decoder=decoder,
-                on_error=options.on_error or "dead-letter",
-                compression=options.compression,
-                file_bytes=size,
-                skip_lost=options.skip_lost,
-                told=_tell,
-            )
+            with progress_bar("exporting", "messages") as (planned, advanced):
+                done = export(
+                    table,
+                    options.stores,
+                    topics=options.topics,
+                    columns=tuple(columns),
+                    decoder=decoder,
+                    on_error=options.on_error or "dead-letter",
+                    compression=options.compression,
+                    file_bytes=size,
+                    skip_lost=options.skip_lost,
+                    planned=planned,
+                    advanced=advanced,
+                )
             compacted = table.compact(size) if options.compact else 0
             offsets = table.last.offsets
         finally:
@@ -189,13 +192,6 @@ def _decoder(options: argparse.Namespace) -> BodyDecoder | None:
     if options.decode is None:
         return None
     return BodyDecoder(options.decode, options.schema.read_text("utf-8"))
-
-
-def _tell(done: Exported) -> None:
-    """Progress, where somebody looks on."""
-    if sys.stderr.isatty():
-        through = done.messages + done.dead_letters + done.skipped
-        print(f"committed {through} of {counted(done.stored, 'message')}", file=sys.stderr)
 
 
 def _summarize(done: Exported, compacted: int, target: Path) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from pocketmq.store.scan.queue_listing import QueueChoice
     from pocketmq.store.scan.scanned_store import ScannedStore
 
 SHOWN_ROWS: Final = 100
@@ -86,10 +87,21 @@ def run(options: argparse.Namespace) -> int:
     """Print the rows; return 0 when Spark could answer."""
     from pocketmq.spark import SparkUnavailable, session
     from pocketmq.spark.needed_columns import needed
+    from pocketmq.store.scan.replicas import read_twice
 
     try:
         # Stores are looked at before Spark starts: that takes seconds.
-        stores = [store for place in options.store for store in stores_at(place)]
+        choice = _mentioned(options.sql)
+        places = [stores_at(place, choice) for place in dict.fromkeys(options.store)]
+        both = read_twice(places)
+        if both is not None:
+            name, (archive, other) = both[0].broker_name, (str(store.files) for store in both)
+            return complain(
+                f"{archive} is of the broker {name}, like {other}: each message that both have "
+                "would be read twice, so name one of the two",
+                ExitCode.USAGE,
+            )
+        stores = [store for found in places for store in found]
         # Errors are printed here, in a line; Spark would log each with its stack before.
         log_level = "ERROR" if options.verbose else "OFF"
         spark = session("pocketmq query", config={"spark.log.level": log_level})
@@ -137,9 +149,19 @@ class _EnoughSeen(Exception):
     """Nobody reads the output any more."""
 
 
+def _mentioned(sql: str) -> QueueChoice:
+    """The queues of the topics that a statement may read: their names stand in it."""
+    from pocketmq.store.scan.queue_listing import QueueChoice
+
+    statement = sql.lower()
+    return QueueChoice(
+        lambda topic, _: topic.lower() in statement, lambda topic: topic.lower() in statement
+    )
+
+
 def _topics(stores: Iterable[ScannedStore]) -> set[str]:
     """The topics that have messages."""
-    return {topic for store in stores for topic, _ in store.queues}
+    return {topic for store in stores for topic in store.listing.topics()}
 
 
 def _bytes(stores: Iterable[ScannedStore], topic: str) -> int:

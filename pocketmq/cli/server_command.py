@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pocketmq._extras import MissingExtra, require
+from pocketmq.auth.settings import ANY_SECRET
 from pocketmq.auth.store import AuthFileError
 from pocketmq.cli.options import setting
 from pocketmq.cli.standard_files import discard_output
@@ -161,13 +162,19 @@ def read_config(
 def read_tls_config(options: argparse.Namespace) -> TlsConfig:
     """Return the settings of TLS in `-c`, `--set` and the file of TLS's own.
 
-    Raises as `read_config` does.
+    Each of the two files that every user may read is a warning if it may hold a password, of TLS
+    or of something else. Raises as `read_config` does.
     """
     config = read_config(load_tls_config, options)
-    if config.key_password or config.client_key_password:
-        files = [config.config_file] + ([] if options.config is None else [str(options.config)])
-        warn_if_readable(log, files)
+    files = [config.config_file] if config.key_password or config.client_key_password else []
+    if options.config is not None and (files or _has_secret(Settings.of_file(options.config))):
+        files.append(str(options.config))
+    warn_if_readable(log, files)
     return config
+
+
+def _has_secret(source: Settings) -> bool:
+    return any(setting.key in ANY_SECRET and setting.value for setting in source.settings)
 
 
 def announce(what: str) -> None:

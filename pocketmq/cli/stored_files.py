@@ -10,6 +10,7 @@ from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
+    from pocketmq.store.scan.queue_listing import QueueChoice
     from pocketmq.store.scan.scanned_store import ScannedStore
     from pocketmq.store.scan.snapshot import StoreSnapshot
 
@@ -21,26 +22,27 @@ class UnreadableStore(StoreError):
         super().__init__(f"cannot read {error.filename}: {error.strerror}")
 
 
-def snapshot_of(root: Path) -> StoreSnapshot:
-    """The store as it is now. Raises StoreError."""
+def snapshot_of(root: Path, choice: QueueChoice | None = None) -> StoreSnapshot:
+    """The store as it is now, with the queues that are chosen, or all. Raises StoreError."""
     # Not at the top: it needs numpy, which the help of a command does not.
+    from pocketmq.store.scan.queue_listing import EVERY_QUEUE
     from pocketmq.store.scan.tail import take_snapshot
 
     try:
-        return take_snapshot(root)
+        return take_snapshot(root, choice or EVERY_QUEUE)
     except OSError as error:
         raise UnreadableStore(error) from None
 
 
-def stores_at(place: Path | str) -> Sequence[ScannedStore]:
-    """The store in a directory, or the archives under a URL or in a directory, as they are now.
-    Raises StoreError."""
+def stores_at(place: Path | str, choice: QueueChoice) -> Sequence[ScannedStore]:
+    """The store in a directory, or the archives under a URL or in a directory, as they are now,
+    with the queues that are chosen. Raises StoreError."""
     from pocketmq.archive.archives import brokers_under, is_archive
     from pocketmq.archive.location import Location
 
     if isinstance(place, Path) and not is_archive(place):
-        return [snapshot_of(place)]
-    return [broker.look() for broker in brokers_under(Location(str(place)))]
+        return [snapshot_of(place, choice)]
+    return [broker.look(lambda _: choice) for broker in brokers_under(Location(str(place)))]
 
 
 def exit_code_of(error: StoreError) -> ExitCode:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, directory
 from pocketmq.cli.output import complain, counted, print_json
+from pocketmq.cli.progress_bar import progress_bar
 from pocketmq.cli.stored_files import exit_code_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreError
@@ -85,7 +84,7 @@ def _sync(options: argparse.Namespace) -> int:
 
     check_store(options.store)
     archives = Location(options.url).open()
-    with _progress("uploading") as (planned, advanced):
+    with progress_bar("uploading") as (planned, advanced):
         report = sync(
             options.store,
             archives,
@@ -104,7 +103,7 @@ def _sync(options: argparse.Namespace) -> int:
         assert manifest is not None, "a sync writes one"
         stored = list(objects_of(manifest))
         objects = len(stored)
-        with _progress("verifying") as (planned, advanced):
+        with progress_bar("verifying") as (planned, advanced):
             planned(sum(each.size for each in stored))
             faults = verify(folder, manifest, parallel=options.parallel, advanced=advanced)
     if options.json:
@@ -132,26 +131,3 @@ def _print(report: SyncReport, faults: list[Fault] | None, objects: int) -> None
     print(f"verified {counted(objects, 'object')}: {counted(len(faults), 'fault')}")
     for fault in faults:
         print(f"{fault.object}: {fault.reason}")
-
-
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Show on stderr, if that is a terminal, how much is done. The two functions take the bytes
-    that there are, and those that were done since the last call."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-        from rich.progress import TransferSpeedColumn as Speed
-    except ImportError:  # not in a base install
-        yield lambda _: None, lambda _: None
-        return
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), Speed())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(what, total=None)
-        yield (
-            lambda total: progress.update(task, total=total),
-            lambda done: progress.advance(task, done),
-        )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
-from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
 from pocketmq.spark.partition_reading import read_partition
 from pocketmq.spark.pushed import Pushed
@@ -24,7 +24,7 @@ from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queue_listing import QueueChoice
-from pocketmq.store.scan.replicas import parts_to_read
+from pocketmq.store.scan.replicas import parts_to_read, read_twice
 from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.selection import EVERYTHING, Range, Selection
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pocketmq.spark.live.options import LiveOptions
 
 log = logging.getLogger(__name__)
+
+READ_TWICE: Final = "each message that both have would be read twice"
 
 
 class RocketMQReader(DataSourceReader):
@@ -53,7 +55,8 @@ class RocketMQReader(DataSourceReader):
 
         Raises:
             NoStore: a path is not the root of a store.
-            OptionError: a topic or queue is named that no store has.
+            OptionError: a topic or queue is named that no store has; an archive is of the same
+                broker as a store or another archive.
             RecordsLost: an offset was asked for that is not there (failOnDataLoss).
         """
         if self._options.live is not None:
@@ -107,12 +110,15 @@ class RocketMQReader(DataSourceReader):
 
     def _stores(self) -> list[ScannedStore]:
         """Return all stores and archives with the queues that are asked for."""
-        stores: list[ScannedStore] = [self._snapshot(root) for root in self._options.roots]
+        places: list[list[ScannedStore]] = [[self._snapshot(root)] for root in self._options.roots]
         for location in self._options.archives:
-            stores += [
-                broker.look(self._choice, self._left_out) for broker in brokers_under(location)
-            ]
-        return stores
+            brokers = brokers_under(location)
+            places.append([broker.look(self._choice, self._left_out) for broker in brokers])
+        both = read_twice(places)
+        if both is not None:
+            archive, other = (str(store.files) for store in both)
+            raise two_of_one(both[0].broker_name, archive, other, READ_TWICE)
+        return [store for stores in places for store in stores]
 
     def _snapshot(self, root: Path) -> StoreSnapshot:
         """Return a store with the queues that are asked for."""

@@ -39,13 +39,17 @@ def shown(name: str, value: str, wanted: str) -> OptionError:
     return OptionError(name, "(hidden)" if _SECRET.search(name) else value, wanted)
 
 
-def two_of_one(broker: str, place: Path | str, other: Path | str) -> OptionError:
-    """Return the error for two stores of one broker, where offsets go by the broker's name."""
+def two_of_one(
+    broker: str,
+    place: Path | str,
+    other: Path | str,
+    reason: str = "offsets are kept by the broker's name",
+) -> OptionError:
+    """Return the error for two stores of one broker, where only one can be read, and why."""
     return OptionError(
         "path",
         str(place),
-        f"this is a store of the broker {broker}, like {other}; offsets are kept by the broker's "
-        "name, so name one of the two",
+        f"this is a store of the broker {broker}, like {other}; {reason}, so name one of the two",
     )
 
 

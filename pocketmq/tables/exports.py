@@ -44,7 +44,8 @@ def export(
     compression: str = "zstd",
     file_bytes: int = FILE_BYTES,
     skip_lost: bool = False,
-    told: Callable[[Exported], None] = lambda _: None,
+    planned: Callable[[int], None] = lambda _: None,
+    advanced: Callable[[int], None] = lambda _: None,
 ) -> Exported:
     """Bring messages into `table` that it does not have yet, each exactly once.
 
@@ -52,7 +53,8 @@ def export(
     killed loses what it has not committed, and the next export does that again.
 
     Args:
-        told: is called after each commit.
+        planned: is called with the number of messages that are there to export.
+        advanced: is called with the number of each batch of messages that was read.
 
     Raises:
         TableError, StoreError: as `NewMessages` and `Table`. TableError also if the table is kept
@@ -66,6 +68,7 @@ def export(
     source = NewMessages(stores, topics, read, position, skip_lost=skip_lost)
     table.widen(table_schema(schema, columns, decoder))
     done = Exported(stored=source.count)
+    planned(done.stored)
 
     def writer() -> TableWriter:
         return TableWriter(
@@ -88,12 +91,12 @@ def export(
         done.files += len(files)
         done.commits += 1
         done.lost = source.lost
-        told(done)
 
     open_rows = writer()
     for queue, offset, batch in source:
         if batch is not None:
             open_rows.add(batch)
+            advanced(batch.num_rows)
         position[queue] = offset
         if open_rows.is_full:
             commit(open_rows)

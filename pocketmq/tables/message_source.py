@@ -14,6 +14,7 @@ from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed, topics_of
+from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
@@ -118,10 +119,13 @@ class NewMessages:
             self.lost += reader.skipped
 
     def _wants(self, topic: str, queue_id: int) -> bool:
+        return self._wants_topic(topic)
+
+    def _wants_topic(self, topic: str) -> bool:
         return not is_internal_topic(topic) if self._topics is None else topic in self._topics
 
     def _plan(self, broker: str, root: Path) -> Plan:
-        store = take_snapshot(root)
+        store = take_snapshot(root, QueueChoice(self._wants, self._wants_topic))
         self._known |= topics_of(store)
         self._shown.update(application_topics(store))
         moved: Offsets = {}

@@ -124,6 +124,16 @@ def test_a_slave_needs_an_id() -> None:
     assert config.is_slave
 
 
+def test_a_member_of_a_group_opens_its_log_to_strangers_only_when_told_to() -> None:
+    """Authentication does not cover the HA port."""
+    member = "enableControllerMode=true\ncontrollerAddr=127.0.0.1:60109\n"
+    signed = member + "authenticationEnabled=true\n"
+    with pytest.raises(ConfigError, match="authenticationEnabled needs haListenPort: whoever"):
+        load_broker_config(signed)
+    for text in (member, signed + "haListenPort=10912", "authenticationEnabled=true"):
+        load_broker_config(text)
+
+
 @pytest.mark.parametrize(
     ("line", "allowed"),
     [

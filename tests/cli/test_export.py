@@ -10,7 +10,7 @@ import pytest
 
 from pocketmq.cli import main
 from pocketmq.remoting.service import ExitCode
-from tests.store.made_store import MadeStore
+from tests.store.made_store import MadeStore, held_open, store_with_a_broken_topic
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'pocketmq[arrow]'")
 
@@ -46,6 +46,30 @@ def test_topics_and_columns_are_chosen(store: Path, tmp_path: Path) -> None:
     found = rows(file)
     assert found[0].keys() == {"topic", "body"}
     assert sorted(row["body"] for row in found) == [b"dead", b"o0", b"o1", b"o2"]
+
+
+def test_only_the_topics_that_are_named_are_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_with_a_broken_topic(tmp_path / "store")
+    with held_open(root):
+        for target in ([str(tmp_path / "orders.parquet")], ["--to", str(tmp_path / "table")]):
+            arguments = ["export", *target, "--store", str(root)]
+            assert main([*arguments, "-t", "orders"]) == ExitCode.OK
+            capsys.readouterr()
+            assert main(arguments) == ExitCode.FAILURE
+            assert "broken/0" in capsys.readouterr().err
+    assert len(rows(tmp_path / "orders.parquet")) == 3
+
+
+def test_a_terminal_shows_how_much_is_done(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
+    for target in ([str(tmp_path / "all.parquet")], ["--to", str(tmp_path / "table")]):
+        assert main(["export", *target, "--store", str(store)]) == ExitCode.OK
+        assert "6/6" in capsys.readouterr().err
 
 
 def test_times_bound_what_is_written(store: Path, tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.cli import main
 from pocketmq.cli.json_log import JsonFormatter
-from tests.cli.running import command, environment
+from pocketmq.remoting.service import ExitCode
+from tests.cli.running import Running, command, environment
 
 
 def formatted(**fields: Any) -> dict[str, Any]:
@@ -64,3 +67,23 @@ def test_a_server_writes_its_warnings_so(option: list[str]) -> None:
     line = json.loads(first)
     assert (line["level"], line["logger"]) == ("WARNING", "pocketmq")
     assert "did you mean brokerName?" in line["message"]
+
+
+def test_a_server_writes_what_admins_change_without_verbose(tmp_path: Path) -> None:
+    file = f"configStorePath={tmp_path / 'namesrv.properties'}"
+    with Running(
+        "namesrv", "--listen-port", "0", "--set", file,
+        "--set", f"kvConfigPath={tmp_path / 'kv.json'}", "--log-format", "json",
+    ) as server:  # fmt: skip
+        address = server.wait_for(r"listening on (\S+),")[1]
+        assert (
+            main(["config", "set", "orderMessageEnable=true", "--name-servers", "-n", address]) == 0
+        )
+        server.wait_for("UPDATE_NAMESRV_CONFIG")
+        assert server.stop() == ExitCode.OK
+    [line] = map(json.loads, server.err)  # and no other line at INFO
+    assert (line["level"], line["logger"]) == ("INFO", "pocketmq.audit")
+    assert line["message"].startswith(
+        "UPDATE_NAMESRV_CONFIG orderMessageEnable by nobody in particular"
+    )
+    assert line["message"].endswith(": done")

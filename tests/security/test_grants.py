@@ -189,13 +189,49 @@ async def test_the_audit_log(
     await user_request(nobody, RequestCode.AUTH_DELETE_USER, "eve")
     lines = [r.getMessage() for r in caplog.records if r.name == "pocketmq.audit"]
     assert len(lines) == 2
-    assert lines[0].startswith("AUTH_CREATE_USER username='eve' by User:root from 127.0.0.1:")
+    assert lines[0].startswith("AUTH_CREATE_USER username='eve' with a password by User:root from ")
     assert lines[0].endswith("done")
     assert lines[1].endswith("failed: The user is existed")
     refused = [r.getMessage() for r in caplog.records if r.name == "pocketmq.auth"]
     assert refused[-1].startswith("request AUTH_DELETE_USER of 127.0.0.1 is refused: User:nobody")
     assert "eves-own-password" not in caplog.text
     assert NOBODY.password not in caplog.text
+
+
+async def test_the_audit_log_says_what_a_body_changes(
+    server: EmbeddedServer,
+    root: Connection,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Names of settings and not their values, entries of access lists, and what a user becomes."""
+    caplog.set_level(logging.INFO, "pocketmq.audit")
+    settings = b"recallMessageEnable=false\ninitAuthenticationUser={the-secret}"
+    await root.request(RequestCode.UPDATE_BROKER_CONFIG, None, settings)
+    name_server = await connect(server.namesrv, ADMIN)
+    await name_server.request(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"clusterTest=false")
+    await grant(root, "Topic:orders", "Group:g", actions="Pub,Get", sourceIps=["10.0.0.1"])
+    await user_request(
+        root, RequestCode.AUTH_UPDATE_USER, "nobody", userType="Normal", password="the-secret"
+    )
+    await root.request(
+        RequestCode.AUTH_CREATE_ACL, None, b"{", ext_fields={"subject": "User:nobody"}
+    )
+    await root.request(RequestCode.UPDATE_BROKER_CONFIG, None, b"a" * 70_000)
+    lines = [r.getMessage() for r in caplog.records if r.name == "pocketmq.audit"]
+    told = [line.partition(" by User:root from ")[0] for line in lines]
+    assert told[:5] == [
+        "UPDATE_BROKER_CONFIG recallMessageEnable initAuthenticationUser",
+        "UPDATE_NAMESRV_CONFIG clusterTest",
+        "AUTH_CREATE_ACL subject='User:nobody' (Topic:orders Pub,Get Allow from 10.0.0.1) "
+        "(Group:g Pub,Get Allow from 10.0.0.1)",
+        "AUTH_UPDATE_USER username='nobody' userType='Normal' with a password",
+        "AUTH_CREATE_ACL subject='User:nobody' (a body that cannot be read)",
+    ]
+    assert told[5].endswith("aaa...")
+    assert len(told[5]) < 1100
+    assert len(told) == 6
+    assert "the-secret" not in caplog.text
 
 
 async def test_users_outlive_a_restart(tmp_path: Path, connect: Connect) -> None:

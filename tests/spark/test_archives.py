@@ -19,6 +19,7 @@ from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.sync import sync
 from pocketmq.cli import main
+from pocketmq.remoting.service import ExitCode
 from pocketmq.spark import register
 from pocketmq.spark.options import OptionError
 from pocketmq.spark.source import RocketMQDataSource
@@ -141,6 +142,27 @@ def test_a_stream_refuses_a_store_and_its_archive(store: GrowingStore, tmp_path:
     reader = RocketMQDataSource({"path": f"{store.root},{url}"}).streamReader(SCHEMA)
     with pytest.raises(OptionError, match=r"broker-a, like .*; offsets are kept"):
         reader.initialOffset()
+
+
+def test_a_batch_refuses_a_store_and_its_archive(store: GrowingStore, tmp_path: Path) -> None:
+    url = str(tmp_path / "archives")
+    archive(store, url)
+    archive(store, f"{url}-2")
+    for places in (f"{store.root},{url}", f"{url},{url}-2"):
+        with pytest.raises(OptionError, match=r"broker-a, like .*; each message .* read twice"):
+            rows(places)
+    assert len(rows(f"{url},{url}")) == 150
+
+
+def test_a_query_refuses_a_store_and_its_archive(
+    store: GrowingStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = str(tmp_path / "archives")
+    archive(store, url)
+    arguments = ["query", "SELECT 1", "--store", str(store.root), "--store", url]
+    assert main(arguments) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert f"is of the broker broker-a, like {store.root}: each message that both have" in said
 
 
 @pytest.mark.parametrize("part", ["missing", "half"])

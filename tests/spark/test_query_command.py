@@ -19,7 +19,14 @@ from pocketmq.cli.command_parser import CommandParser
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.scan.tail import take_snapshot
 from tests.spark.query_process import QueryProcess, command_environment, query_process
-from tests.store.made_store import NOW, MadeStore, damage, write
+from tests.store.made_store import (
+    NOW,
+    MadeStore,
+    damage,
+    held_open,
+    store_with_a_broken_topic,
+    write,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,6 +196,14 @@ def test_a_corrupt_record_is_one_line(
     begin = f"error: StoreCorrupt: {file} at byte {places[3]}: T/0 has its record 3"
     assert ended.stderr.startswith(begin)
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_only_the_topics_of_the_statement_are_opened(query: QueryProcess, tmp_path: Path) -> None:
+    root = store_with_a_broken_topic(tmp_path)
+    with held_open(root):
+        ended = query("SELECT count(*) AS n FROM Orders", "--json", "--store", root)
+    assert ended.stdout == '{"n":3}\n', ended.stderr
 
 
 @pytest.mark.spark

@@ -236,6 +236,17 @@ def decoded(store: MadeStore, physical: int) -> dict[str, Any]:
     }
 
 
+def store_with_a_broken_topic(root: Path) -> Path:
+    """A store with three messages of `orders`, and with a topic whose queue cannot be opened."""
+    made = MadeStore(root)
+    for _ in range(3):
+        made.put("orders")
+    written = made.write()
+    # Not one without permission: root, as which tests may run, reads all.
+    (written / "consumequeue" / "broken" / "0" / f"{0:020d}").mkdir(parents=True)
+    return written
+
+
 @contextlib.contextmanager
 def held_open(root: Path) -> Iterator[None]:
     """Have a store open, as a broker of this process has it."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.background import end, every
-from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole
+from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole, check_ha_port
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
 from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.group_client import GroupClient
@@ -104,8 +104,11 @@ class GroupReplication:
         """`address` is the broker's own, for clients; `tls` encrypts requests to controllers and to
         a master, but never the log.
 
-        Raises StoreError, OSError: the files of the group cannot be read.
+        Raises:
+            ConfigError: haListenPort is not set although requests have to be signed.
+            StoreError, OSError: the files of the group cannot be read.
         """
+        check_ha_port(config)
         self._config = config
         self._store = store
         self._safety = safety

@@ -14,7 +14,7 @@ the disk up:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,18 @@ __all__ = ["ALL_COLUMNS", "COLUMNS", "ScanRequest", "scan"]
 
 
 def scan(
-    root: Path | str, columns: Sequence[str] = tuple(COLUMNS), request: ScanRequest | None = None
+    root: Path | str,
+    columns: Sequence[str] = tuple(COLUMNS),
+    request: ScanRequest | None = None,
+    *,
+    planned: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Any]:
     """Return the records of the store at `root`, queue by queue, as `pyarrow.RecordBatch`es.
 
     Args:
         columns: names out of `ALL_COLUMNS`.
         request: which records; all of topics that are not internal, when None.
+        planned: is called before the first batch with the most records that there can be.
 
     Raises:
         NoStore, StoreCorrupt, RecordsLost: see `store.scan.errors` and `store.errors`.
@@ -51,6 +56,7 @@ def scan(
     partitions = undisturbed(
         lambda: plan(take_snapshot(root, QueueChoice(request.wants)), request, PartitionLimits())
     )
+    planned(sum(len(part) for partition in partitions for part in partition))
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(LocalFiles(root), columns, selection=request.selection)
     for partition in partitions:

@@ -7,10 +7,11 @@ that stored it, and the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pocketmq.store.scan.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.selection import EVERYTHING, Range
 from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
 
@@ -36,6 +37,22 @@ def parts_to_read(stores: Sequence[StoreSnapshot]) -> list[Range]:
                 parts[number] = Range(0, min(begins)) if store.log.begin < min(begins) else _NOTHING
             kept.append(number)
     return parts
+
+
+def read_twice(
+    places: Iterable[Sequence[ScannedStore]],
+) -> tuple[ScannedStore, ScannedStore] | None:
+    """Return two of one broker that lie at different `places`, of which one is an archive; None if
+    there are none. Their messages would be read twice, for `parts_to_read` knows stores only."""
+    known: dict[str, list[ScannedStore]] = {}
+    for stores in places:
+        for store in stores:
+            for other in known.get(store.broker_name, ()):
+                if not (isinstance(store, StoreSnapshot) and isinstance(other, StoreSnapshot)):
+                    return store, other
+        for store in stores:
+            known.setdefault(store.broker_name, []).append(store)
+    return None
 
 
 def are_copies(longer: StoreSnapshot, shorter: StoreSnapshot) -> bool:

@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.broker.address import reserve_port
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
+from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake, encode_report
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.controller import EpochEntryCache
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import EndTransactionRequestHeader
+from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.store.epochs import EpochFile, Epochs
 from tests.broker.conftest import Client
 from tests.broker.replication.pair import client_of
@@ -71,6 +74,17 @@ async def test_an_acknowledged_message_is_on_every_member(group: Group) -> None:
             )
     await group.copied()
     assert [stored(member) for member in group.members.values()] == [bodies] * 3
+
+
+async def test_a_member_that_checks_signatures_needs_an_ha_port_by_name(group: Group) -> None:
+    """What it copies is not signed, so the port must not be open by default."""
+    with pytest.raises(ConfigError, match="needs haListenPort"):
+        await group.start("a", authentication_enabled=True)
+    with reserve_port("127.0.0.1") as reserved:
+        port = reserved.getsockname()[1]
+    member = await group.start("b", authentication_enabled=True, ha_listen_port=port)
+    assert isinstance(member.components.replication, GroupReplication)
+    assert member.components.replication.ha_address == f"127.0.0.1:{port}"
 
 
 async def test_the_next_master_goes_on(group: Group) -> None:

@@ -1,0 +1,37 @@
+"""A settings file that every user may read is a warning if it holds a password."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pocketmq.cli.server_command import read_tls_config
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ('initAuthenticationUser={"username":"a","password":"b"}', True),
+        ('innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"b"}', True),
+        ("metricsGrpcExporterHeader=token:b", True),
+        ("tls.server.keyPassword=b", True),
+        ("initAuthenticationUser=", False),
+        ("brokerName=b", False),
+    ],
+)
+def test_a_file_with_a_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, warned: bool
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(line + "\n")
+    options = argparse.Namespace(config=conf, settings=[])
+    conf.chmod(0o644)
+    read_tls_config(options)
+    told = [record.getMessage() for record in caplog.records]
+    text = f"{conf} holds a secret and every user may read it: chmod o-r {conf}"
+    assert told == [text] * warned
+    conf.chmod(0o640)
+    read_tls_config(options)
+    assert len(caplog.records) == len(told)
