@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -211,3 +212,16 @@ def test_no_acknowledged_message_is_lost_when_masters_are_killed(
     assert outcome.is_whole, outcome.report()
     assert outcome.acknowledged > 100
     assert outcome.after_kill
+
+
+@pytest.mark.long  # against a stub of the controller, CI runs the same
+def test_a_copied_identity_takes_no_role(group: Group) -> None:
+    a = group.start("a", "ours")
+    group.controllers.wait_for_master(group.name)
+    group.leads("a")
+    group.store("copy").mkdir(parents=True)
+    shutil.copy(group.store("a") / "brokerIdentity", group.store("copy"))
+    copy = group.start("copy", "ours")
+    line = f"the broker at {a.address} has this broker's id 1"
+    wire.until(lambda: line in copy.process.log.read_text(), "the copy says so", 30)
+    group.send("a", 5)
