@@ -29,8 +29,9 @@ def columns(text: str) -> list[dict[str, str]]:
 
 def fields(text: str) -> dict[str, str]:
     """Lines of `name : value`, as brokerStatus and queryMsgById print them."""
-    pairs = re.findall(r"^([\w \-/.]+?)\s*:[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
-    return dict(pairs)
+    lines = (line for line in text.splitlines() if "|-" not in line)  # logback's begin with a time
+    matches = (re.match(r"([\w \-/.]+?)\s*:\s*(.*?)\s*$", line) for line in lines)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def fastjson(text: str) -> Any:
