@@ -26,21 +26,21 @@ class ElectMasterResponseBody(Body):
 class ReplicaIdentity(Body):
     """A member of a group, as its controller knows it."""
 
-    broker_name: str = ""
-    broker_id: int = 0
-    broker_address: str = ""
     alive: bool = False
+    broker_address: str = ""
+    broker_id: int = 0
+    broker_name: str = ""
 
 
 class ReplicasInfo(Body):
     """The members of one group."""
 
-    master_broker_id: int | None = None
-    master_address: str | None = None
-    master_epoch: int = 0
-    sync_state_set_epoch: int = 0
     in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+    master_address: str | None = None
+    master_broker_id: int | None = None
+    master_epoch: int = 0
     not_in_sync_replicas: list[ReplicaIdentity] = field(default_factory=list)
+    sync_state_set_epoch: int = 0
 
 
 class BrokerReplicasInfo(Body):

@@ -196,7 +196,12 @@ class ControllerStub:
         for name in msgspec.json.decode(request.body, type=list[str]):
             tables[name] = ReplicasInfo(
                 not_in_sync_replicas=[
-                    ReplicaIdentity(name, number, address, number in alive)
+                    ReplicaIdentity(
+                        alive=number in alive,
+                        broker_address=address,
+                        broker_id=number,
+                        broker_name=name,
+                    )
                     for number, address in self.addresses.items()
                 ]
             )
