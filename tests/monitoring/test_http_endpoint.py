@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -36,10 +35,8 @@ def stalled(port: int, address: str) -> socket.socket:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the address 127.0.0.2")
-async def test_one_address_does_not_keep_probes_of_others_out(
-    endpoint: HttpEndpoint, caplog: pytest.LogCaptureFixture
-) -> None:
-    with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
+async def test_one_address_does_not_keep_probes_of_others_out(endpoint: HttpEndpoint) -> None:
+    with contextlib.ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS_PER_ADDRESS):
             stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
         late = stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
@@ -48,9 +45,6 @@ async def test_one_address_does_not_keep_probes_of_others_out(
             assert (await get(endpoint.port, "/live")).text == "ok\n"
         with contextlib.suppress(ConnectionResetError):
             assert late.recv(1) == b""
-        assert [record.getMessage() for record in caplog.records] == [
-            "8 connections are open already, 8 of them of 127.0.0.2: another one of it is closed"
-        ]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs other addresses")

