@@ -74,7 +74,7 @@ async def test_clients_follow_another_master_while_the_old_one_lives(tmp_path: P
     """It is a slave now, answers as one, and the next poll of routes is half a minute away."""
     async with group.running(tmp_path) as members:
         old = await members.start("a")
-        await members.start("b")
+        new = await members.start("b")
         await members.in_sync(2)
         async with (
             Producer("PG", namesrv=members.namesrv, timeout=60.0) as producer,
@@ -83,6 +83,9 @@ async def test_clients_follow_another_master_while_the_old_one_lives(tmp_path: P
             await producer.send(Message("T", b"before"))
             await consumer.assign("T")
             assert await receive(consumer, 1) == [b"before"]
+            # A topic that it has not copied would come back with the queues that have messages.
+            topics, copied = old.tables.topics.table, new.tables.topics.table
+            await until(lambda: copied.get("T") == topics["T"], 60)
             members.elect("b")
             await until(lambda: old.config.broker_role is BrokerRole.SLAVE, 60)
             async with asyncio.timeout(20):

@@ -193,6 +193,7 @@ class GroupReplication:
         self._services = services
         stack.push_async_callback(self._leave)
         every(stack, 1.0, self._tick)
+        self._metadata.start()
         self._member.start()
 
     async def _leave(self) -> None:

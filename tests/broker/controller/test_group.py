@@ -19,6 +19,7 @@ from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake, en
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.controller import EpochEntryCache
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.properties_file import ConfigError
@@ -85,6 +86,28 @@ async def test_a_member_that_checks_signatures_needs_an_ha_port_by_name(group: G
     member = await group.start("b", authentication_enabled=True, ha_listen_port=port)
     assert isinstance(member.components.replication, GroupReplication)
     assert member.components.replication.ha_address == f"127.0.0.1:{port}"
+
+
+async def test_a_member_has_the_tables_of_its_masters(group: Group) -> None:
+    """Topics, consumer groups and their offsets, which the next master needs."""
+    a = await group.start("a")
+    assert await send(a, b"1") == [0]
+    a.tables.groups.update([SubscriptionGroupConfig(group_name="G", retry_max_times=3)])
+    a.tables.offsets.commit("G", "T", 0, 1)
+    b = await group.start("b")
+    await group.in_sync(2)
+    await until(lambda: b.tables.offsets.query("G", "T", 0) == 1, PATIENCE)
+    await until(lambda: "G" in b.tables.groups.table, PATIENCE)
+    assert b.tables.groups.table["G"].retry_max_times == 3
+    assert b.tables.topics.table["T"] == a.tables.topics.table["T"]
+    await group.stop("a")
+    group.elect()
+    assert await group.leads("b") is b
+    assert b.tables.offsets.query("G", "T", 0) == 1
+    # The new master's tables count now.
+    b.tables.offsets.commit("G", "T", 0, 2)
+    a = await group.start("a")
+    await until(lambda: a.tables.offsets.query("G", "T", 0) == 2, PATIENCE)
 
 
 async def test_the_next_master_goes_on(group: Group) -> None:
