@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from pocketmq.broker.poll_shares import PollShares
 from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
-from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.request import Request
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,6 @@ BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
 #: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
 WAKE_AT_ONCE: Final = 1000
-#: The pulls of one connection, and of one address, take at most one of so many parts of the limit.
-_CONNECTION_SHARE: Final = 10
-_ADDRESS_SHARE: Final = 2
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
@@ -159,9 +156,7 @@ class HoldService:
         self._store = store
         self._execute = execute
         self._limit = limit
-        self._limit_per_connection = max(1, limit // _CONNECTION_SHARE)
-        self._limit_per_address = max(1, limit // _ADDRESS_SHARE)
-        self._of_address = AddressCounts()
+        self._shares = PollShares()
         self._log = LimitedLog(log)
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
         # By identity of the request: two requests are never "equal" here.
@@ -197,11 +192,9 @@ class HoldService:
         False when a limit is reached or the client is gone: the caller answers at once.
         """
         connection = request.connection
-        if (
-            len(self._by_request) >= self._limit
-            or len(connection.attributes.get(_HOLDS, ())) >= self._limit_per_connection
-            or self._of_address.of(connection.peer[0]) >= self._limit_per_address
-            or connection.closed
+        of_connection = len(connection.attributes.get(_HOLDS, ()))
+        if connection.closed or self._shares.are_full(
+            self._limit, connection.peer[0], of_connection
         ):
             return False
         queue = self._queues.get((topic, queue_id))
@@ -214,7 +207,7 @@ class HoldService:
         held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket)
         queue.held[held] = None
         self._by_request[id(request)] = held
-        self._of_address.add(connection.peer[0])
+        self._shares.add(connection.peer[0])
         self._buckets.setdefault(bucket, {})[held] = None
         self._remember_on_connection(held)
         self._arm(loop, bucket)
@@ -281,7 +274,7 @@ class HoldService:
 
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
-        self._of_address.remove(held.request.connection.peer[0])
+        self._shares.remove(held.request.connection.peer[0])
         queue = held.queue
         del queue.held[held]
         self._remove_from_bucket(held)

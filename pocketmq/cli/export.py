@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketmq._extras import MissingExtra
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.export_table import (
     add_table_options,
@@ -24,6 +25,7 @@ from pocketmq.cli.progress_bar import progress_bar
 from pocketmq.cli.stored_files import exit_code_of, snapshot_of
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.errors import StoreError
+from pocketmq.tables.errors import TableError, UndecodableBody
 
 if TYPE_CHECKING:
     from pocketmq.store.scan import ScanRequest
@@ -108,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
         return _export(options, columns)
     except StoreError as error:
         return complain(str(error), exit_code_of(error))
-    except _NotWritten as error:
-        return complain(str(error), ExitCode.FAILURE)
-    except OSError as error:
+    except MissingExtra as error:
+        return complain(str(error), ExitCode.UNAVAILABLE)
+    except (_NotWritten, TableError, UndecodableBody, OSError) as error:
         return complain(str(error), ExitCode.FAILURE)
 
 

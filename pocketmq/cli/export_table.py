@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketmq._extras import MissingExtra
 from pocketmq.cli.command_parser import CommandParser
 from pocketmq.cli.output import complain, counted, print_json
 from pocketmq.cli.progress_bar import progress_bar
@@ -111,23 +111,14 @@ def _wrong_without_store(options: argparse.Namespace) -> str:
 
 
 def compact_table(options: argparse.Namespace) -> int:
-    """Join small files of the table, and say how many. Raises OSError."""
-    from pocketmq.tables.errors import TableError
+    """Join small files of the table, and say how many. Raises TableError, MissingExtra, OSError."""
     from pocketmq.tables.exports import FILE_BYTES
     from pocketmq.tables.table import is_table, open_table
 
     if not is_table(options.to):
         return complain(f"there is no table in {options.to}", ExitCode.UNAVAILABLE)
-    try:
-        table = open_table(options.to, options.format or "parquet")
-        try:
-            compacted = table.compact(options.file_size or FILE_BYTES)
-        finally:
-            table.close()
-    except MissingExtra as error:
-        return complain(str(error), ExitCode.UNAVAILABLE)
-    except TableError as error:
-        return complain(str(error), ExitCode.FAILURE)
+    with closing(open_table(options.to, options.format or "parquet")) as table:
+        compacted = table.compact(options.file_size or FILE_BYTES)
     if options.json:
         print_json({"table": str(options.to), "compacted": compacted})
     else:
@@ -136,8 +127,11 @@ def compact_table(options: argparse.Namespace) -> int:
 
 
 def export_to_table(options: argparse.Namespace, columns: Sequence[str]) -> int:
-    """Bring the table up to date, and say what was done. Raises StoreError and OSError."""
-    from pocketmq.tables.errors import BodySchemaError, TableError, UndecodableBody
+    """Bring the table up to date, and say what was done.
+
+    Raises StoreError, TableError, UndecodableBody, MissingExtra, OSError.
+    """
+    from pocketmq.tables.errors import BodySchemaError
     from pocketmq.tables.exports import FILE_BYTES, export
     from pocketmq.tables.table import open_table
 
@@ -151,34 +145,24 @@ def export_to_table(options: argparse.Namespace, columns: Sequence[str]) -> int:
         return complain(f"cannot read {options.schema}: {error.strerror}", ExitCode.USAGE)
     except UnicodeDecodeError:
         return complain(f"{options.schema} is not UTF-8", ExitCode.USAGE)
-    except MissingExtra as error:
-        return complain(str(error), ExitCode.UNAVAILABLE)
     size = options.file_size or FILE_BYTES
-    try:
-        table = open_table(options.to, options.format or "parquet")
-        try:
-            with progress_bar("exporting", "messages") as (planned, advanced):
-                done = export(
-                    table,
-                    options.stores,
-                    topics=options.topics,
-                    columns=tuple(columns),
-                    decoder=decoder,
-                    on_error=options.on_error or "dead-letter",
-                    compression=options.compression,
-                    file_bytes=size,
-                    skip_lost=options.skip_lost,
-                    planned=planned,
-                    advanced=advanced,
-                )
-            compacted = table.compact(size) if options.compact else 0
-            offsets = table.last.offsets
-        finally:
-            table.close()
-    except MissingExtra as error:
-        return complain(str(error), ExitCode.UNAVAILABLE)
-    except (TableError, UndecodableBody) as error:
-        return complain(str(error), ExitCode.FAILURE)
+    with closing(open_table(options.to, options.format or "parquet")) as table:
+        with progress_bar("exporting", "messages") as (planned, advanced):
+            done = export(
+                table,
+                options.stores,
+                topics=options.topics,
+                columns=tuple(columns),
+                decoder=decoder,
+                on_error=options.on_error or "dead-letter",
+                compression=options.compression,
+                file_bytes=size,
+                skip_lost=options.skip_lost,
+                planned=planned,
+                advanced=advanced,
+            )
+        compacted = table.compact(size) if options.compact else 0
+        offsets = table.last.offsets
     if options.json:
         print_json(_as_json(done, compacted, options.to, offsets))
     else:

@@ -154,9 +154,11 @@ def _mentioned(sql: str) -> QueueChoice:
     from pocketmq.store.scan.queue_listing import QueueChoice
 
     statement = sql.lower()
-    return QueueChoice(
-        lambda topic, _: topic.lower() in statement, lambda topic: topic.lower() in statement
-    )
+
+    def is_mentioned(topic: str, *_: int) -> bool:
+        return topic.lower() in statement
+
+    return QueueChoice(is_mentioned, is_mentioned)
 
 
 def _topics(stores: Iterable[ScannedStore]) -> set[str]:

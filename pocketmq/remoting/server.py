@@ -183,7 +183,7 @@ class ServerConnection(FrameStream):
             return
         self._small_reads += 1
         doublings = self._small_reads - FREE_SMALL_READS
-        if doublings > 0 and not self.closed:
+        if doublings > 0 and self._rest is None and not self.closed:
             longest = min(SHORTEST_REST * 2 ** min(doublings, 16), LONGEST_REST)
             self._transport.pause_reading()
             self._rest = self._loop.call_later(uniform(longest / 2, longest), self._end_rest)

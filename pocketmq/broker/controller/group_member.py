@@ -21,7 +21,7 @@ from pocketmq.broker.controller.identity_file import (
     GroupIdentity,
     IdentityFile,
     IdentityUnusable,
-    copied,
+    explain_copy,
 )
 from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
 from pocketmq.limited_log import LimitedLog
@@ -176,7 +176,7 @@ class GroupMember:
         assert self.identity is not None
         other = await self._controllers.other_address(self.identity)
         if other is not None:
-            raise IdentityUnusable(copied(self.identity, other))
+            raise IdentityUnusable(explain_copy(self.identity, other))
         told = await self._controllers.register(self.identity)
         if told is not None:
             await self._take(told)

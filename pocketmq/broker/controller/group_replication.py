@@ -23,7 +23,7 @@ from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.group_client import GroupClient
 from pocketmq.broker.controller.group_member import GroupMember, MemberPeriods
 from pocketmq.broker.controller.group_server import GroupServer
-from pocketmq.broker.controller.identity_file import GroupIdentity, IdentityFile, copied
+from pocketmq.broker.controller.identity_file import GroupIdentity, IdentityFile, explain_copy
 from pocketmq.broker.controller.replica import (
     AskForSet,
     Drop,
@@ -270,12 +270,12 @@ class GroupReplication:
             if elsewhere and told.master_epoch == known.master_epoch:
                 self._lines.error(
                     "the controller has another address for this master: %s",
-                    copied(identity, told.master_address),
+                    explain_copy(identity, told.master_address),
                 )
             self.obey(replica.told(told, self._now()))
             return
         if elsewhere:
-            raise RoleRefused(copied(identity, told.master_address))
+            raise RoleRefused(explain_copy(identity, told.master_address))
         try:
             if leads and replica.role is not Role.MASTER:
                 await self._stop_following()

@@ -36,7 +36,7 @@ class GroupIdentity(NamedTuple):
     broker_id: int
 
 
-def copied(identity: GroupIdentity, address: str) -> str:
+def explain_copy(identity: GroupIdentity, address: str) -> str:
     """Return what to say where another broker lives at `address` with the same identity."""
     return (
         f"the broker at {address} has this broker's id {identity.broker_id} in the "

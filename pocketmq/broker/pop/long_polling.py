@@ -19,10 +19,10 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from pocketmq.broker.background import CallLater, Timer
+from pocketmq.broker.poll_shares import PollShares
 from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
-from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.batch_answers import is_heard
 from pocketmq.remoting.request import Request
 
@@ -31,11 +31,6 @@ log = logging.getLogger(__name__)
 ANY_QUEUE: Final = -1
 EARLY_MS: Final = 50
 """A pop ends so long before its time is over, so that its client still hears of it."""
-
-_CONNECTION_SHARE: Final = 10
-_ADDRESS_SHARE: Final = 2
-"""The pops of one connection, and of one address, take at most one of so many parts of
-maxPopPollingSize."""
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener: TypeAlias = Callable[[int, int, int], None]
@@ -194,7 +189,7 @@ class PopLongPolling:
         self._log = LimitedLog(log)
         self._topics: dict[str, _WaitingTopic] = {}
         self._by_request: dict[int, ParkedPop] = {}
-        self._of_address = AddressCounts()
+        self._shares = PollShares()
         self._closed = False
 
     def __len__(self) -> int:
@@ -221,13 +216,10 @@ class PopLongPolling:
         now = self._clock()
         if self._closed or now > until - EARLY_MS:
             return Polling.TIMEOUT
-        limit = self._limits.max_pop_polling_size
         connection = request.connection
-        if (
-            len(self._by_request) >= limit
-            or len(connection.attributes.get(_PARKED, ())) >= max(1, limit // _CONNECTION_SHARE)
-            or self._of_address.of(connection.peer[0]) >= max(1, limit // _ADDRESS_SHARE)
-        ):
+        of_connection = len(connection.attributes.get(_PARKED, ()))
+        limit = self._limits.max_pop_polling_size
+        if self._shares.are_full(limit, connection.peer[0], of_connection):
             return Polling.FULL
         if not is_heard(request):
             return Polling.WAITS
@@ -243,7 +235,7 @@ class PopLongPolling:
         by_queue[queue_id] = parked_here
         waiting.groups[group] = by_queue
         self._by_request[id(request)] = parked
-        self._of_address.add(connection.peer[0])
+        self._shares.add(connection.peer[0])
         seconds = (until - EARLY_MS - now) / 1000
         parked.timer = self._call_later(seconds, lambda: self._end(parked))
         self._remember_on_connection(parked)
@@ -368,7 +360,7 @@ class PopLongPolling:
 
     def _remove(self, parked: ParkedPop) -> None:
         del self._by_request[id(parked.request)]
-        self._of_address.remove(parked.request.connection.peer[0])
+        self._shares.remove(parked.request.connection.peer[0])
         parked.timer.cancel()
         group, queue_id = parked.key
         groups = parked.topic.groups

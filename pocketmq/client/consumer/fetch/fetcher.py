@@ -123,10 +123,7 @@ class QueueFetcher(Generic[M]):
             if failures or not answered:
                 self._reader.answered(pq.queue, failures)
                 failures, answered = 0, True
-            nothing = result.status is PullStatus.NO_NEW_MSG or (
-                result.status is PullStatus.NO_MATCHED_MSG
-                and result.next_begin_offset == pq.next_offset
-            )
+            nothing = result.status is PullStatus.NO_NEW_MSG or result.leads_nowhere(pq.next_offset)
             self._accept(result)
             if nothing and time.monotonic() - pq.pulled_at < pauses.shortest_poll:
                 await asyncio.sleep(pauses.shortest_poll)

@@ -62,6 +62,11 @@ class PullResult(msgspec.Struct, Generic[M]):
     min_offset: int
     max_offset: int
 
+    def leads_nowhere(self, offset: int) -> bool:
+        """Whether a pull at `offset` has no message that matches, and is to be repeated there: so a
+        slave sends its readers to the master."""
+        return self.status is PullStatus.NO_MATCHED_MSG and self.next_begin_offset == offset
+
 
 class BrokenRecord(BodyError):
     """The first record of an answer is none that can be read."""
@@ -177,13 +182,8 @@ class Puller(Generic[M]):
             # A replica that is away does not say that the master is to be asked again.
             self._replicas.pop(queue, None)
             raise
-        if (
-            as_master
-            and status is PullStatus.NO_MATCHED_MSG
-            and result.next_begin_offset == offset
-            and queue not in self._replicas
-        ):
-            # A slave says so to send its readers to the master: the route has another one.
+        if as_master and queue not in self._replicas and result.leads_nowhere(offset):
+            # A slave answers as the master: the route has another one.
             self._instance.routes.doubt(queue.topic, time.monotonic())
         return result
 
