@@ -65,6 +65,7 @@ def test_a_broker_without_its_name_server_starts_and_says_so(tmp_path: Path) -> 
         "broker", "-n", "127.0.0.1:9", "--store", tmp_path / "store", "--listen-port", "0"
     ) as broker:
         broker.wait_for("^broker .* listening on")
+        broker.wait_for("cannot register at name server 127.0.0.1:9")
         assert "127.0.0.1:9" in "\n".join(broker.err)
         assert broker.stop() == ExitCode.OK
 
