@@ -443,7 +443,7 @@ class Components:
                 self._tables.topics,
                 self.transactions,
                 self._delayed,
-                self._take_over_pops,
+                self._take_over_consumption,
                 on_role,
             )
             stack.push_async_callback(services.stop)
@@ -466,11 +466,16 @@ class Components:
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
 
-    def _take_over_pops(self, stack: contextlib.AsyncExitStack) -> None:
-        """After `PopConsumption.follow`: do what only a master does, until `stack` is closed."""
+    def _take_over_consumption(self, stack: contextlib.AsyncExitStack) -> None:
+        """After `PopConsumption.follow`: do what only a master does for consumers, until `stack`
+        is closed."""
+        stack.callback(self._tables.offsets.forget_resets)
         self.pop.take_over(stack)
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
+        for polling in self._pollings:
+            # There is nothing to be had here; the clients look for the new master.
+            stack.callback(polling.end_waiting)
 
     def end_waiting(self) -> None:
         """Answer all that waits for messages now, as if its time were over."""

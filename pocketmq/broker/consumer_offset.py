@@ -148,6 +148,11 @@ class ConsumerOffsets(OffsetFile):
             del self._resets[key]
         return offset
 
+    def forget_resets(self) -> None:
+        """Forget which resets the groups were not told: another broker is master, and goes by the
+        stored offsets."""
+        self._resets.clear()
+
     def clone(self, source: str, destination: str, topic: str) -> None:
         """Give a group the offsets that another one has in a topic, if that has any."""
         queues = self.table.get(f"{topic}{SEPARATOR}{source}")

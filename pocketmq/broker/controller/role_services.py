@@ -26,7 +26,7 @@ class RoleServices:
         topics: TopicConfigs,
         transactions: Transactions,
         delayed: DelayedDelivery,
-        take_over_pops: Callable[[contextlib.AsyncExitStack], None],
+        take_over_consumption: Callable[[contextlib.AsyncExitStack], None],
         on_role: Callable[[int], Awaitable[None]],
     ) -> None:
         self._config = config
@@ -34,7 +34,7 @@ class RoleServices:
         self._topics = topics
         self._transactions = transactions
         self._delayed = delayed
-        self._take_over_pops = take_over_pops
+        self._take_over_consumption = take_over_consumption
         self._on_role = on_role
         self._running = contextlib.AsyncExitStack()
 
@@ -51,7 +51,7 @@ class RoleServices:
         self._transactions.take_over()
         self._running.callback(self._transactions.stop)
         self._delayed.take_over(self._running)
-        self._take_over_pops(self._running)
+        self._take_over_consumption(self._running)
         await self._announce(epoch)
 
     async def follow(self, epoch: int) -> None:

@@ -181,7 +181,11 @@ class PopDeliveries:
         self._in_flight.forget(concerned)
 
     def stop(self) -> None:
-        """Write what is in memory only."""
+        """Write what is in memory only, and forget it.
+
+        A broker that is not the master of its group any more can write nothing. When it is master
+        again, others have gone on: what it knew must not move consumer offsets then.
+        """
         self._alarm.cancel()
         for point in self.buffer.all():
             if not self._write(point):
@@ -190,7 +194,8 @@ class PopDeliveries:
                     "a crash",
                     len(self.buffer),
                 )
-                return
+                break
+        self._forget(lambda queue: True)
 
     # --- writing ------------------------------------------------------------------------------
 

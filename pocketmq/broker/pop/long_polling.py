@@ -297,11 +297,15 @@ class PopLongPolling:
         """Execute a request that does not wait, in one of the next turns."""
         self._woken.add(self._steps(request, last=False))
 
+    def end_waiting(self) -> None:
+        """Answer all that wait as if their time were over."""
+        for parked in tuple(self._by_request.values()):
+            self._end(parked)
+
     def end_all(self) -> None:
         """Answer all that wait as if their time were over, and let none wait from now on."""
         self._closed = True
-        for parked in tuple(self._by_request.values()):
-            self._end(parked)
+        self.end_waiting()
 
     def close(self) -> None:
         """Forget all that wait; their connections are about to close."""

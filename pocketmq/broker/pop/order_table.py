@@ -34,7 +34,7 @@ class Ack(Enum):
     UNKNOWN = "unknown"
     """The message is not one of the last pop."""
     IGNORED = "ignored"
-    """It belongs to an earlier pop."""
+    """It belongs to an earlier pop, or to one that is forgotten."""
 
 
 class OrderTable:
@@ -129,11 +129,16 @@ class OrderTable:
         self._changed(group, topic, queue_id)
         return info
 
-    def ack(self, group: str, topic: str, queue_id: int, offset: int, pop_time: int) -> int | Ack:
-        """Mark a message as acknowledged, and return the new consumer offset."""
+    def ack(
+        self, group: str, topic: str, queue_id: int, offset: int, pop_time: int, committed: int
+    ) -> int | Ack:
+        """Mark a message as acknowledged, and return the new consumer offset; `committed` is the
+        one so far."""
         info = self.get(group, topic, queue_id)
         if info is None:
-            return offset + 1
+            # A kill or a change of master took the entry. The reference moves behind the message
+            # in any case, and loses those before it that are not acknowledged.
+            return offset + 1 if offset == committed else Ack.IGNORED
         if not info.places:
             return Ack.UNKNOWN
         if info.pop_time != pop_time:

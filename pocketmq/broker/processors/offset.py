@@ -47,12 +47,12 @@ class OffsetProcessor:
         offsets: ConsumerOffsets,
         delay_offsets: DelayOffsets,
     ) -> None:
+        self._config = config
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
-        self._memory = config.message_memory
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the offset codes here."""
@@ -102,15 +102,15 @@ class OffsetProcessor:
 
     def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
         if self._store.max_offset(topic, queue_id) == 0:
-            config = self._topics.get(topic)
-            return config is not None and 0 <= queue_id < max(
-                config.read_queue_nums, config.write_queue_nums
+            known = self._topics.get(topic)
+            return known is not None and 0 <= queue_id < max(
+                known.read_queue_nums, known.write_queue_nums
             )
         if self._store.min_offset(topic, queue_id) > 0:
             return False
         first = self._store.get(topic, queue_id, 0, 1)
         # In memory as the reference guesses it: within a share of RAM behind the log's end.
-        return first.message_count > 0 and first.behind <= self._memory
+        return first.message_count > 0 and first.behind <= self._config.message_memory
 
     def update(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
         """Store how far a group has consumed a queue; a lower offset than before is fine."""

@@ -47,6 +47,23 @@ async def test_a_queue_gives_nothing_until_all_is_acknowledged(
     assert written(broker) == 0
 
 
+async def test_without_its_entry_only_the_next_message_can_be_acknowledged(
+    client: Client, pops: PopClient, broker: Broker, time: FakeTime, topic: str
+) -> None:
+    """As after a kill, or at the next master: nobody knows what became of the messages before."""
+    await fill(client, topic, *[""] * 2)
+    first, second = await pops.pop(**ORDER, queue_id=0)
+    broker.components.pop.orders.clear("G", topic, 0)
+    offsets = broker.tables.offsets
+    assert (await pops.ack(second)).code == 0
+    assert offsets.query("G", topic, 0) == 0
+    assert (await pops.ack(first)).code == 0
+    assert offsets.query("G", topic, 0) == 1
+    time.advance(1)
+    (again,) = await pops.pop(**ORDER, queue_id=0)
+    assert again.body == b"m1"
+
+
 async def test_a_lost_answer_is_given_again(
     client: Client, pops: PopClient, topic: str, time: FakeTime
 ) -> None:

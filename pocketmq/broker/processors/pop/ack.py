@@ -184,7 +184,7 @@ class AckProcessor:
         committed = self._offsets.query(group, topic, queue_id)
         if offset < committed:
             return
-        following = self._orders.ack(group, topic, queue_id, offset, id.pop_time)
+        following = self._orders.ack(group, topic, queue_id, offset, id.pop_time, committed)
         if following is Ack.UNKNOWN:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,

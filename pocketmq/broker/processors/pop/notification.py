@@ -46,6 +46,7 @@ class NotificationProcessor:
         clock: Callable[[], int],
         call_later: CallLater,
     ) -> None:
+        self._config = config
         self._store = store
         self._access = access
         self._topics = topics
@@ -69,7 +70,10 @@ class NotificationProcessor:
 
     def _notify_again(self, request: NotificationRequest, last: bool) -> int:
         try:
-            response = self._notify(request, last=last)
+            if self._config.is_slave:
+                response: Response | None = Response(header=NotificationResponseHeader())
+            else:
+                response = self._notify(request, last=last)
         except RemotingError as error:
             response = Response(error.code, error.remark)
         except Exception as error:

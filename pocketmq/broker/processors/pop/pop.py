@@ -164,10 +164,10 @@ class PopProcessor:
     def _pop_again(self, request: PopRequest, last: bool) -> int:
         """Execute a pop that waited; return the size of its answer."""
         try:
-            if request.connection.writable:
+            if request.connection.writable and not self._config.is_slave:
                 response = self._pop(request, last=last)
             else:
-                # Its client has not read what it was given before.
+                # Its client has not read what it was given before, or must ask the new master.
                 response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
         except RemotingError as error:
             response = Response(error.code, error.remark)
