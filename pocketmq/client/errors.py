@@ -117,6 +117,7 @@ __all__ = [
     "TransactionNotPrepared",
     "error_for",
     "is_silence",
+    "lacks_queue",
     "may_be_slave",
     "refused_at_door",
 ]
@@ -352,3 +353,10 @@ def may_be_slave(error: RemotingError) -> bool:
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.SLAVE_NOT_AVAILABLE,
     )
+
+
+def lacks_queue(error: RemotingError) -> bool:
+    """Whether a broker refused a send because its topic does not have that queue: then the route
+    is out of date. A master that was a slave a moment ago knows a new topic only by the queues that
+    have messages. Brokers of 5.x answer with INVALID_PARAMETER, those of 4.x with SYSTEM_ERROR."""
+    return error.remark.startswith("request queueId[")

@@ -164,12 +164,14 @@ class FakeNameServer(FakeServer):
 
 class FakeBroker(FakeServer):
     """Keeps messages in lists. `mode` says what sends get: None (stored), "hang" (no answer), or
-    the response code of an error. `held` are the pulls that wait for messages."""
+    the response code of an error. It knows the first `queues` of each topic, None: all. `held` are
+    the pulls that wait for messages."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
         self.mode: str | int | None = None
+        self.queues: int | None = None
         self.region = DEFAULT_REGION
         self.trace_on = True
         self.records: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -248,6 +250,9 @@ class FakeBroker(FakeServer):
             return None
         if self.mode is not None:
             return Response(int(self.mode), "as the test says", SendMessageResponseHeader())
+        if self.queues is not None and header.queue_id >= self.queues:
+            remark = f"request queueId[{header.queue_id}] is illegal"
+            return Response(ResponseCode.INVALID_PARAMETER, remark, SendMessageResponseHeader())
         self.sent.append(header)
         body = bytes(request.body)
         self.bodies.append(body)

@@ -260,6 +260,61 @@ async def test_other_answers_of_a_broker_that_is_not_the_master(code: int) -> No
     assert set(world.doubted) == {"T"}
 
 
+def missing(code: int, queue: MessageQueue) -> Exception:
+    remark = f"request queueId[{queue.queue_id}] is illegal, topic T has 1 queue"
+    return error_for(code, remark, queue.broker_name)
+
+
+@pytest.mark.parametrize("code", [1, 29])
+async def test_a_queue_that_the_broker_does_not_know_is_left_for_the_others(code: int) -> None:
+    """A broker that is the master since a moment may know a topic by its first queue only."""
+    world = World(brokers=("a",), queue_count=16)
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        world.asked.append(queue)
+        if queue.queue_id != 15:
+            raise missing(code, queue)
+        return queue
+
+    found = await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert found.queue_id == 15
+    assert sorted(world.asked) == sorted(world.queues.queues)
+    assert world.pauses == []
+    assert world.doubted == ["T"] * 15
+    assert world.selector.tolerance.is_available("a")
+
+
+@pytest.mark.parametrize("queues", [1, 2, 16])
+async def test_no_queue_that_is_missing_is_tried_twice(queues: int) -> None:
+    world = World(brokers=("a",), queue_count=queues)
+
+    async def attempt(queue: MessageQueue, share: float) -> None:
+        world.asked.append(queue)
+        raise missing(29, queue)
+
+    with pytest.raises(SendError, match="queueId") as caught:
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
+    assert not isinstance(caught.value, SendTimeout)
+    assert sorted(world.asked) == sorted(world.queues.queues)
+    world.asked.clear()
+    once = RetryPolicy(retries=0)
+    with pytest.raises(SendError, match="queueId"):
+        await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3, once)
+    assert len(world.asked) == 1
+
+
+async def test_a_topic_that_the_broker_does_not_know_puts_the_route_in_doubt() -> None:
+    world = World(brokers=("a", "b"), queue_count=1)
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        if queue.broker_name == "a":
+            raise TopicNotExist("topic[T] not exist", "a")
+        return queue.broker_name
+
+    assert await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3) == "b"
+    assert world.doubted == ["T"]
+
+
 async def test_what_can_not_be_encoded_is_nobodys_fault() -> None:
     world = World()
 

@@ -222,6 +222,41 @@ async def test_a_chosen_queue_is_the_only_one_that_is_tried(cluster: FakeCluster
             await p.send(Message("T", b"x"), queue=MessageQueue("T", "zzz", 0), timeout=0.1)
 
 
+async def test_a_master_that_knows_fewer_queues_has_the_route_asked_for_again(
+    cluster: FakeCluster,
+) -> None:
+    """A new master knows a topic of the last moment by the queues that have messages."""
+    broker, asked = cluster["a"], cluster.name_server.seen
+    cluster.put("T", "a", queues=8)
+    async with producer(cluster) as p:
+        assert len(await p.queues("T")) == 8
+        before = asked[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+        broker.queues = 1
+        for _ in range(8):
+            assert (await p.send(Message("T", b"x"))).queue.queue_id == 0
+        await until(lambda: asked[RequestCode.GET_ROUTEINFO_BY_TOPIC] > before)
+        with pytest.raises(SendError, match="queueId"):
+            await p.send(Message("T", b"x"), queue=MessageQueue("T", "a", 3))
+        # The name server was asked at most once a second for all of them.
+        assert asked[RequestCode.GET_ROUTEINFO_BY_TOPIC] < before + 5
+
+
+async def test_the_new_route_has_the_queues_of_the_new_master(cluster: FakeCluster) -> None:
+    broker = cluster["a"]
+    cluster.put("T", "a", queues=8)
+    async with producer(cluster, start_detector_enable=False) as p:
+        await p.queues("T")
+        broker.queues = 1
+        cluster.put("T", "a", queues=1)
+        with pytest.raises(SendError, match="queueId"):
+            await p.send(Message("T", b"x"), key=1)
+        async with asyncio.timeout(10):
+            while len(await p.queues("T")) > 1:  # noqa: ASYNC110 (the route has no event)
+                await asyncio.sleep(0.001)
+        for key in range(8):
+            assert (await p.send(Message("T", b"x"), key=key)).queue.queue_id == 0
+
+
 async def test_invalid_messages_never_leave(cluster: FakeCluster) -> None:
     async with producer(cluster, max_message_size=10) as p:
         for message in (Message("T", b""), Message("T", b"x" * 11)):

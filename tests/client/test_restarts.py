@@ -316,6 +316,21 @@ async def test_a_real_broker_that_stops_and_starts_loses_nothing(
     assert len(stored) == 1000
 
 
+async def test_sends_go_on_when_a_real_topic_has_fewer_queues(real: RealCluster) -> None:
+    async with (
+        Admin(namesrv=real.namesrv) as admin,
+        Producer("PG", namesrv=real.namesrv, retries=1) as producer,
+    ):
+        await admin.create_topic("T", queues=8, broker="b0")
+        assert len(await producer.queues("T")) == 8
+        await admin.create_topic("T", queues=1, broker="b0")
+        for _ in range(8):
+            assert (await producer.send(Message("T", b"x"))).queue.queue_id == 0
+        async with asyncio.timeout(10):
+            while len(await producer.queues("T")) > 1:  # noqa: ASYNC110 (the route has no event)
+                await asyncio.sleep(0.001)
+
+
 async def test_admin_calls_wait_for_servers(real: RealCluster) -> None:
     async with Admin(namesrv=real.namesrv, timeout=30.0) as admin:
         await real.name_server.stop()

@@ -9,8 +9,10 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
   `retries=0` a lost connection counts: the message may be stored, and is not sent twice.
 - A broker that is not the master any more refuses sends at the door. Such an attempt does not count
   either, unless `retries=0`: the send waits for the route to the new master.
-- An answer that is not among the retried codes ends the send at once. Silence (no connection, lost,
-  too late) is always retried, on another broker than the last where there is one.
+- A broker that does not know the queue, or the topic, has the route asked for again. It is well
+  otherwise: the send goes on with the other queues at once, each of them once at most.
+- Any other answer that is not among the retried codes ends the send at once. Silence (no
+  connection, lost, too late) is always retried, on another broker than the last where there is one.
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
   of what is left, so that brokers that hang do not use up the time of the others. It is a larger
   share while no other broker is available: brokers that are all slow need patience, not retries.
@@ -40,6 +42,7 @@ from pocketmq.client.errors import (
     SendError,
     SendTimeout,
     is_silence,
+    lacks_queue,
     may_be_slave,
     refused_at_door,
 )
@@ -95,8 +98,8 @@ class Delivery:
     """Delivers the sends of one producer.
 
     `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, or perhaps a slave's, because the route may be out of date; `wait(broker_name,
-    seconds)` waits until the broker is connected, if it could not be, and otherwise for so long.
+    no answer, or one by which the route may be out of date; `wait(broker_name, seconds)` waits
+    until the broker is connected, if it could not be, and otherwise for so long.
     """
 
     def __init__(
@@ -163,10 +166,13 @@ class Delivery:
                 began_attempt, now = now, clock()
                 failures.append(SendAttempt(queue, now - began_attempt, error))
                 again = self._learn(queue, now - began_attempt, error, policy)
-                if isinstance(error, BrokerNotFound) or is_silence(error) or may_be_slave(error):
+                if _doubtful(error):
                     self._doubt(topic)
                 counted += policy.counts(error)
-                if not again or counted >= policy.attempts(len(queues.queues)):
+                most = policy.attempts(len(queues.queues))
+                if lacks_queue(error):
+                    most = min(most, len(queues.queues))
+                if not again or counted >= most:
                     raise SendError(topic, now - began, failures, error) from error
                 if deadline - now < LEAST_SHARE:
                     raise SendTimeout(topic, now - began, failures, error) from error
@@ -203,17 +209,33 @@ class Delivery:
             return True
         if isinstance(error, BrokerNotFound):
             return True  # nothing was asked of the broker, so nothing was learnt of it
+        if lacks_queue(error):
+            return True  # the broker is well
         self._selector.refused(queue.broker_name, elapsed)
         return error.retriable and error.code in policy.retried_codes
 
 
+def _doubtful(error: RemotingError) -> bool:
+    """Whether the route may be out of date by the failure of an attempt."""
+    return (
+        isinstance(error, BrokerNotFound)
+        or is_silence(error)
+        or may_be_slave(error)
+        or lacks_queue(error)
+        or error.code == ResponseCode.TOPIC_NOT_EXIST
+    )
+
+
 def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:
     """How long to leave the broker alone, by what it said in this send. Seconds."""
-    # An attempt that was too late has waited long enough.
+    # An attempt that was too late has waited long enough, and a missing queue is not the broker's
+    # trouble.
     errors = [
         tried.error
         for tried in failures
-        if tried.queue.broker_name == broker_name and not isinstance(tried.error, RemotingTimeout)
+        if tried.queue.broker_name == broker_name
+        and not isinstance(tried.error, RemotingTimeout)
+        and not lacks_queue(tried.error)
     ]
     if not errors:
         return 0.0
