@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
-from pocketmq.cli.server_command import add_config_options, announce, log, run_server
+from pocketmq.cli.server_command import (
+    add_config_options,
+    announce,
+    log,
+    run_server,
+    warn_of_secrets,
+)
 
 if TYPE_CHECKING:
     from pocketmq.cluster_proxy import ClusterProxy
@@ -61,6 +67,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     tls, more = load_tls_config(*map(tls_settings, sources))
     for warning in warnings + more:
         log.warning("%s", warning)
+    warn_of_secrets(tls, options.config, sources[0])
     if options.namesrv is not None:
         config.namesrv_addr = options.namesrv
     if options.grpc_port is not None:

@@ -162,15 +162,20 @@ def read_config(
 def read_tls_config(options: argparse.Namespace) -> TlsConfig:
     """Return the settings of TLS in `-c`, `--set` and the file of TLS's own.
 
-    Each of the two files that every user may read is a warning if it may hold a password, of TLS
-    or of something else. Raises as `read_config` does.
+    Warns as `warn_of_secrets` does, and raises as `read_config` does.
     """
     config = read_config(load_tls_config, options)
-    files = [config.config_file] if config.key_password or config.client_key_password else []
-    if options.config is not None and (files or _has_secret(Settings.of_file(options.config))):
-        files.append(str(options.config))
-    warn_if_readable(log, files)
+    warn_of_secrets(config, options.config, given_settings(options)[0])
     return config
+
+
+def warn_of_secrets(tls: TlsConfig, path: Path | None, settings: Settings) -> None:
+    """Log a warning for each of two files that every user may read if it may hold a password, of
+    TLS or of something else: TLS's own, and the one of `-c` at `path`, which has `settings`."""
+    files = [tls.config_file] if tls.key_password or tls.client_key_password else []
+    if path is not None and (files or _has_secret(settings)):
+        files.append(str(path))
+    warn_if_readable(log, files)
 
 
 def _has_secret(source: Settings) -> bool:

@@ -2,17 +2,21 @@
 
 So a probe is answered while the event loop is blocked, and can say so. The server is that of the
 standard library: these are few requests, from a trusted network. Connections are bounded in number
-and time all the same, and one address leaves half of them to the others.
+and time all the same, and one address leaves half of them to the others. The time is that of a
+whole request: the timeout of a socket begins anew with each byte, so a client could keep a
+connection for ever with a byte now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
 import logging
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +32,11 @@ log = LimitedLog(logging.getLogger("pocketmq.monitoring"))
 MAX_CONNECTIONS: Final = 16
 MAX_CONNECTIONS_PER_ADDRESS: Final = 8
 SOCKET_SECONDS: Final = 10.0
+"""For one read or write."""
+REQUEST_SECONDS: Final = 10.0
+"""For a request, from the start of its connection to its last byte."""
+ANSWER_SECONDS: Final = 120.0
+"""For its answer: the metrics of a large broker take half a minute, on a busy machine more."""
 _POLL_SECONDS: Final = 0.1
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -68,6 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
+        self.server.give_time(self.connection)
         path = self.path.partition("?")[0]
         make = self.server.pages.get(path)
         if make is None:
@@ -104,12 +114,21 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], pages: Mapping[str, MakePage]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pages: Mapping[str, MakePage],
+        request_seconds: float,
+        answer_seconds: float,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.pages = pages
-        # They are counted by the thread that listens, and by those that answer.
+        self._request_seconds = request_seconds
+        self._answer_seconds = answer_seconds
+        # The thread that listens uses the rest, and those that answer do.
         self._lock = threading.Lock()
         self._open = AddressCounts()
+        self._deadlines: dict[socket.socket, float] = {}
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -127,6 +146,7 @@ class _Server(ThreadingHTTPServer):
             full = of_address >= MAX_CONNECTIONS_PER_ADDRESS or of_all >= MAX_CONNECTIONS
             if not full:
                 self._open.add(address)
+                self._deadlines[request] = time.monotonic() + self._request_seconds
         if full:
             log.warning(
                 "%d connections are open already, %d of them of %s: another one of it is closed",
@@ -144,6 +164,22 @@ class _Server(ThreadingHTTPServer):
         finally:
             with self._lock:
                 self._open.remove(client_address[0])
+                del self._deadlines[request]
+
+    def give_time(self, request: socket.socket) -> None:
+        """Let the answer begin: the request of this connection has been read."""
+        with self._lock:
+            self._deadlines[request] = time.monotonic() + self._answer_seconds
+
+    def service_actions(self) -> None:
+        """End the connections whose time is up; called several times a second."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, deadline in self._deadlines.items() if deadline < now]
+        for request in late:
+            # It wakes the thread that reads or writes, which closes the connection.
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away before it has its answer is not worth a line."""
@@ -156,19 +192,32 @@ class HttpEndpoint:
         port: the one listened on; before `start`, the one asked for.
     """
 
-    def __init__(self, host: str, port: int, pages: Mapping[str, MakePage], *, key: str) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, MakePage],
+        *,
+        key: str,
+        request_seconds: float = REQUEST_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         """`key`: the setting that the port is from, for errors."""
         self.port = port
         self._host = host
         self._pages = pages
         self._key = key
+        self._request_seconds = request_seconds
+        self._answer_seconds = answer_seconds
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Listen. Raises PortInUse, CannotListen."""
         try:
-            server = _Server((self._host, self.port), self._pages)
+            server = _Server(
+                (self._host, self.port), self._pages, self._request_seconds, self._answer_seconds
+            )
         except OSError as error:
             kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
             raise kind(

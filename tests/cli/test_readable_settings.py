@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
+from pocketmq.cli import main
 from pocketmq.cli.server_command import read_tls_config
+from pocketmq.remoting.service import ExitCode
 
 
 @pytest.mark.parametrize(
@@ -35,3 +38,23 @@ def test_a_file_with_a_password(
     conf.chmod(0o640)
     read_tls_config(options)
     assert len(caplog.records) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"initAuthenticationUser": {"username": "a", "password": "b"}}, True),
+        ({"tls.server.keyPassword": "b"}, True),
+        ({"grpcServerPort": 0}, False),
+    ],
+)
+def test_the_file_of_a_proxy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, object], warned: bool
+) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text(json.dumps({**settings, "authenticationEnabled": True}))
+    file.chmod(0o644)
+    # It ends at once, since it could not read the users of the brokers.
+    assert main(["proxy", "-c", str(file)]) == ExitCode.CONFIG
+    text = f"{file} holds a secret and every user may read it: chmod o-r {file}"
+    assert (text in caplog.messages) == warned

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import select
 import socket
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,6 +18,7 @@ from pocketmq.monitoring.http_endpoint import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_ADDRESS,
     HttpEndpoint,
+    Page,
     plain,
 )
 from tests.monitoring.pages import get
@@ -55,3 +60,35 @@ async def test_connections_of_all_addresses_are_bounded(endpoint: HttpEndpoint) 
         late = stack.enter_context(stalled(endpoint.port, "127.0.0.9"))
         with contextlib.suppress(ConnectionResetError):
             assert late.recv(1) == b""
+
+
+async def test_a_request_that_comes_byte_by_byte_is_ended() -> None:
+    pages = {"/live": partial(plain, "ok\n")}
+    endpoint = HttpEndpoint("127.0.0.1", 0, pages, key="healthPort", request_seconds=0.5)
+    endpoint.start()
+
+    def dribble() -> bool:
+        with stalled(endpoint.port, "127.0.0.1") as connection:
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                if select.select([connection], [], [], 0.05)[0]:
+                    return True  # an end, since there is no answer yet
+                with contextlib.suppress(ConnectionError):
+                    connection.sendall(b"y")
+        return False
+
+    assert await asyncio.to_thread(dribble)
+    # Well-behaved clients have the time of their own.
+    assert (await get(endpoint.port, "/live")).text == "ok\n"
+    await endpoint.stop()
+
+
+async def test_an_answer_that_is_not_read_is_ended() -> None:
+    ended = threading.Event()
+    endless = Page(200, "text/plain", iter(partial(bytes, 1 << 20), b""), ended.set)
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/": lambda: endless}, key="k", answer_seconds=0.5)
+    endpoint.start()
+    with socket.create_connection(("127.0.0.1", endpoint.port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert await asyncio.to_thread(ended.wait, 5)
+    await endpoint.stop()
