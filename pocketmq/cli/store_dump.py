@@ -119,23 +119,27 @@ def _of_log(
 
 def _of_topic(config: StoreConfig, options: argparse.Namespace) -> Iterator[Record | Unreadable]:
     from pocketmq.store.check.log_dump import QueueDump
+    from pocketmq.store.scan.queue_listing import QueueChoice
 
-    store = snapshot_of(config.root)
-    queues = [queue for (topic, _), queue in sorted(store.queues.items()) if topic == options.topic]
-    if not queues:
-        known = {topic for topic, _ in store.queues}
+    topic: str = options.topic
+    choice = QueueChoice(
+        lambda name, queue_id: name == topic and options.queue in (None, queue_id),
+        lambda name: name == topic,
+    )
+    store = snapshot_of(config.root, choice)
+    ids = store.listing.ids(topic)
+    if not ids:
         raise _NotThere(
-            f"there are no messages of topic {options.topic} in {config.root}"
-            f"{nearest(options.topic, known)}"
+            f"there are no messages of topic {topic} in {config.root}"
+            f"{nearest(topic, store.listing.topics())}"
         )
-    if options.queue is not None:
-        ids = [queue.queue_id for queue in queues]
-        queues = [queue for queue in queues if queue.queue_id == options.queue]
-        if not queues:
-            raise _NotThere(
-                f"topic {options.topic} has no queue {options.queue} in {config.root}; it has "
-                f"{', '.join(map(str, ids))}"
-            )
+    if options.queue is not None and options.queue not in ids:
+        raise _NotThere(
+            f"topic {topic} has no queue {options.queue} in {config.root}; it has "
+            f"{', '.join(map(str, sorted(ids)))}"
+        )
+    # A snapshot may have opened more than was asked for.
+    queues = [queue for name, queue in sorted(store.queues.items()) if choice.queue(*name)]
     span = _span(options)
     return chain.from_iterable(QueueDump(store, queue, span) for queue in queues)
 

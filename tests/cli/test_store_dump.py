@@ -15,7 +15,7 @@ from pocketmq.cli import main
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.service import ExitCode
 from tests.cli.running import command, environment
-from tests.store.made_store import NOW, MadeStore, damage, held_open
+from tests.store.made_store import NOW, MadeStore, damage, held_open, store_with_a_broken_topic
 
 Dump = Callable[..., tuple[int, str, str]]
 
@@ -174,6 +174,22 @@ def test_what_is_not_there(made: MadeStore, dump: Dump) -> None:
     assert "no messages of topic t in" in err
     assert "queue 7" in dump("-t", "T", "--queue", "7")[2]
     assert dump("--queue", "7")[0] == ExitCode.USAGE
+
+
+def test_only_the_topic_that_is_named_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = store_with_a_broken_topic(tmp_path / "store")
+    dump = ["store", "dump", str(root)]
+    with held_open(root):
+        for options, lines in (((), 3), (("--queue", "0"), 3), (("--count", "2"), 2)):
+            assert main([*dump, "-t", "orders", *options]) == ExitCode.OK
+            assert len(capsys.readouterr().out.splitlines()) == lines
+        assert main([*dump, "-t", "order"]) == ExitCode.UNAVAILABLE
+        assert "orders" in capsys.readouterr().err
+        assert main([*dump, "-t", "orders", "--queue", "5"]) == ExitCode.UNAVAILABLE
+        assert "it has 0" in capsys.readouterr().err
+        assert main([*dump, "-t", "broken"]) != ExitCode.OK
 
 
 def test_a_body_that_cannot_be_decompressed(made: MadeStore, dump: Dump) -> None:
