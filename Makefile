@@ -13,7 +13,7 @@ COMPILE := $(BIN)/python -m compileall -q pocketmq
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-full docs java chromium clean
+.PHONY: help demo test lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
@@ -29,7 +29,7 @@ help:
 demo: $(INSTALLED) java
 	$(BIN)/pocketmq demo
 
-test: $(INSTALLED) java chromium
+test: $(INSTALLED) java chromium prometheus
 	$(BIN)/python -m pytest -n 3 $(ARGS)
 
 lint: $(INSTALLED)
@@ -59,6 +59,10 @@ java:
 # Tests of the dashboard drive a browser; without one they are skipped.
 chromium:
 	@sh scripts/ensure-chromium.sh
+
+# Tests of metrics let it scrape, and try the alert rules; without it they are skipped.
+prometheus:
+	@sh scripts/ensure-prometheus.sh
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

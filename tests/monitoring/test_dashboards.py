@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,12 @@ import yaml
 
 from tests.monitoring.cluster import measured_cluster
 from tests.monitoring.pages import scrape
+from tests.monitoring.prometheus import program
 
 PROJECT = Path(__file__).parents[2]
 DASHBOARD = PROJECT / "deploy" / "grafana" / "pocketmq.json"
 ALERTS = PROJECT / "deploy" / "prometheus" / "alerts.yml"
+RULE_TESTS = Path(__file__).with_name("alerts_test.yml")
 PAGE = PROJECT / "docs" / "metrics.md"
 
 #: Metrics of Prometheus itself.
@@ -148,11 +149,26 @@ def test_rules_say_what_is_wrong() -> None:
         assert {"summary", "description"} == set(rule["annotations"])
 
 
+def test_each_rule_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    cases: dict[str, set[bool]] = {}
+    for test in yaml.safe_load(RULE_TESTS.read_text())["tests"]:
+        for case in test["alert_rule_test"]:
+            cases.setdefault(case["alertname"], set()).add(bool(case["exp_alerts"]))
+    assert cases == {rule["alert"]: {True, False} for rule in rules()}
+
+
+def test_rules_fire_when_they_should_and_only_then() -> None:
+    ended = subprocess.run(
+        [program("promtool"), "test", "rules", RULE_TESTS],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_prometheus_accepts_the_rules() -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed (Debian: prometheus)")
+    promtool = program("promtool")
     for kind, file in (("rules", ALERTS), ("config", ALERTS.with_name("prometheus.yml"))):
         ended = subprocess.run(
-            ["promtool", "check", kind, file], capture_output=True, text=True, check=False
+            [promtool, "check", kind, file], capture_output=True, text=True, check=False
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr

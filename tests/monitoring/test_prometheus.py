@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import urllib.parse
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.monitoring.cluster import (
     measured_cluster,
 )
 from tests.monitoring.pages import get, scrape
+from tests.monitoring.prometheus import program
 from tests.monitoring.test_dashboards import ALERTS, panels, rules
 
 #: Metrics that a load as ours leaves without a series.
@@ -81,7 +81,7 @@ class Prometheus:
         self.process = Process(
             "prometheus",
             [
-                "prometheus",
+                program("prometheus"),
                 f"--config.file={path}",
                 f"--storage.tsdb.path={directory / 'data'}",
                 f"--web.listen-address=127.0.0.1:{self.port}",
@@ -103,8 +103,6 @@ class Prometheus:
 
 @pytest.fixture
 async def prometheus(cluster: MeasuredCluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
-    if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed (Debian: prometheus)")
     server = Prometheus(tmp_path, cluster.ports)
     try:
         await asyncio.to_thread(server.process.wait_for, "Server is ready", 60)
