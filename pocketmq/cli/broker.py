@@ -17,6 +17,7 @@ from pocketmq.cli.server_command import (
     STOP_AT_EOF,
     add_config_options,
     add_repair_option,
+    add_stop_option,
     announce,
     need_proxy,
     read_config,
@@ -85,12 +86,15 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         action="store_true",
         help="also stop when standard input ends, that is, with the process that writes to it",
     )
+    add_stop_option(parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
-    return run_server(lambda: _prepare(options), store_exit_codes())
+    return run_server(
+        lambda: _prepare(options), store_exit_codes(), stop_seconds=options.stop_timeout
+    )
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:

@@ -24,8 +24,10 @@ from pocketmq.remoting.tls_context import loopback_context
 
 #: Brokers also use the ports two below (VIP channel) and one above (replication, in routes).
 PORT_STEP = 10
-#: Shorter than the 30 s for which container engines and Kubernetes wait before they kill.
-STOP_SECONDS = 25.0
+#: A broker whose process is still there so many seconds after its own deadline is killed.
+KILL_SECONDS = 1.0
+#: What this process needs after that deadline, for such kills and for its name server.
+OWN_STOP_SECONDS = 4.0
 
 _INNER = "innerClientAuthenticationCredentials"
 
@@ -50,6 +52,7 @@ class ManyBrokers:
         listen_port: port of the first broker; the others follow in steps of ten. 0: free ones.
         name: the brokers are called `NAME-0`, `NAME-1`, ...
         arguments: of `pocketmq broker`, for all of them.
+        stop_seconds: the deadline for their stop, which is among `arguments`.
         shared: settings of TLS, authentication, metrics and health, by their official names, among
             `arguments`: the name server has them too. The ports of metrics and health are its own;
             those of the brokers follow.
@@ -68,6 +71,7 @@ class ManyBrokers:
         listen_port: int,
         name: str,
         arguments: list[str],
+        stop_seconds: float,
         shared: Mapping[str, str],
         dashboard: RunningDashboard,
         restarts: Restarts = Restarts(),  # noqa: B008 - immutable
@@ -83,6 +87,7 @@ class ManyBrokers:
         self._listen_port = listen_port
         self._name = name
         self._arguments = arguments
+        self._stop_seconds = stop_seconds
         self._shared = shared
         self._dashboard = dashboard
         self._tls = load_tls_config(format_properties(shared))[0]
@@ -124,7 +129,7 @@ class ManyBrokers:
                     self._broker_arguments(number, root, namesrv, stack),
                     print_line,
                     restarts=self._restarts,
-                    stop_seconds=STOP_SECONDS,
+                    stop_seconds=self._stop_seconds + KILL_SECONDS,
                 )
                 for number in range(self._count)
             ]

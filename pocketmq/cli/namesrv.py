@@ -10,6 +10,7 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
     add_config_options,
+    add_stop_option,
     announce,
     read_config,
     read_tls_config,
@@ -38,12 +39,13 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
     )
+    add_stop_option(parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
-    return run_server(lambda: _prepare(options))
+    return run_server(lambda: _prepare(options), stop_seconds=options.stop_timeout)
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:

@@ -19,6 +19,7 @@ from pocketmq.cli.output import complain
 from pocketmq.cli.server_command import (
     add_config_options,
     add_repair_option,
+    add_stop_option,
     announce,
     given_settings,
     need_proxy,
@@ -115,6 +116,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     )
     add_repair_option(parser)
     add_dashboard_options(parser, on=True)
+    add_stop_option(parser)
     return parser
 
 
@@ -122,8 +124,9 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     exit_codes = store_exit_codes()
     if options.brokers == 1:
-        return run_server(lambda: _prepare(options), exit_codes)
+        return run_server(lambda: _prepare(options), exit_codes, stop_seconds=options.stop_timeout)
     from pocketmq.cli.broker_process import BrokerFailed
+    from pocketmq.cli.many_brokers import OWN_STOP_SECONDS
 
     code: int = ExitCode.OK
 
@@ -140,7 +143,8 @@ def run(options: argparse.Namespace) -> int:
         brokers = _prepare_many(options)
         return lambda stop: serve(brokers, stop)
 
-    return run_server(prepare, exit_codes) or code
+    stop_seconds = options.stop_timeout + OWN_STOP_SECONDS
+    return run_server(prepare, exit_codes, stop_seconds=stop_seconds) or code
 
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
@@ -192,6 +196,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         arguments.append(f"--set=brokerIP1={options.advertise}")
     arguments += ["--repair"] * options.repair + ["--verbose"] * options.verbose
     arguments.append(f"--log-format={options.log_format}")
+    arguments.append(f"--stop-timeout={options.stop_timeout}")
     return ManyBrokers(
         options.brokers,
         root=root,
@@ -200,6 +205,7 @@ def _prepare_many(options: argparse.Namespace) -> ManyBrokers:
         listen_port=int(properties.get("listenPort", 10911)),
         name=properties.get("brokerName", "broker"),
         arguments=arguments,
+        stop_seconds=options.stop_timeout,
         dashboard=partial(running_dashboard, options),
         shared={
             name: value

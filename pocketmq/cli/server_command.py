@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from pocketmq._extras import MissingExtra, require
 from pocketmq.auth.settings import ANY_SECRET
 from pocketmq.auth.store import AuthFileError
-from pocketmq.cli.options import setting
+from pocketmq.cli.options import duration, setting
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
 from pocketmq.namesrv.kv_config import KVConfigError
@@ -38,6 +38,9 @@ ExitCodes: TypeAlias = Mapping[type[Exception], ExitCode]
 
 #: `pocketmq broker` in a process that `pocketmq serve --brokers` watches.
 STOP_AT_EOF = "--stop-at-eof"
+
+#: Shorter than the 30 s for which container engines and Kubernetes wait before they kill.
+STOP_SECONDS = 25.0
 
 EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG, AuthFileError: ExitCode.CONFIG}
 
@@ -85,6 +88,18 @@ def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="one setting by its official name; wins over the file (repeatable)",
+    )
+
+
+def add_stop_option(parser: argparse.ArgumentParser) -> None:
+    """`--stop-timeout`."""
+    parser.add_argument(
+        "--stop-timeout",
+        type=duration,
+        default=STOP_SECONDS,
+        metavar="DURATION",
+        help="end the process when it has not stopped by itself so long after SIGTERM or SIGINT "
+        f"(default {STOP_SECONDS:g}s)",
     )
 
 
@@ -213,13 +228,18 @@ def stop_at_end_of_input(stop: asyncio.Event) -> None:
 def run_server(
     prepare: Callable[[], Callable[[asyncio.Event], Awaitable[None]]],
     exit_codes: ExitCodes = EXIT_CODES,
+    *,
+    stop_seconds: float = STOP_SECONDS,
 ) -> int:
-    """Runs what `prepare` makes of the configuration until a signal; returns the exit code."""
+    """Runs what `prepare` makes of the configuration until a signal; returns the exit code.
+
+    The process ends `stop_seconds` after the signal at the latest.
+    """
     # Nothing that `prepare` loads is garbage; run_until_stopped turns collections on.
     gc.disable()
     try:
         main = prepare()
-        return run_until_stopped(main, exit_codes=exit_codes)
+        return run_until_stopped(main, exit_codes=exit_codes, stop_seconds=stop_seconds)
     except ConfigErrors as found:
         for warning in found.warnings:
             log.warning("%s", warning)

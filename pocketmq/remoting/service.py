@@ -16,6 +16,7 @@ from functools import partial
 
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.remoting.stop_deadline import StopDeadline
 
 log = logging.getLogger("pocketmq.remoting.service")
 
@@ -34,9 +35,22 @@ class ExitCode(enum.IntEnum):
 
 
 class StopEvent(asyncio.Event):
-    """Set by the first SIGINT or SIGTERM. `exit_code` is 128 + its number, 0 before."""
+    """Set by the first SIGINT or SIGTERM. `exit_code` is 128 + its number, 0 before.
+
+    When it is set, the time of `deadline` begins.
+    """
 
     exit_code = 0
+
+    def __init__(self, deadline: StopDeadline | None = None) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def set(self) -> None:
+        """Let `main` stop."""
+        if self._deadline is not None and not self.is_set():
+            self._deadline.begin(self.exit_code or ExitCode.FAILURE)
+        super().set()
 
     def stop(self, number: int) -> None:
         """Note that the signal has come."""
@@ -68,6 +82,7 @@ def run(
     main: Callable[[StopEvent], Awaitable[None]],
     *,
     exit_codes: Mapping[type[Exception], ExitCode] | None = None,
+    stop_seconds: float | None = None,
 ) -> int:
     """Run `main(stop)` to its end and returns the exit code of the process.
 
@@ -78,21 +93,30 @@ def run(
         exit_codes: the caller's own expected errors. Such an error, like a bad configuration or a
             taken port, ends as one plain line on stderr and its exit code. Any other exception is
             logged with its traceback and gives `ExitCode.FAILURE`.
+        stop_seconds: the whole process ends when it has not stopped so long after `stop` was set,
+            with 128 + signal, or `ExitCode.FAILURE` without one. None: there is no limit.
     """
     expected = {**_KNOWN_ERRORS, **(exit_codes or {})}
+    deadline = None if stop_seconds is None else StopDeadline(stop_seconds)
     try:
         with _server_gc(), asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            return runner.run(_run_until_stopped(main))
+            return runner.run(_run_until_stopped(main, deadline))
     except tuple(expected) as error:
         print(f"error: {error}", file=sys.stderr)
         return next(code for kind, code in expected.items() if isinstance(error, kind))
     except Exception:
         log.exception("stopped by an unexpected error")
         return ExitCode.FAILURE
+    finally:
+        # Only now: the runner waits for threads.
+        if deadline is not None:
+            deadline.cancel()
 
 
-async def _run_until_stopped(main: Callable[[StopEvent], Awaitable[None]]) -> int:
-    stop = StopEvent()
+async def _run_until_stopped(
+    main: Callable[[StopEvent], Awaitable[None]], deadline: StopDeadline | None
+) -> int:
+    stop = StopEvent(deadline)
     task = asyncio.ensure_future(_as_coroutine(main(stop)))
     received: list[int] = []
 

@@ -135,7 +135,7 @@ def test_the_store_of_the_option_holds_its_commit_log(
     conf.write_text(f"storePathRootDir={tmp_path / 'store'}\nstorePathCommitLog={tmp_path / log}\n")
     served: list[BrokerConfig] = []
 
-    def serve(prepare: Any, exit_codes: object) -> int:
+    def serve(prepare: Any, exit_codes: object, **options: object) -> int:
         prepare()(asyncio.Event()).close()
         return ExitCode.OK
 

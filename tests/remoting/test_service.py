@@ -141,6 +141,62 @@ def test_a_thread_may_run_a_server_without_signals() -> None:
     assert codes == [ExitCode.OK]
 
 
+LATE = """
+import asyncio, os, signal, sys, time
+from pocketmq.remoting.service import run
+
+async def for_ever():
+    await asyncio.Event().wait()
+
+async def blocking():
+    time.sleep(60)
+
+async def leaving_a_thread():
+    asyncio.ensure_future(asyncio.to_thread(time.sleep, 60))
+    await asyncio.sleep(0)
+
+async def in_time():
+    pass
+
+async def main(stop):
+    if sys.argv[2] == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+    else:
+        stop.set()
+    await globals()[sys.argv[1]]()
+
+code = run(main, stop_seconds=0.3)
+time.sleep(0.6)
+print("still there", flush=True)
+sys.exit(code)
+"""
+
+
+def run_late(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", LATE, *arguments],
+        capture_output=True, text=True, cwd=ROOT, timeout=50, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stopping", ["for_ever", "blocking", "leaving_a_thread"])
+def test_a_process_that_does_not_stop_in_time_is_ended(stopping: str) -> None:
+    ended = run_late(stopping, "signal")
+    assert ended.returncode == 128 + signal.SIGTERM
+    assert ended.stdout == ""
+    assert "not stopped within 0.3 s" in ended.stderr
+
+
+def test_the_deadline_is_also_one_without_a_signal() -> None:
+    assert run_late("for_ever", "event").returncode == ExitCode.FAILURE
+
+
+def test_a_process_that_stops_in_time_is_left_alone() -> None:
+    ended = run_late("in_time", "signal")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "still there\n", "")
+
+
 PROGRAM = """
 import asyncio, sys
 from pocketmq.remoting.dispatch import Dispatcher
