@@ -114,7 +114,6 @@ class Broker:
         """
         stack, self._stack = self._stack, None
         if stack is not None:
-            self.monitoring.collect = None
             self.monitoring.health.stopping()
             await stack.aclose()
 
@@ -204,6 +203,7 @@ class Broker:
         await server.start()
         if reservation is not None:
             reservation.close()
+        stack.push_async_callback(monitoring.finish)  # when all requests have their answers
         stack.push_async_callback(server.stop)
         stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)

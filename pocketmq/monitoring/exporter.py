@@ -38,6 +38,7 @@ SCOPE_LABEL: Final = "otel_scope_name"
 MOST_SCRAPES: Final = 2  # at once
 COLLECT_SECONDS: Final = 30.0
 PROBE_SECONDS: Final = 3.0
+FINISH_SECONDS: Final = 5.0  # of a stop, for the last export
 
 #: Returns all metrics of a server, on its event loop, with pauses.
 Collect = Callable[[], Awaitable[list[Family]]]
@@ -76,6 +77,8 @@ class Monitoring:
             self._labels["aggregation"] = "delta"
         self._endpoints: dict[str, HttpEndpoint] = {}
         self._scrapes = threading.Semaphore(MOST_SCRAPES)
+        self._sending = asyncio.Lock()
+        self._send: Callable[[list[Family]], None] | None = None
 
     @property
     def is_measuring(self) -> bool:
@@ -118,6 +121,14 @@ class Monitoring:
         elif self._kind is ExporterType.LOG:
             seconds = settings.metric_logging_exporter_interval_in_mills / 1000
             self._repeat(stack, seconds, self._write)
+
+    async def finish(self) -> None:
+        """Send what has come since the last time, and collect no more. Idempotent."""
+        if self._send is not None and self.collect is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await self._send_all(self._send)
+        self.collect = None
 
     # --- served ---------------------------------------------------------------------------------
 
@@ -217,20 +228,26 @@ class Monitoring:
         send: Callable[[list[Family]], None],
     ) -> None:
         """Send all families from a thread, every `seconds`."""
+        self._send = send
 
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(seconds)
-                if self.collect is None:
-                    continue
-                try:
-                    families = list(self._limited(await self.collect()))
-                    await asyncio.to_thread(send, families)
-                except Exception as error:
-                    log.exception("exporting metrics failed: %s", error, cause=type(error).__name__)
+                await self._send_all(send)
 
         task = asyncio.get_running_loop().create_task(repeat())
         stack.callback(task.cancel)
+
+    async def _send_all(self, send: Callable[[list[Family]], None]) -> None:
+        # One at a time: what is sent in differences needs the order.
+        async with self._sending:
+            if self.collect is None:
+                return
+            try:
+                families = list(self._limited(await self.collect()))
+                await asyncio.to_thread(send, families)
+            except Exception as error:
+                log.exception("exporting metrics failed: %s", error, cause=type(error).__name__)
 
     def _limited(self, families: list[Family]) -> Iterator[Family]:
         most = self._settings.metrics_otel_cardinality_limit

@@ -186,7 +186,6 @@ class NameServer:
         """Stop listening and close every connection. Idempotent."""
         monitored, self._monitored = self._monitored, None
         if monitored is not None:
-            self.monitoring.collect = None
             self.monitoring.health.stopping()
         for timer in self._timers.values():
             timer.cancel()
@@ -195,6 +194,7 @@ class NameServer:
         if self._own_auth is not None:
             await self._own_auth.stop()
         if monitored is not None:
+            await self.monitoring.finish()
             await monitored.aclose()
 
     def _call_later(self, name: str, delay: float, callback: Callable[[], None]) -> None:

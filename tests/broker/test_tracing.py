@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent import futures
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,43 +23,10 @@ from tests.broker.conftest import Connect, StartBroker
 from tests.broker.pop.consuming import PopClient
 from tests.broker.replication.pair import running
 from tests.client.waiting import until
+from tests.monitoring.collector import Collector, attributes
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, SEND = bytes.fromhex(PARENT[3:35]), bytes.fromhex(PARENT[36:52])
-
-
-class Collector:
-    """An OpenTelemetry collector; `spans` are all that came."""
-
-    def __init__(self) -> None:
-        import grpc
-        from opentelemetry.proto.collector.trace.v1 import (
-            trace_service_pb2,
-            trace_service_pb2_grpc,
-        )
-
-        spans: list[Any] = []
-        self.spans = spans
-
-        class Servicer(trace_service_pb2_grpc.TraceServiceServicer):
-            def Export(self, request: Any, context: Any) -> Any:
-                for resource in request.resource_spans:
-                    for scope in resource.scope_spans:
-                        spans.extend(scope.spans)
-                return trace_service_pb2.ExportTraceServiceResponse()
-
-        self._server = grpc.server(futures.ThreadPoolExecutor(1))
-        add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-        add(Servicer(), self._server)
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        self._server.start()
-
-    @property
-    def setting(self) -> dict[str, str]:
-        return {"trace_grpc_exporter_target": f"http://127.0.0.1:{self.port}"}
-
-    def stop(self) -> None:
-        self._server.stop(None).wait()
 
 
 @pytest.fixture
@@ -79,7 +44,7 @@ async def test_one_trace_from_the_producer_through_the_broker_to_the_handler(
     provider.add_span_processor(SimpleSpanProcessor(of_clients))
     async with running(tmp_path) as pair:
         await pair.start(0, metrics_exporter_type="PROM", metrics_prom_exporter_port=0,
-                         **collector.setting)  # fmt: skip
+                         trace_grpc_exporter_target=collector.target)  # fmt: skip
         done = asyncio.Event()
         hook = OpenTelemetryHook(provider)
         consumer = PushConsumer("CG", namesrv=pair.namesrv, start="begin", hooks=[hook])
@@ -102,8 +67,7 @@ async def test_one_trace_from_the_producer_through_the_broker_to_the_handler(
     for span in (stored, delivered):
         assert int.from_bytes(span.trace_id) == sent.context.trace_id
         assert int.from_bytes(span.parent_span_id) == sent.context.span_id
-    attributes = {item.key: item.value.string_value for item in delivered.attributes}
-    assert attributes["messaging.consumer.group.name"] == "CG"
+    assert attributes(delivered)["messaging.consumer.group.name"] == "CG"
     assert processed.context is not None
     assert processed.context.trace_id == sent.context.trace_id
 
@@ -111,7 +75,7 @@ async def test_one_trace_from_the_producer_through_the_broker_to_the_handler(
 async def test_spans_of_late_answers_refusals_batches_and_pops(
     start_broker: StartBroker, connect: Connect, collector: Collector
 ) -> None:
-    broker = await start_broker(**collector.setting)
+    broker = await start_broker(trace_grpc_exporter_target=collector.target)
     client = await connect(broker)
     traced = {"traceparent": PARENT}
     assert (await client.send("T", b"no context")).code == 0

