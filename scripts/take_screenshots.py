@@ -1,4 +1,4 @@
-"""Take docs/images/dashboard-*.png: pages of the dashboard, of a small cluster under load.
+"""Take docs/images/dashboard-*.png: pages of the dashboard, of a master and a slave under load.
 
     python scripts/take_screenshots.py              those in the documentation
     python scripts/take_screenshots.py DIRECTORY    every page, to look at
@@ -22,6 +22,8 @@ from pathlib import Path
 from playwright.async_api import Browser, async_playwright
 
 from pocketmq import Admin, Message, Producer, PushConsumer
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig, BrokerRole
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.server import Dashboard
 from pocketmq.embedded import EmbeddedServer
@@ -181,10 +183,28 @@ async def take(browser: Browser, url: str, directory: Path, wanted: Collection[s
     await context.close()
 
 
+def slave_of(server: EmbeddedServer, store: Path) -> Broker:
+    """A copy of the server's broker."""
+    config = BrokerConfig(
+        broker_name=server.broker.config.broker_name,
+        broker_id=1,
+        broker_role=BrokerRole.SLAVE,
+        namesrv_addr=server.namesrv,
+        listen_port=0,
+        ha_listen_port=0,
+        store_path_root_dir=str(store),
+    )
+    return Broker(config)
+
+
 async def main(directory: Path, wanted: Collection[str]) -> None:
     """Start a cluster, put it under load, and take the images."""
-    with tempfile.TemporaryDirectory() as store:
-        async with EmbeddedServer(store=store) as server:
+    master = {"brokerRole": "ASYNC_MASTER", "haListenPort": "0"}
+    with tempfile.TemporaryDirectory() as stores:
+        async with (
+            EmbeddedServer(store=Path(stores) / "master", properties=master) as server,
+            slave_of(server, Path(stores) / "slave"),
+        ):
             load = Load(server.namesrv)
             await load.prepare()
             config = DashboardConfig(namesrv=server.namesrv, port=0, password=PASSWORD, period=1.0)
