@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from pocketmq.message.receipt_handle import ReceiptHandle
 from pocketmq.message.retry_topic import TopicKind
 from pocketmq.proxy.service.clients import Client
-from pocketmq.proxy.service.renewal import MAX_AGE, SOON, Renewal
+from pocketmq.proxy.service.renewal import AT_ONCE, MAX_AGE, SOON, Renewal
 from pocketmq.remoting.errors import RemotingTimeout
+from tests.client.waiting import until
 
 CLIENT = cast(Client, object())
 
@@ -20,12 +24,17 @@ class Broker:
         self.now = 0
         self.fails = False
         self.changes: list[int] = []
+        self.pop_times: list[int] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.renewal = Renewal(self.change, lambda: self.now)
 
     async def change(
         self, client: Any, group: str, topic: str, handle: ReceiptHandle, invisible: int
     ) -> ReceiptHandle:
         self.changes.append(invisible)
+        self.pop_times.append(handle.pop_time)
+        await self.answers.wait()
         if self.fails:
             raise RemotingTimeout("no answer")
         return handle._replace(
@@ -56,18 +65,63 @@ async def test_what_the_client_says_counts_for_the_renewed_handle() -> None:
     broker = Broker()
     broker.renewal.add(CLIENT, "g", "t", handle())
     await broker.at(55)
-    taken = broker.renewal.take(CLIENT, "g", handle())
+    taken = await broker.renewal.take(CLIENT, "g", handle())
     assert (taken.pop_time, taken.start_offset) == (55_000, 7)
     await broker.at(110)
     assert len(broker.changes) == 1
     assert len(broker.renewal) == 0
 
 
+@contextlib.asynccontextmanager
+async def renewing(broker: Broker) -> AsyncIterator[None]:
+    """While the broker renews a handle of 0 at 55 s; it answers at the end."""
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    broker.answers.clear()
+    round = asyncio.ensure_future(broker.at(55))
+    await until(lambda: broker.changes == [60_000])
+    yield
+    broker.answers.set()
+    await round
+
+
+async def test_what_the_client_says_waits_for_the_renewal_that_is_under_way() -> None:
+    broker = Broker()
+    async with renewing(broker):
+        taking = asyncio.ensure_future(broker.renewal.take(CLIENT, "g", handle()))
+        await asyncio.sleep(0)
+        assert not taking.done()
+    assert (await taking).pop_time == 55_000
+    assert len(broker.renewal) == 0
+
+
+async def test_a_client_leaves_while_its_messages_are_renewed() -> None:
+    broker = Broker()
+    async with renewing(broker):
+        releasing = asyncio.ensure_future(broker.renewal.release(CLIENT))
+        await asyncio.sleep(0)
+    await releasing
+    assert broker.changes == [60_000, SOON]
+    assert broker.pop_times == [0, 55_000]
+
+
+async def test_what_is_taken_while_others_are_renewed_is_renewed_no_more() -> None:
+    broker = Broker()
+    for offset in range(AT_ONCE + 1):
+        broker.renewal.add(CLIENT, "g", "t", handle(offset))
+    broker.answers.clear()
+    round = asyncio.ensure_future(broker.at(55))
+    await until(lambda: len(broker.changes) == AT_ONCE)
+    assert (await broker.renewal.take(CLIENT, "g", handle(AT_ONCE))).pop_time == 0
+    broker.answers.set()
+    await round
+    assert len(broker.changes) == AT_ONCE
+
+
 async def test_a_handle_of_an_earlier_delivery_is_left_as_it_is() -> None:
     broker = Broker()
     later = handle()._replace(pop_time=9)
     broker.renewal.add(CLIENT, "g", "t", later)
-    assert broker.renewal.take(CLIENT, "g", handle()) == handle()
+    assert await broker.renewal.take(CLIENT, "g", handle()) == handle()
     assert len(broker.renewal) == 1
 
 

@@ -243,7 +243,7 @@ class Consuming:
 
         async def acknowledge(entry: pb.AckMessageEntry) -> pb.Status:
             try:
-                handle = self._taken(client, group, entry.receipt_handle)
+                handle = await self._taken(client, group, entry.receipt_handle)
                 await self._acknowledge(client, group, topic, handle)
             except (ServiceError, RemotingError) as error:
                 return status_of(error)
@@ -272,7 +272,7 @@ class Consuming:
                 pb.ILLEGAL_INVISIBLE_TIME,
                 f"invisible_duration is {invisible} ms; 0 to {most} ms are allowed",
             )
-        handle = self._taken(client, group, request.receipt_handle)
+        handle = await self._taken(client, group, request.receipt_handle)
         handle = await self.change(client, group, topic, handle, invisible)
         return pb.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
 
@@ -281,7 +281,7 @@ class Consuming:
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
         """Put a message among the dead letters of the group, and acknowledge it."""
         client, group, topic = self._consumer(call, request.group, request.topic)
-        handle = self._taken(client, group, request.receipt_handle)
+        handle = await self._taken(client, group, request.receipt_handle)
         await self._send_back(client, group, topic, handle, request.message_id)
         return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
@@ -294,13 +294,13 @@ class Consuming:
         self._access.consume(call, group_name, *(() if change else (topic_name,)))
         return client, group_name, topic_name
 
-    def _taken(self, client: Client, group: str, text: str) -> ReceiptHandle:
+    async def _taken(self, client: Client, group: str, text: str) -> ReceiptHandle:
         """Return the handle that counts for the one a client names, which is renewed no more."""
         try:
             handle = decode_receipt_handle(text)
         except ReceiptHandleError as error:
             raise ServiceError(pb.INVALID_RECEIPT_HANDLE, str(error)) from None
-        handle = self.renewal.take(client, group, handle)
+        handle = await self.renewal.take(client, group, handle)
         if handle.next_visible_time <= now_ms():
             raise ServiceError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return handle

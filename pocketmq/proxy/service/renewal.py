@@ -42,9 +42,13 @@ Change = Callable[[Client, str, str, ReceiptHandle, int], Awaitable[ReceiptHandl
 
 
 class _Renewed:
-    """A handle that is renewed."""
+    """A handle that is renewed.
 
-    __slots__ = ("begun", "busy", "failures", "group", "handle", "renewals", "topic")
+    Attributes:
+        ended: set when the renewal that is under way has ended; None while there is none.
+    """
+
+    __slots__ = ("begun", "ended", "failures", "group", "handle", "renewals", "topic")
 
     def __init__(self, group: str, topic: str, handle: ReceiptHandle) -> None:
         self.group = group
@@ -53,7 +57,13 @@ class _Renewed:
         self.begun = handle.pop_time
         self.renewals = 0
         self.failures = 0
-        self.busy = False
+        self.ended: asyncio.Event | None = None
+
+    async def counting(self) -> ReceiptHandle:
+        """Return the handle that counts, as soon as no renewal is under way."""
+        if self.ended is not None:
+            await self.ended.wait()
+        return self.handle
 
 
 def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int, int]:
@@ -81,10 +91,12 @@ class Renewal:
         if len(handles) < MAX_HANDLES:
             handles[_key(group, handle)] = _Renewed(group, topic, handle)
 
-    def take(self, client: Client, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+    async def take(self, client: Client, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """Renew a handle no more; return the one that counts now for the message.
 
-        A handle of an earlier delivery stays as it is, and is refused by the broker.
+        While it is being renewed, wait for that: by the handle before, an acknowledgement has no
+        effect any more. A handle of an earlier delivery stays as it is, and is refused by the
+        broker.
         """
         handles = self._of.get(client)
         if handles is None:
@@ -96,10 +108,13 @@ class Renewal:
         del handles[key]
         if not handles:
             del self._of[client]
-        return renewed.handle
+        return await renewed.counting()
 
     async def round(self) -> None:
-        """Renew what is due; give up what is too old, and what cannot be renewed."""
+        """Renew what is due; give up what is too old, and what cannot be renewed.
+
+        One round at a time.
+        """
         now = self._now()
         due = []
         for client, handles in tuple(self._of.items()):
@@ -109,8 +124,7 @@ class Renewal:
                 elif now - renewed.begun > MAX_AGE:
                     handles.pop(key, None)
                     due.append(self._release(client, renewed))
-                elif not renewed.busy and renewed.handle.next_visible_time - now <= AHEAD:
-                    renewed.busy = True
+                elif renewed.handle.next_visible_time - now <= AHEAD:
                     due.append(self._renew(client, handles, key, renewed))
             if not handles and self._of.get(client) is handles:
                 del self._of[client]
@@ -123,7 +137,10 @@ class Renewal:
         key: tuple[str, str, int, int, int],
         renewed: _Renewed,
     ) -> None:
+        if handles.get(key) is not renewed:
+            return  # taken, while others had their turn
         duration = DURATIONS[min(renewed.renewals, len(DURATIONS) - 1)]
+        renewed.ended = asyncio.Event()
         try:
             renewed.handle = await self._change(
                 client, renewed.group, renewed.topic, renewed.handle, duration
@@ -136,16 +153,20 @@ class Renewal:
             if renewed.handle.next_visible_time <= self._now():
                 handles.pop(key, None)  # it is visible already
         finally:
-            renewed.busy = False
+            renewed.ended.set()
+            renewed.ended = None
 
     async def release(self, client: Client) -> None:
         """Make the messages of a client visible that is gone."""
         handles = self._of.pop(client, {})
-        await _some_at_a_time([self._release(client, renewed) for renewed in handles.values()])
+        released = [self._release(client, renewed) for renewed in handles.values()]
+        handles.clear()  # for a round that is under way
+        await _some_at_a_time(released)
 
     async def _release(self, client: Client, renewed: _Renewed) -> None:
         try:
-            await self._change(client, renewed.group, renewed.topic, renewed.handle, SOON)
+            handle = await renewed.counting()
+            await self._change(client, renewed.group, renewed.topic, handle, SOON)
         except RemotingError as error:
             self._log.warning(
                 "a message of group %s stays invisible until its time is over: %s",
