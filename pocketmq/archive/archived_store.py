@@ -245,8 +245,9 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
     stored = part.queues
     url = objects.url(stored.name)
     with objects.opened(stored.name) as file:
-        if file.size() != stored.size:
-            raise ObjectDamaged(url, f"it has {file.size()} bytes; {stored.size} were uploaded")
+        size = objects.size_of(file, stored.name)
+        if size != stored.size:
+            raise ObjectDamaged(url, f"it has {size} bytes; {stored.size} were uploaded")
         content = file.read_at(stored.size - part.directory_at, part.directory_at)
     if crc32(content) != part.directory_crc:
         raise ObjectDamaged(url, "its directory has a wrong checksum")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -20,18 +21,35 @@ from pocketmq.archive.objects import Objects, why
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _S3: Final = ("s3", "s3a", "s3n")
-# Arguments of S3FileSystem that a URL may have, and how their texts are read.
-_S3_OPTIONS: Final[Mapping[str, Any]] = {
+_GCS: Final = ("gs", "gcs")
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_Readers = Mapping[str, Callable[[str], Any]]
+# Parameters that a URL may have, and how their texts are read. They are arguments of S3FileSystem.
+_S3_PARAMETERS: Final[_Readers] = {
     "region": str,
     "scheme": str,
     "endpoint_override": str,
-    "anonymous": lambda text: text.lower() == "true",
-    "force_virtual_addressing": lambda text: text.lower() == "true",
+    "anonymous": _is_true,
+    "force_virtual_addressing": _is_true,
     "connect_timeout": float,
     "role_arn": str,
     "external_id": str,
     "tls_ca_file_path": str,
 }
+# Those of PyArrow's own URLs, and `anonymous` as for S3.
+_GCS_PARAMETERS: Final[_Readers] = {
+    "scheme": str,
+    "endpoint_override": str,
+    "anonymous": _is_true,
+    "retry_limit_seconds": float,
+}
+_GCS_RETRY_SECONDS: Final = 60.0
+"""The library would try for a quarter of an hour, also where there are no credentials."""
 _KNOWN: Final = "s3://, gs://, abfs://, hdfs:// and file://"
 
 
@@ -100,6 +118,8 @@ class Location:
     def _opened(self, environment: Mapping[str, str]) -> tuple[Any, str]:
         if self._scheme in _S3:
             return self._s3(environment)
+        if self._scheme in _GCS:
+            return self._gcs()
         if self.directory is not None:
             return fs.LocalFileSystem(), str(self.directory)
         system, path = fs.FileSystem.from_uri(self._url)
@@ -107,15 +127,7 @@ class Location:
 
     def _s3(self, environment: Mapping[str, str]) -> tuple[Any, str]:
         parts = urlsplit(self._url)
-        options: dict[str, Any] = {}
-        for name, text in parse_qsl(parts.query, keep_blank_values=True):
-            if name not in _S3_OPTIONS:
-                raise WrongLocation(
-                    self.shown,
-                    f"has the parameter {name!r}, which does not exist; there are "
-                    f"{', '.join(_S3_OPTIONS)}",
-                )
-            options[name] = _S3_OPTIONS[name](text)
+        options = self._parameters(parts.query, _S3_PARAMETERS)
         if parts.username:
             options["access_key"] = unquote(parts.username)
             options["secret_key"] = unquote(parts.password or "")
@@ -135,6 +147,35 @@ class Location:
             options["region"] = fs.resolve_s3_region(bucket)
         # A small object is then one request instead of three.
         return fs.S3FileSystem(**options, allow_delayed_open=True), bucket + unquote(parts.path)
+
+    def _gcs(self) -> tuple[Any, str]:
+        parts = urlsplit(self._url)
+        options = self._parameters(parts.query, _GCS_PARAMETERS)
+        user, _, bucket = parts.netloc.rpartition("@")
+        if user not in ("", "anonymous"):
+            raise WrongLocation(
+                self.shown,
+                "has a user other than `anonymous`: credentials of Google are a file, which "
+                "GOOGLE_APPLICATION_CREDENTIALS names",
+            )
+        if user:
+            options["anonymous"] = True
+        seconds = options.pop("retry_limit_seconds", _GCS_RETRY_SECONDS)
+        system = fs.GcsFileSystem(**options, retry_time_limit=timedelta(seconds=seconds))
+        return system, bucket + unquote(parts.path)
+
+    def _parameters(self, query: str, known: _Readers) -> dict[str, Any]:
+        """Return the parameters of the URL. Raises WrongLocation, ValueError."""
+        found: dict[str, Any] = {}
+        for name, text in parse_qsl(query, keep_blank_values=True):
+            if name not in known:
+                raise WrongLocation(
+                    self.shown,
+                    f"has the parameter {name!r}, which does not exist; there are "
+                    f"{', '.join(known)}",
+                )
+            found[name] = known[name](text)
+        return found
 
     def _refused(self, error: Exception) -> Exception:
         if isinstance(error, WrongLocation):

@@ -22,6 +22,15 @@ _REASONS: Final = (
     ("EXPIRED_TOKEN", "the credentials have expired"),
     ("MISSING_AUTHENTICATION_TOKEN", "there are no credentials"),
     ("NETWORK_CONNECTION", "no server answers; check the endpoint and the network"),
+    (
+        "Could not create a OAuth2 access token",
+        "there are no credentials of Google; set "
+        "GOOGLE_APPLICATION_CREDENTIALS, or write gs://anonymous@BUCKET/PATH",
+    ),
+    ("UNAUTHENTICATED", "the credentials are not accepted"),
+    ("PERMISSION_DENIED", "access is refused; check the credentials and what they may do"),
+    ("Could not connect to server", "no server answers; check the endpoint and the network"),
+    ("Could not resolve hostname", "no server answers; check the endpoint and the network"),
     ("Couldn't connect", "no server answers; check the endpoint and the network"),
     ("Unable to load libhdfs", "Hadoop's libhdfs is missing; set HADOOP_HOME and CLASSPATH"),
     ("Unable to load libjvm", "Java is missing, which HDFS needs; set JAVA_HOME"),
@@ -57,10 +66,15 @@ class Objects:
 
     def folders(self) -> list[str]:
         """Return the names of the folders, in order; none if there is nothing."""
-        selector = fs.FileSelector(self._path, allow_not_found=True)
+        # PyArrow knows only those folders of Google's that it has made itself, as empty objects.
+        by_objects = self._system.type_name == "gcs"
+        selector = fs.FileSelector(self._path, allow_not_found=True, recursive=by_objects)
         with self._asking(""):
             found = self._system.get_file_info(selector)
-        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        if not by_objects:
+            return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        names = (info.path[len(self._path) :].lstrip("/") for info in found)
+        return sorted({name.partition("/")[0] for name in names if "/" in name})
 
     def size(self, name: str) -> int | None:
         """Return how many bytes an object has; None if it is missing."""
@@ -86,6 +100,13 @@ class Objects:
         with self._asking(name):
             return self._system.open_input_file(f"{self._path}/{name}")
 
+    def size_of(self, file: Any, name: str) -> int:
+        """Return how many bytes an object has that is open."""
+        if self._system.type_name == "gcs":  # its file would request the whole object for that
+            return self.size(name) or 0
+        with self._asking(name):
+            return int(file.size())
+
     def read_range(self, file: Any, name: str, at: int, count: int) -> Any:
         """Return `count` bytes (or fewer, at the end) of an object that `open` has opened."""
         with self._asking(name):
@@ -95,17 +116,17 @@ class Objects:
     def written(self, name: str) -> Iterator[Any]:
         """Return a stream that writes an object. After an error it is not there, or not whole."""
         path = f"{self._path}/{name}"
-        with self._asking(name):
+        with self._asking(name, writing=True):
             self._make_folder(path)
             stream = self._system.open_output_stream(path)
         try:
-            with self._asking(name):
+            with self._asking(name, writing=True):
                 yield stream
         except BaseException:
             with contextlib.suppress(Exception):  # the first error counts
                 stream.close()
             raise
-        with self._asking(name):
+        with self._asking(name, writing=True):
             stream.close()
 
     def replace(self, name: str, content: bytes) -> None:
@@ -133,10 +154,12 @@ class Objects:
             self._system.create_dir(path.rpartition("/")[0], recursive=True)
 
     @contextlib.contextmanager
-    def _asking(self, name: str) -> Iterator[None]:
+    def _asking(self, name: str, *, writing: bool = False) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
+            if writing:
+                raise Unreachable(f"{self.url(name)}: there is no such bucket or folder") from None
             raise ObjectMissing(self.url(name)) from None
         except (OSError, ArrowException) as error:
             where = self.url(name) if name else self.shown

@@ -82,7 +82,7 @@ class LogPart:
         with self._opening:
             if self._file is None:
                 file = self._objects.open(self._name)
-                size = file.size()
+                size = self._objects.size_of(file, self._name)
                 if size != self.size:
                     reason = f"it has {size} bytes; {self.size} were uploaded"
                     raise ObjectDamaged(self.path, reason)

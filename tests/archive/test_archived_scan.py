@@ -53,13 +53,14 @@ def test_an_archive_of_an_official_store_gives_the_rows_of_the_store(
     assert open_store(place).topics == open_store(root).topics
 
 
-def test_an_archive_in_s3_gives_the_rows_of_the_store(made: Make, bucket: Bucket) -> None:
+def test_an_archive_in_a_bucket_gives_the_rows_of_the_store(made: Make, bucket: Bucket) -> None:
     store = made()
     store.write()
-    place = f"s3a://{bucket.name}/archives"
+    place = bucket.url("archives")
     synced(store.root, place)
     assert rows(place) == rows(store.root)
-    assert rows(f"{place}/broker-a", topic="paid", tags="tag1", columns=["physicalOffset"]) == rows(
+    broker = bucket.url("archives/broker-a")
+    assert rows(broker, topic="paid", tags="tag1", columns=["physicalOffset"]) == rows(
         store.root, topic="paid", tags="tag1", columns=["physicalOffset"]
     )
 
@@ -268,9 +269,9 @@ def test_entries_that_are_damaged_are_named(archived: tuple[Path, Manifest]) -> 
 
 
 def test_no_archive(tmp_path: Path, bucket: Bucket) -> None:
-    bucket.put("other/file", b"")
-    with pytest.raises(NoArchive, match=f"no archive at s3://{bucket.name}/other"):
-        open_store(f"s3://{bucket.name}/other")
+    bucket.put("other/file", b"content")
+    with pytest.raises(NoArchive, match=f"no archive at {bucket.shown}/other"):
+        open_store(bucket.url("other"))
 
 
 def test_a_part_that_never_arrived_is_not_seen(archived: tuple[Path, Manifest]) -> None:

@@ -239,7 +239,7 @@ def test_verify_names_objects_that_are_damaged_or_missing(
     key = f"archives/broker-a/{third.log.name}"
     bucket.put(key, bucket.get(key)[:-1])
     faults = verify(archives.under("broker-a"), uploaded)
-    shown = f"s3://{bucket.name}/archives/broker-a"
+    shown = f"{bucket.shown}/archives/broker-a"
     assert [(fault.object, fault.reason) for fault in faults] == [
         (f"{shown}/{first.log.name}", "its SHA-256 is not that of what was uploaded"),
         (f"{shown}/{second.queues.name}", "it is missing"),
@@ -303,14 +303,21 @@ def test_an_upload_that_arrives_cut_off_is_no_success(made: Make, tmp_path: Path
 def test_a_bucket_that_does_not_exist_is_named(made: Make, bucket: Bucket) -> None:
     store = made()
     store.write()
-    archives = Location(f"s3://no-{bucket.name}/archives").open()
-    with pytest.raises(Unreachable, match=rf"s3://no-{bucket.name}/.*there is no such bucket"):
+    archives = Location(bucket.url("archives").replace(bucket.name, "none")).open()
+    shown = bucket.shown.replace(bucket.name, "none")
+    with pytest.raises(Unreachable, match=rf"{shown}/archives/broker-a/.*there is no such bucket"):
         synced(store, archives)
 
 
-def test_an_endpoint_that_does_not_answer_is_named(made: Make, bucket: Bucket) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://b/archives?endpoint_override=127.0.0.1:1&scheme=http",
+        "gs://anonymous@b/a?endpoint_override=127.0.0.1:1&scheme=http&retry_limit_seconds=1",
+    ],
+)
+def test_an_endpoint_that_does_not_answer_is_named(made: Make, url: str) -> None:
     store = made()
     store.write()
-    archives = Location("s3://b/archives?endpoint_override=127.0.0.1:1&scheme=http").open()
     with pytest.raises(Unreachable, match="no server answers"):
-        synced(store, archives)
+        synced(store, Location(url).open())

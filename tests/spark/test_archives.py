@@ -24,14 +24,24 @@ from pocketmq.spark import register
 from pocketmq.spark.options import OptionError
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.store.errors import StoreError
-from tests.archive.conftest import CREDENTIALS, Bucket, bucket, s3_endpoint
+from tests.archive.conftest import (
+    CREDENTIALS,
+    Bucket,
+    GcsBucket,
+    S3Bucket,
+    bucket,
+    gcs_bucket,
+    gcs_endpoint,
+    s3_bucket,
+    s3_endpoint,
+)
 from tests.spark.stream_store import GrowingStore
 from tests.store.made_store import NOW, rows_of, unpack_golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["bucket", "s3_endpoint"]
+__all__ = ["bucket", "gcs_bucket", "gcs_endpoint", "s3_bucket", "s3_endpoint"]
 
 SCHEMA = StructType(
     [
@@ -99,12 +109,12 @@ def test_archives_and_stores_are_read_as_one(store: GrowingStore, tmp_path: Path
     assert counts == {"broker-a": 150, "broker-b": 50, "broker-c": 5}
 
 
-@pytest.mark.parametrize("url", ["s3://{}/archives", "{}"])
+@pytest.mark.parametrize("local", [False, True])
 def test_a_stream_sees_what_a_sync_adds(
-    store: GrowingStore, bucket: Bucket, tmp_path: Path, url: str
+    store: GrowingStore, bucket: Bucket, tmp_path: Path, local: bool
 ) -> None:
     datasource = pytest.importorskip("pyspark.sql.streaming.datasource", reason="pyspark 4.2")
-    url = url.format(bucket.name if url.startswith("s3") else tmp_path / "archives")
+    url = str(tmp_path / "archives") if local else bucket.url("archives")
     archive(store, url)
     options = {"path": url, "startingOffsets": "earliest", "subscribe": "T"}
     reader: Any = RocketMQDataSource(options).streamReader(SCHEMA)
@@ -174,9 +184,9 @@ def test_an_object_that_is_gone_or_half_there(
     kind: str,
     part: str,
 ) -> None:
-    url = f"s3://{bucket.name}/archives"
+    url = bucket.url("archives")
     archive(store, url)
-    manifest = read_manifest(Location(f"{url}/broker-a").open())
+    manifest = read_manifest(Location(bucket.url("archives/broker-a")).open())
     assert manifest is not None
     stored = getattr(manifest.parts[1], kind).name
     key = f"archives/broker-a/{stored}"
@@ -186,29 +196,47 @@ def test_an_object_that_is_gone_or_half_there(
     if part == "half":
         bucket.put(key, content[: len(content) // 2])
         expected = f"it has {len(content) // 2} bytes; {len(content)} were uploaded"
-    with pytest.raises(StoreError, match=rf"{url}/broker-a/{stored}.* {expected}"):
+    with pytest.raises(StoreError, match=rf"{bucket.shown}/{key}.* {expected}"):
         rows(url)
     with caplog.at_level(logging.WARNING):
         left = rows(url, failOnDataLoss="false")
     assert len(left) == 150 - manifest.parts[1].messages
-    assert f"{url}/broker-a/{stored}" in caplog.text
+    assert f"{bucket.shown}/{key}" in caplog.text
 
 
 def test_no_archive(bucket: Bucket) -> None:
     with pytest.raises(ArchiveError, match=r"no archive at .*`pocketmq sync STORE URL` makes"):
-        rows(f"s3://{bucket.name}/archives")
+        rows(bucket.url("archives"))
 
 
 @pytest.mark.spark
 def test_spark_reads_s3_in_batches_and_streams(
-    spark: SparkSession, store: GrowingStore, bucket: Bucket, tmp_path: Path, s3_endpoint: str
+    spark: SparkSession, store: GrowingStore, s3_bucket: S3Bucket, tmp_path: Path, s3_endpoint: str
 ) -> None:
-    register(spark)
-    archive(store, f"s3://{bucket.name}/archives")
+    archive(store, s3_bucket.url("archives"))
     # The workers of the session have the environment of an earlier test.
     key, secret = CREDENTIALS.values()
     server = f"scheme=http&endpoint_override={urlsplit(s3_endpoint).netloc}&region=us-east-1"
-    url = f"s3a://{key}:{secret}@{bucket.name}/archives?{server}"
+    url = f"s3a://{key}:{secret}@{s3_bucket.name}/archives?{server}"
+    check_spark(spark, store, url, tmp_path)
+
+    with pytest.raises(Exception, match="no archive at s3a://") as raised:
+        spark.read.format("rocketmq").load(url.replace("/archives", "/none"))
+    assert secret not in str(raised.value)
+
+
+@pytest.mark.spark
+def test_spark_reads_google_cloud_storage_in_batches_and_streams(
+    spark: SparkSession, store: GrowingStore, gcs_bucket: GcsBucket, tmp_path: Path
+) -> None:
+    url = gcs_bucket.url("archives")
+    archive(store, url)
+    check_spark(spark, store, url, tmp_path)
+
+
+def check_spark(spark: SparkSession, store: GrowingStore, url: str, tmp_path: Path) -> None:
+    """Compare the rows of an archive with those of its store."""
+    register(spark)
     order = "physicalOffset"
     read = spark.read.format("rocketmq").option("minPartitions", "3")
     expected = read.load(str(store.root)).orderBy(order).collect()
@@ -227,16 +255,11 @@ def test_spark_reads_s3_in_batches_and_streams(
     assert query.awaitTermination(60)
     assert spark.read.parquet(str(tmp_path / "copy")).orderBy(order).collect() == expected
 
-    with pytest.raises(Exception, match="no archive at s3a://") as raised:
-        spark.read.format("rocketmq").load(url.replace("/archives", "/none"))
-    assert secret not in str(raised.value)
-
 
 def test_a_query_says_that_there_is_no_archive(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = f"s3://{bucket.name}/none"
-    assert main(["query", "SELECT 1", "--store", url]) == 7
-    assert f"no archive at {url}" in capsys.readouterr().err
+    assert main(["query", "SELECT 1", "--store", bucket.url("none")]) == 7
+    assert f"no archive at {bucket.shown}/none" in capsys.readouterr().err
     assert main(["query", "SELECT 1", "--store", "sftp://host/x"]) == 2
     assert "cannot be opened by PyArrow" in capsys.readouterr().err
