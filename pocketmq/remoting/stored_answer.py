@@ -1,31 +1,48 @@
 """The answer to a stored message as one fixed text with holes.
 
-The general way from a response and its header to a frame is a tenth of what a send costs, and a
-fifth where many come in a batch. This gives the same bytes (a test compares the two) for what
-nearly every send is answered with: stored, JSON, the default region.
+The general way from a response and its header to a frame is a tenth of what a send costs, with a
+binary header a third, and a fifth where many come in a batch. This gives the same bytes (a test
+compares the two) for what nearly every send is answered with: stored, the default region.
 """
 
 from struct import Struct as Layout
 
-from pocketmq.remoting.codes import VERSION
-from pocketmq.remoting.headers.base import encode_json
+from pocketmq.remoting.codes import VERSION, LanguageCode
+from pocketmq.remoting.headers.base import encode_entries, encode_json
 
 _pack_words = Layout(">II").pack
+_pack_length = Layout(">i").pack
+# Both lengths of a frame, and a binary header up to the length of its entries.
+_pack_binary = Layout(">IIhBhiiii").pack
+_BINARY_FIXED = Layout(">hBhiiii").size
+_BINARY_TYPE = 1 << 24
+_PYTHON = LanguageCode.PYTHON.value
 
 
 class StoredAnswer:
     """The answer of one broker, but for what differs from send to send."""
 
-    __slots__ = ("_template",)
+    __slots__ = ("_binary", "_binary_size", "_msg_id", "_template")
 
     def __init__(self, msg_id: str, trace_on: bool) -> None:
         """`msg_id`: where the message id goes, in %-format; `trace_on`: what is said of tracing."""
+        tracing = str(trace_on).lower()
+        self._msg_id = msg_id.encode()
         self._template = (
             f'{{"code":0,"extFields":{{"msgId":"{msg_id}","queueId":"%d","queueOffset":"%d",'
-            f'"transactionId":%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"{str(trace_on).lower()}"}},'
+            f'"transactionId":%b,"MSG_REGION":"DefaultRegion","TRACE_ON":"{tracing}"}},'
             '"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
             f'"version":{VERSION}}}'
         ).encode()
+        # The length of a value and the value, of each that differs.
+        varying = [
+            encode_entries({name: ""})[:-4] + b"%b%b"
+            for name in ("msgId", "queueId", "queueOffset", "transactionId")
+        ]
+        fixed = encode_entries({"MSG_REGION": "DefaultRegion", "TRACE_ON": tracing})
+        self._binary = b"%b" + b"".join(varying) + fixed
+        empty = (_pack_length(0), b"")
+        self._binary_size = len(self._binary % (b"", *empty, *empty, *empty, *empty))
 
     @classmethod
     def of_message(cls, store_host: bytes, trace_on: bool) -> "StoredAnswer":
@@ -39,6 +56,7 @@ class StoredAnswer:
 
     def encode(
         self,
+        serialize_type: int,
         opaque: int,
         msg_id: int | bytes,
         queue_id: int,
@@ -49,6 +67,8 @@ class StoredAnswer:
 
         `msg_id` is the physical offset of a message, or the ids of a batch.
         """
+        if serialize_type:
+            return self._encode_binary(opaque, msg_id, queue_id, queue_offset, transaction_id)
         data = self._template % (
             msg_id,
             queue_id,
@@ -58,3 +78,28 @@ class StoredAnswer:
         )
         size = len(data)
         return _pack_words(4 + size, size) + data
+
+    def _encode_binary(
+        self,
+        opaque: int,
+        msg_id: int | bytes,
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str,
+    ) -> bytes:
+        id = self._msg_id % msg_id
+        queue = b"%d" % queue_id
+        offset = b"%d" % queue_offset
+        transaction = transaction_id.encode()
+        entries = self._binary_size + len(id) + len(queue) + len(offset) + len(transaction)
+        size = _BINARY_FIXED + entries
+        head = _pack_binary(
+            4 + size, _BINARY_TYPE | size, 0, _PYTHON, VERSION, opaque, 1, 0, entries
+        )
+        return self._binary % (
+            head,
+            _pack_length(len(id)), id,
+            _pack_length(len(queue)), queue,
+            _pack_length(len(offset)), offset,
+            _pack_length(len(transaction)), transaction,
+        )  # fmt: skip

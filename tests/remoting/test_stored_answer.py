@@ -7,13 +7,20 @@ from pocketmq.remoting.frame import encode_response_frame
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.stored_answer import StoredAnswer
 
+JSON_OR_BINARY = st.sampled_from([0, 1])
 I32 = st.integers(-(2**31), 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
 
 
-@given(I32, OFFSETS, I32, OFFSETS, st.text(max_size=40), st.booleans())
+@given(JSON_OR_BINARY, I32, OFFSETS, I32, OFFSETS, st.text(max_size=40), st.booleans())
 def test_the_bytes_are_the_same(
-    opaque: int, physical: int, queue_id: int, offset: int, transaction_id: str, trace: bool
+    kind: int,
+    opaque: int,
+    physical: int,
+    queue_id: int,
+    offset: int,
+    transaction_id: str,
+    trace: bool,
 ) -> None:
     header = SendMessageResponseHeader(
         msg_id=f"7F00000100002A9F{physical:016X}",
@@ -24,15 +31,16 @@ def test_the_bytes_are_the_same(
     )
     answer = StoredAnswer.of_message(bytes.fromhex("7F00000100002A9F"), trace)
     assert answer.encode(
-        opaque, physical, queue_id, offset, transaction_id
-    ) == encode_response_frame(0, opaque, 0, None, header)
+        kind, opaque, physical, queue_id, offset, transaction_id
+    ) == encode_response_frame(kind, opaque, 0, None, header)
 
 
 @given(
-    I32, st.lists(OFFSETS, min_size=1, max_size=5), I32, OFFSETS, st.text(max_size=40),
-    st.booleans(),
+    JSON_OR_BINARY, I32, st.lists(OFFSETS, min_size=1, max_size=5), I32, OFFSETS,
+    st.text(max_size=40), st.booleans(),
 )  # fmt: skip
 def test_the_bytes_are_the_same_for_a_batch(
+    kind: int,
     opaque: int,
     physicals: list[int],
     queue_id: int,
@@ -50,6 +58,6 @@ def test_the_bytes_are_the_same_for_a_batch(
     )
     ids = msg_ids.encode()
     answer = StoredAnswer.of_batch(trace)
-    assert answer.encode(opaque, ids, queue_id, offset, transaction_id) == encode_response_frame(
-        0, opaque, 0, None, header
-    )
+    assert answer.encode(
+        kind, opaque, ids, queue_id, offset, transaction_id
+    ) == encode_response_frame(kind, opaque, 0, None, header)

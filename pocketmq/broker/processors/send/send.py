@@ -174,10 +174,11 @@ class SendProcessor:
         waits = self._safety.waits and find(properties, "WAIT") != "false"
         if not waits:
             self._note_unwritten((request.channel, request.opaque))
-        if self._plain and not waits and request.serialize_type == 0:
+        if self._plain and not waits:
             return self._stored_message.encode(
-                request.opaque, result.physical_offset, queue_id, result.queue_offset, unique_id
-            )
+                request.serialize_type, request.opaque, result.physical_offset, queue_id,
+                result.queue_offset, unique_id,
+            )  # fmt: skip
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
@@ -334,11 +335,12 @@ class SendProcessor:
             for begin, end in itertools.pairwise((*offsets, result.end_offset)):
                 target.types.add(kind, end - begin)
         msg_ids = self._answers.msg_ids(offsets)
-        if prepare and not self._safety.waits and unique_id and request.serialize_type == 0:
+        if prepare and not self._safety.waits and unique_id:
             self._unwritten.add(request)
             return self._stored_batch.encode(
-                request.opaque, msg_ids.encode(), queue_id, result.queue_offset, unique_id
-            )
+                request.serialize_type, request.opaque, msg_ids.encode(), queue_id,
+                result.queue_offset, unique_id,
+            )  # fmt: skip
         answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
         if new:
             return self._answer_when_known(request, answer, result, header.topic)

@@ -156,9 +156,9 @@ class SendMany:
         self._context.unwritten.add_all(row[0] for row in planned[: len(stored)])
         prepared = self._context.stored_message.encode
         return [
-            prepared(request.opaque, physical, queue_id, queue_offset, unique_id)
-            if request.serialize_type == 0
-            else Response(0, None, self._header(physical, queue_id, queue_offset, unique_id))
+            prepared(
+                request.serialize_type, request.opaque, physical, queue_id, queue_offset, unique_id
+            )
             for (request, _, queue_id, unique_id), (physical, _, queue_offset) in zip(
                 planned, stored, strict=False
             )
