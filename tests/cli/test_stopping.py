@@ -129,21 +129,52 @@ async def test_calls_that_wait_do_not_hold_up_a_proxy(namesrv: str) -> None:
     assert "not stopped" not in proxy.everything()
 
 
-async def test_a_broker_that_waits_for_too_long_is_ended(tmp_path: Path) -> None:
+async def test_a_silent_name_server_does_not_hold_up_a_proxy() -> None:
+    pytest.importorskip("grpc", reason="pip install grpcio")
+    pytest.importorskip("pocketmq.proxy.proto.service_pb2", reason="pip install 'pocketmq[proxy]'")
+    from pocketmq.proxy.proto import service_pb2 as pb
+    from tests.proxy.grpc_client import GrpcClient
+
+    with (
+        silent_server() as silent,
+        Running("proxy", "-n", f"127.0.0.1:{silent}", "--grpc-port", "0") as proxy,
+    ):
+        listening = await asyncio.to_thread(proxy.wait_for, r"proxy listening on \S+:(\d+)")
+        async with GrpcClient(int(listening[1])) as client:
+            request = pb.QueryRouteRequest()
+            request.topic.name = "parcels"
+            waiting = asyncio.ensure_future(client.call("QueryRoute", request, timeout=60.0))
+            # By then the call is there: another connection is served after it.
+            async with GrpcClient(int(listening[1])) as other:
+                await other.as_producer()
+            began = time.monotonic()
+            assert await asyncio.to_thread(proxy.stop) == ExitCode.OK
+            assert time.monotonic() - began < SOON
+            assert "CANCELLED" in str(await asyncio.gather(waiting, return_exceptions=True))
+    assert proxy.err == []
+
+
+@pytest.mark.parametrize(("brokers", "code"), [("1", 128 + signal.SIGTERM), ("2", ExitCode.OK)])
+async def test_a_broker_that_waits_for_too_long_is_ended(
+    tmp_path: Path, brokers: str, code: int
+) -> None:
     """Spans wait for a collector that does not answer, up to eight seconds."""
     pytest.importorskip(
         "opentelemetry.exporter.otlp.proto.grpc", reason="pip install 'pocketmq[otlp]'"
     )
     with (
         silent_server() as silent,
-        Running("serve", "--listen-port", "0", "--namesrv-port", "0", "--store", tmp_path,
-                "--no-grpc", "--no-dashboard", "--stop-timeout", "500ms", "--set",
-                f"traceGrpcExporterTarget=http://127.0.0.1:{silent}") as server,
+        Running("serve", "--brokers", brokers, "--listen-port", "0", "--namesrv-port", "0",
+                "--store", tmp_path, "--no-dashboard", "--stop-timeout", "500ms",
+                "--set", f"traceGrpcExporterTarget=http://127.0.0.1:{silent}") as server,
     ):  # fmt: skip
-        line = await asyncio.to_thread(server.wait_for, r"name server listening on (\S+),")
+        line = await asyncio.to_thread(server.wait_for, r"name server listening on ([\d.:]+)")
         async with Producer("shop", namesrv=line[1]) as producer:
-            await producer.send(Message("orders", b"x", properties={"traceparent": PARENT}))
+            # To each broker.
+            for _ in range(20):
+                await producer.send(Message("orders", b"x", properties={"traceparent": PARENT}))
         began = time.monotonic()
-        assert await asyncio.to_thread(server.stop) == 128 + signal.SIGTERM
+        assert await asyncio.to_thread(server.stop) == code
         assert time.monotonic() - began < 5.0
-    assert "not stopped within 0.5 s" in server.err[-1]
+    late = [line for line in server.err if "not stopped within 0.5 s" in line]
+    assert len(late) == int(brokers)

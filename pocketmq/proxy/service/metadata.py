@@ -76,7 +76,7 @@ class _Cache(Generic[T]):
         if entry is not None:
             if now > entry[1]:
                 self._known[name] = (entry[0], now + self._fresh)
-                self._refresh(name).add_done_callback(_seen)
+                self._refresh(name)
             return entry[0]
         return await asyncio.shield(self._refresh(name))
 
@@ -85,6 +85,8 @@ class _Cache(Generic[T]):
         if task is None:
             task = self._asking[name] = asyncio.ensure_future(self._learn(name))
             task.add_done_callback(lambda _: self._asking.pop(name, None))
+            # Whoever has asked may be gone, as at a stop.
+            task.add_done_callback(_seen)
         return task
 
     async def _learn(self, name: str) -> T | None:
