@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from pocketmq.cli import command_line
+from pocketmq.cli.many_brokers import OWN_STOP_SECONDS
+from pocketmq.cli.server_command import STOP_SECONDS
 from pocketmq.monitoring.exporter import LIVE, PROBE_SECONDS, READY
 from tests.cli.running import PROJECT
 
@@ -128,6 +130,24 @@ def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     said = [line for line in ended.stderr.splitlines() if unit.name in line]
     assert (ended.returncode, said) == (0, [])
+
+
+def test_servers_have_time_to_stop_before_they_are_killed() -> None:
+    pods = [
+        each["spec"]["template"]["spec"]
+        for path in MANIFESTS
+        for each in objects(path)
+        if each["kind"] in ("StatefulSet", "Deployment")
+    ]
+    limits = [pod["terminationGracePeriodSeconds"] for pod in pods]
+    limits += [
+        int(seconds)
+        for unit in UNITS
+        for seconds in re.findall(r"^TimeoutStopSec=(\d+)$", unit.read_text(), re.MULTILINE)
+    ]
+    assert len(limits) == 3 + len(UNITS)
+    # `serve --brokers` needs the most.
+    assert min(limits) > STOP_SECONDS + OWN_STOP_SECONDS
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.stem)
