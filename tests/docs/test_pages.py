@@ -21,7 +21,7 @@ PAGES = [
     *sorted((PROJECT / "docs").glob("*.md")),
 ]
 #: Made by who uses the project, not part of it.
-OF_USERS = {"conftest.py", "config/*.json", "bench/results"}
+OF_USERS = {"conftest.py", "config/*.json", "bench/results", ".cache/peers"}
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
