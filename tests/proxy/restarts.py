@@ -186,7 +186,7 @@ class RawTraffic(Traffic):
                     await client.as_consumer("readers", TOPIC)
                     while True:
                         await self._receive_some(client)
-                except (*LOST, StopAsyncIteration):
+                except LOST:
                     await asyncio.sleep(0.1)
 
     async def _receive_some(self, client: GrpcClient) -> None:
@@ -195,9 +195,7 @@ class RawTraffic(Traffic):
         request.message_queue.topic.name = TOPIC
         request.filter_expression.expression = "*"
         request.invisible_duration.seconds = 10
-        code, messages = await client.receive(request)
-        if code == pb.UNRECOGNIZED_CLIENT_TYPE:
-            raise StopAsyncIteration
+        _, messages = await client.receive(request)
         ack = pb.AckMessageRequest()
         ack.group.name = "readers"
         ack.topic.name = TOPIC

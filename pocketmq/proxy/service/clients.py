@@ -1,8 +1,9 @@
 """The clients of a proxy: who is there, what they told about themselves, and how to reach them.
 
 A client is known by its client id from its first call on. It has settings from its first Telemetry
-command on. It is forgotten when it says that it stops, or when it has been silent for two minutes
-without an open Telemetry stream.
+command on; some clients whose stream breaks while the proxy is down send them again only after five
+minutes, and consume meanwhile. It is forgotten when it says that it stops, or when it has been
+silent for two minutes without an open Telemetry stream.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ MAX_CLIENTS: Final = 100_000
 MAX_CLIENT_ID: Final = 512
 #: Seconds that a client has to answer a command.
 COMMAND_TIMEOUT: Final = 5.0
-#: Seconds that a call waits for the first settings of its client.
-SETTINGS_TIMEOUT: Final = 1.0
 #: Topics that one client may name in its settings.
 MAX_TOPICS: Final = 1_000
 
@@ -68,7 +67,6 @@ class Client:
         self.peer = call.peer
         self.version = call.text(VERSION)
         self.settings: pb.Settings | None = None
-        self._settled = asyncio.Event()
         self.seen = call_time()
         self.gone = False
         self.streams: list[Outgoing] = []
@@ -96,27 +94,6 @@ class Client:
     def alive(self) -> bool:
         """Whether it was heard of within the last two minutes."""
         return bool(self.streams) or call_time() - self.seen < EXPIRY
-
-    def settle(self, settings: pb.Settings) -> None:
-        """Take settings that were checked."""
-        self.settings = settings
-        self._settled.set()
-
-    async def need_settings(self) -> pb.Settings:
-        """Return its settings; wait a little for the first ones.
-
-        Clients may send them at the same time as their first call. Raises ServiceError.
-        """
-        if self.settings is None:
-            try:
-                async with asyncio.timeout(SETTINGS_TIMEOUT):
-                    await self._settled.wait()
-            except TimeoutError:
-                raise ServiceError(
-                    pb.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client"
-                ) from None
-        assert self.settings is not None
-        return self.settings
 
     def registration(self) -> Registration:
         """Return what brokers are told about it, by its settings."""

@@ -103,7 +103,6 @@ class Consuming:
         topic = topic_of(request.message_queue.topic)
         group = group_of(request.group)
         self._access.consume(call, group, topic)
-        await client.need_settings()
         polling = self._polling_ms(call, client, request)
         invisible = self._invisible_ms(request)
         tags, expression_type, expression = _filter(request.filter_expression)

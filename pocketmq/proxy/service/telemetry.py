@@ -127,7 +127,7 @@ class Telemetry:
         except Exception as error:
             self._refuse(error, outgoing, call)
             return
-        client.settle(settings)
+        client.settings = settings
         # Not before: commands must not go to whoever gives the id of another client.
         if outgoing in client.streams:
             client.streams.remove(outgoing)
