@@ -17,6 +17,7 @@ from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import MessageExt
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.codes import ResponseCode
 from tests.broker.conftest import Client
 from tests.broker.pop.consuming import PopClient
 from tests.client.waiting import until
@@ -90,6 +91,16 @@ async def pop_without_acknowledging(broker: Broker) -> None:
     await until(lambda: broker.tables.statistics.pops.retried.total() == 1, 20)
 
 
+async def send_to_no_queue(broker: Broker) -> None:
+    """A send that the broker refuses."""
+    client = Client()
+    await client.open(broker.address)
+    try:
+        assert (await client.send(TOPIC, queue_id=99)).code != ResponseCode.SUCCESS
+    finally:
+        await client.close()
+
+
 @contextlib.asynccontextmanager
 async def loaded(cluster: MeasuredCluster) -> AsyncIterator[None]:
     """Within, `SENT` messages are consumed, one of them a dead letter, and some of each other kind;
@@ -129,6 +140,7 @@ async def loaded(cluster: MeasuredCluster) -> AsyncIterator[None]:
             transaction.rollback()
         await done.wait()
         await pop_without_acknowledging(cluster.brokers[0])
+        await send_to_no_queue(cluster.brokers[0])
         # What the group has consumed is committed soon after, at both brokers.
         await until(lambda: all(all_committed(broker) for broker in cluster.brokers))
         yield
