@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.archive.errors import ObjectMissing, WrongManifest
-from pocketmq.archive.objects import Objects
+from pocketmq.archive.objects import NEW, Objects
 
 NAME: Final = "manifest.json"
 FORMAT: Final = "pocketmq-archive"
@@ -84,11 +84,24 @@ def read_manifest(objects: Objects) -> Manifest | None:
     Raises:
         WrongManifest: it cannot be read, or a newer version wrote it.
     """
+    return _read(objects, NAME)
+
+
+def read_interrupted(objects: Objects) -> Manifest | None:
+    """Return the manifest that a process was about to put in place when it was killed, if that is
+    whole. Only HDFS removes the older one first."""
     try:
-        content = objects.read(NAME)
+        return _read(objects, f"{NAME}{NEW}")
+    except WrongManifest:
+        return None
+
+
+def _read(objects: Objects, name: str) -> Manifest | None:
+    try:
+        content = objects.read(name)
     except ObjectMissing:
         return None
-    url = objects.url(NAME)
+    url = objects.url(name)
     try:
         head = msgspec.json.decode(content, type=_Head)
     except msgspec.DecodeError as error:

@@ -10,6 +10,11 @@ from pyarrow import ArrowException, fs
 
 from pocketmq.archive.errors import ObjectMissing, Unreachable
 
+_NO_HDFS: Final = (
+    "HDFS needs Java and Hadoop's client, and one of them was not found: install both, set "
+    "JAVA_HOME, HADOOP_HOME (with lib/native/libhdfs.so below it) and CLASSPATH (to what `hadoop "
+    "classpath --glob` prints), and start again"
+)
 # What PyArrow's texts say, and what it means for people.
 _REASONS: Final = (
     ("NO_SUCH_BUCKET", "there is no such bucket"),
@@ -32,11 +37,15 @@ _REASONS: Final = (
     ("Could not connect to server", "no server answers; check the endpoint and the network"),
     ("Could not resolve hostname", "no server answers; check the endpoint and the network"),
     ("Couldn't connect", "no server answers; check the endpoint and the network"),
-    ("Unable to load libhdfs", "Hadoop's libhdfs is missing; set HADOOP_HOME and CLASSPATH"),
-    ("Unable to load libjvm", "Java is missing, which HDFS needs; set JAVA_HOME"),
+    # One line each where Java or Hadoop is missing, and where either was when it was tried before.
+    ("Unable to load libjvm", _NO_HDFS),
+    ("Unable to load libhdfs", _NO_HDFS),
+    ("Prior attempt to load libhdfs failed", _NO_HDFS),
 )
 # A rename replaces a file at once; object stores show an object when it is whole.
 _RENAMING: Final = ("local", "hdfs")
+NEW: Final = ".new"
+"""Behind the name of a file that is about to replace one."""
 
 
 class Objects:
@@ -130,22 +139,28 @@ class Objects:
             stream.close()
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a small object, which takes the place of an older one at once."""
+        """Write a small object, which takes the place of an older one at once.
+
+        In HDFS there is none for a moment. A process that is killed then leaves it under the name
+        with `NEW` behind it.
+        """
         if self._system.type_name not in _RENAMING:
             with self.written(name) as stream:
                 stream.write(content)
             return
-        with self.written(f"{name}.new") as stream:
+        with self.written(f"{name}{NEW}") as stream:
             stream.write(content)
         with self._asking(name):
             path = f"{self._path}/{name}"
             if self._system.type_name == "hdfs":  # its rename replaces nothing
-                with contextlib.suppress(FileNotFoundError):
-                    self._system.delete_file(path)
-            self._system.move(f"{path}.new", path)
+                self.delete(name)
+            self._system.move(f"{path}{NEW}", path)
 
     def delete(self, name: str) -> None:
         """Remove an object, if it is there."""
+        # HDFS calls a file that is not there an I/O error.
+        if self._system.type_name == "hdfs" and self.size(name) is None:
+            return
         with self._asking(name), contextlib.suppress(FileNotFoundError):
             self._system.delete_file(f"{self._path}/{name}")
 

@@ -19,7 +19,14 @@ from urllib.parse import quote
 import msgspec
 
 from pocketmq.archive.errors import ObjectDamaged, OtherStore
-from pocketmq.archive.manifest import Manifest, Part, StoredObject, read_manifest, write_manifest
+from pocketmq.archive.manifest import (
+    Manifest,
+    Part,
+    StoredObject,
+    read_interrupted,
+    read_manifest,
+    write_manifest,
+)
 from pocketmq.archive.objects import Objects
 from pocketmq.archive.queue_index import QueueIndex, build
 from pocketmq.archive.sealed import SealedLog, Span, sealed_log
@@ -113,7 +120,8 @@ class _Sync:
     def run(self, *, everything: bool, prune: bool, parallel: int) -> SyncReport:
         sealed = undisturbed(lambda: sealed_log(self._root))
         before = read_manifest(self._folder)
-        manifest = before or Manifest(sealed.store.broker_name, 0, {}, ())
+        manifest = before or read_interrupted(self._folder)
+        manifest = manifest or Manifest(sealed.store.broker_name, 0, {}, ())
         self._check_origin(sealed, manifest)
         topics = configured_queues(self._root)
         for topic, queue_id in sealed.store.queues:

@@ -29,12 +29,17 @@ given. All sending is done by `pocketmq.client`.
 
 from __future__ import annotations
 
-from pocketmq._extras import require
+from importlib.util import find_spec
+
+from pocketmq._extras import MissingExtra
 
 try:
     from pocketmq.spark.source import RocketMQDataSource
-except ModuleNotFoundError:
-    require("spark", __name__)
+except ModuleNotFoundError as error:
+    # Not the first package of the extra that is missing: executors need less than it has.
+    missing = (error.name or "").partition(".")[0]
+    if missing and find_spec(missing) is None:
+        raise MissingExtra(__name__, missing, "spark") from error
     raise
 from pocketmq.spark.group_offsets import GroupOffsets
 from pocketmq.spark.java import SparkUnavailable

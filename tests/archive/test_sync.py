@@ -123,6 +123,66 @@ def test_a_killed_sync_goes_on_behind_its_last_part(
     assert not verify(archives.under("broker-a"), manifest)
 
 
+class Hdfs:
+    """Local files with the rules of HDFS as PyArrow has it: a rename replaces nothing, and to
+    remove what is not there is an I/O error."""
+
+    type_name = "hdfs"
+
+    def __init__(self, *, dies_at_move: int = -1) -> None:
+        from pyarrow import fs
+
+        self._system = fs.LocalFileSystem()
+        self._moves_left = dies_at_move
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
+
+    def delete_file(self, path: str) -> None:
+        if not Path(path).exists():
+            raise OSError(5, "HDFS delete failed")
+        self._system.delete_file(path)
+
+    def move(self, path: str, target: str) -> None:
+        self._moves_left -= 1
+        if self._moves_left == -1:
+            raise Killed
+        if Path(target).exists():
+            raise OSError(5, "HDFS rename failed")
+        self._system.move(path, target)
+
+
+def test_hdfs_replaces_its_manifest(made: Make, tmp_path: Path) -> None:
+    store = made()
+    store.write()
+    archives = Objects(Hdfs(), str(tmp_path / "archives"), "hdfs://shown")
+    first = synced(store, archives)
+    fill(store, 100)
+    store.write()
+    second = synced(store, archives, everything=True)
+    assert first.messages + second.messages == 200
+    (store.root / "commitlog" / f"{0:020}").unlink()
+    assert synced(store, archives, prune=True).pruned == 1
+    assert not verify(archives.under("broker-a"), manifest_of(archives))
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_sync_to_hdfs_that_is_killed_between_two_manifests_goes_on(
+    made: Make, tmp_path: Path, moves: int
+) -> None:
+    store = made()
+    store.write()
+    place = str(tmp_path / "archives")
+    with pytest.raises(Killed):
+        synced(store, Objects(Hdfs(dies_at_move=moves), place, "dying"), parallel=1)
+    archives = Objects(Hdfs(), place, "hdfs://shown")
+    assert read_manifest(archives.under("broker-a")) is None
+    report = synced(store, archives)
+    manifest = manifest_of(archives)
+    assert report.uploaded == len(manifest.parts) - moves - 1
+    assert not verify(archives.under("broker-a"), manifest)
+
+
 def test_an_open_store_is_uploaded_up_to_what_is_flushed(made: Make, archives: Objects) -> None:
     store = made()
     store.write_checkpoint()

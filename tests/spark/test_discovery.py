@@ -45,3 +45,21 @@ def test_only_a_use_fails_where_a_package_is_missing(missing: str) -> None:
     assert found == "rocketmq"
     assert f"needs the package {missing}" in error
     assert f"{sys.executable} -m pip install 'pocketmq[spark]'" in error
+
+
+EXECUTOR = """
+import sys
+
+for name in ("msgspec", "rich"):
+    sys.modules[name] = None
+import pocketmq.spark.batch_reader
+"""
+
+
+def test_an_executor_names_the_package_that_it_needs() -> None:
+    """It reads without `rich`, which the extra has for the driver."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EXECUTOR], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    error = ended.stderr.strip().splitlines()[-1]
+    assert "pocketmq.spark needs the package msgspec, which is not installed" in error

@@ -1,0 +1,139 @@
+"""Spark Connect: a client that reads through a server, as docs/spark.md describes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
+pytest.importorskip("zstandard", reason="pip install 'pyspark[connect]'")
+pytest.importorskip("pandas", reason="pip install 'pyspark[connect]'")
+
+from pocketmq.cli import main
+from pocketmq.remoting.service import ExitCode
+from tests.spark.test_shipping import python_without_pocketmq
+from tests.store.made_store import MadeStore
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+
+JOB = """
+import json, sys
+store, zip, copy, *path = sys.argv[1:]
+sys.path[:0] = path  # the client's alone: PYTHONPATH would be the server's, too
+from pyspark.sql import SparkSession
+# Starts a server with a Java process of its own.
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+results = {"client": type(spark).__module__}
+
+def note(name, get):
+    try:
+        results[name] = get()
+    except Exception as error:
+        results[name] = str(error)
+
+def read():
+    return spark.read.format("rocketmq").load(store)
+
+def streamed():
+    stream = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(store)
+    query = (
+        stream.writeStream.format("parquet").trigger(availableNow=True)
+        .option("checkpointLocation", copy + "/checkpoint").start(copy + "/rows")
+    )
+    query.awaitTermination()
+    results["lag"] = {queue.queue_id: left for queue, left in lag(query.lastProgress).items()}
+    return spark.read.parquet(copy + "/rows").count()
+
+note("by itself", lambda: read().count())
+from pocketmq.spark import lag, pruned, register
+if zip:
+    spark.addArtifacts(zip, pyfile=True)
+register(spark)
+note("registered", lambda: read().count())
+tags = lambda: pruned(read(), lambda t: t.groupBy("tags").count()).collect()
+note("tags", lambda: {row.tags: row["count"] for row in tags()})
+note("streamed", streamed)
+spark.stop()
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    made = MadeStore(tmp_path / "store", segment_size=4096)
+    for number in range(100):
+        made.put("T", number % 2, b"body %d" % number, {"TAGS": "ab"[number % 2]})
+    return made.write()
+
+
+def run(
+    tmp_path: Path, store: Path, python: Path | str, *, package: Path | None, server_path: str
+) -> dict[str, Any]:
+    """What a client finds at a server whose workers run `python` with PYTHONPATH `server_path`."""
+    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+
+    try:
+        use_java(find_java())
+    except SparkUnavailable as missing:
+        pytest.skip(str(missing))
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    installed = find_spec("pyspark")
+    assert installed is not None
+    assert installed.origin is not None
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            job,
+            store,
+            package or "",
+            tmp_path / "copy",
+            *filter(None, sys.path),
+        ],
+        env=os.environ
+        | {
+            "PYTHONPATH": server_path,
+            "PYSPARK_PYTHON": str(python),
+            "SPARK_HOME": str(Path(installed.origin).parent),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert "connect" in results["client"]
+    return results
+
+
+def test_a_server_that_has_pocketmq(tmp_path: Path, store: Path) -> None:
+    found = run(tmp_path, store, sys.executable, package=None, server_path=str(PROJECT))
+    assert (found["by itself"], found["registered"], found["streamed"]) == (100, 100, 100)
+    assert found["tags"] == {"a": 50, "b": 50}
+    assert found["lag"] == {"0": 0, "1": 0}
+
+
+def test_a_client_brings_the_source_for_batches(tmp_path: Path, store: Path) -> None:
+    package = tmp_path / "pocketmq.zip"
+    assert main(["spark-pack", str(package)]) == ExitCode.OK
+    python = python_without_pocketmq(tmp_path / "venv")
+    found = run(tmp_path, store, python, package=package, server_path="")
+    assert "DATA_SOURCE_NOT_FOUND" in found["by itself"]
+    assert found["registered"] == 100
+    assert found["tags"] == {"a": 50, "b": 50}
+    # Spark makes the readers of streams in a process that does not see what clients have added.
+    assert "No module named 'pocketmq'" in found["streamed"]
