@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.harness import official, ours
+from tests.interop.harness import official, ours, secured
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.mqadmin import Both, both_of
@@ -149,6 +149,42 @@ def our_cluster(our_namesrv: Server, directory: Path) -> Iterator[Cluster]:
     yield Cluster("ours", our_namesrv, broker)
     assert broker.process.running, broker.process.tail()
     assert broker.process.terminate() == 0, broker.process.tail()
+
+
+# Each has a name server of its own: brokers of one name server get the new topics of all clients.
+
+
+@pytest.fixture(scope="session")
+def official_secured(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The official servers with users, which only the broker knows."""
+    home = tmp_path_factory.mktemp("official-secured")
+    namesrv = official.start_name_server(home)
+    broker = secured.start_broker("official", home, namesrv.address, name="secured")
+    yield Cluster("official", namesrv, broker)
+    for server in (broker, namesrv):
+        server.process.kill()
+
+
+@pytest.fixture(scope="session")
+def half_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """As with official servers: a broker that knows users, and a name server that does not."""
+    home = tmp_path_factory.mktemp("half-secured")
+    namesrv = ours.start_name_server(home)
+    broker = secured.start_broker("ours", home, namesrv.address, name="secured")
+    yield Cluster("ours", namesrv, broker)
+    for server in (broker, namesrv):
+        assert server.process.terminate() == 0, server.process.tail()
+
+
+@pytest.fixture(scope="session")
+def all_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Our broker and our name server, both with users."""
+    home = tmp_path_factory.mktemp("secured")
+    namesrv = secured.start_name_server(home)
+    broker = secured.start_broker("ours", home, namesrv.address, name="secured")
+    yield Cluster("ours", namesrv, broker)
+    for server in (broker, namesrv):
+        assert server.process.terminate() == 0, server.process.tail()
 
 
 @pytest.fixture(params=["official", "ours"])

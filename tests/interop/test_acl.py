@@ -1,10 +1,9 @@
-"""ACL 2.0: mqadmin's twelve commands, official clients with right, wrong and no credentials, and
-every request code by strangers, impostors and users."""
+"""ACL 2.0: mqadmin's twelve commands, what users of official clients may do, and every request
+code by strangers, impostors and users."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -26,61 +25,11 @@ from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
 from pocketmq.remoting.service import ExitCode
 from tests.security.requests import ask
 
-from .harness import official, ours
 from .harness.cluster import Cluster
 from .harness.go_client import GoClient
 from .harness.mqadmin import failure, normal
 from .harness.official import JavaError, JavaPeer, Unavailable
-
-ROOT = {"accessKey": "root", "secretKey": "root-password-1"}
-INNER = {"accessKey": "inner", "secretKey": "inner-password-1"}
-PROVIDER = "org.apache.rocketmq.auth"
-SETTINGS = {
-    "authenticationEnabled": True,
-    "authorizationEnabled": True,
-    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT["secretKey"]}),
-    "innerClientAuthenticationCredentials": json.dumps(INNER),
-}
-#: The official broker checks nothing without them; ours has no use for them.
-PROVIDERS = {
-    f"{what}{kind}": f"{PROVIDER}.{what}.provider.{name}{what.capitalize()}{kind}"
-    for what in ("authentication", "authorization")
-    for kind, name in (("Provider", "Default"), ("MetadataProvider", "Local"))
-}
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    home = tmp_path_factory.mktemp("secured")
-    users = {"authFilePath": home / "users.json"}
-    namesrv = ours.start_name_server(home, settings=SETTINGS | users)
-    broker = ours.start_broker(home, namesrv.address, name="secured", settings=SETTINGS)
-    yield Cluster("ours", namesrv, broker)
-    for server in (broker, namesrv):
-        assert server.process.terminate() == 0, server.process.tail()
-
-
-@pytest.fixture(scope="module")
-def official_secured(
-    jars: Path, official_namesrv: official.Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    home = tmp_path_factory.mktemp("official-secured")
-    broker = official.start_broker(
-        home, official_namesrv.address, name="secured-official", settings=SETTINGS | PROVIDERS
-    )
-    yield Cluster("official", official_namesrv, broker)
-    broker.process.kill()
-
-
-@pytest.fixture(scope="module")
-def half_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """As with official servers: a broker that knows users, and a name server that does not."""
-    home = tmp_path_factory.mktemp("half-secured")
-    namesrv = ours.start_name_server(home)
-    broker = ours.start_broker(home, namesrv.address, name="half", settings=SETTINGS)
-    yield Cluster("ours", namesrv, broker)
-    for server in (broker, namesrv):
-        assert server.process.terminate() == 0, server.process.tail()
+from .harness.secured import PATIENCE, ROOT, create_user
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +50,7 @@ def root(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaP
 class TestMqadmin:
     """The same commands, in turn, on both makes."""
 
-    @pytest.fixture(params=["official_secured", "secured"])
+    @pytest.fixture(params=["official_secured", "all_secured"])
     def cluster(self, request: pytest.FixtureRequest) -> Cluster:
         cluster: Cluster = request.getfixturevalue(request.param)
         return cluster
@@ -148,11 +97,11 @@ class TestMqadmin:
 
 
 def test_copies_between_the_makes(
-    root: JavaPeer, secured: Cluster, official_secured: Cluster
+    root: JavaPeer, all_secured: Cluster, official_secured: Cluster
 ) -> None:
-    theirs, our = official_secured.broker.address, secured.broker.address
+    theirs, our = official_secured.broker.address, all_secured.broker.address
     for source, target, name in ((theirs, our, "carol"), (our, theirs, "dave")):
-        at = ("-n", secured.address)
+        at = ("-n", all_secured.address)
         subject = f"User:{name}"
         root.mqadmin("createUser", "-b", source, "-u", name, "-p", "password-1", *at)
         root.mqadmin(
@@ -166,33 +115,20 @@ def test_copies_between_the_makes(
         assert "Topic:x*" in root.mqadmin("getAcl", "-b", target, "-s", subject, *at)
 
 
-WRONG = {"accessKey": "client", "secretKey": "a guess"}
 CLIENT = {"accessKey": "client", "secretKey": "client-password-1"}
-UNKNOWN = {"accessKey": "mallory", "secretKey": "a guess"}
-REFUSED = [
-    ({}, "username cannot be null"),
-    (WRONG, "check signature failed"),
-    (UNKNOWN, "User:mallory is not found"),
-]
 
 
 @pytest.fixture(scope="module")
-def granted(root: JavaPeer, secured: Cluster) -> Cluster:
+def granted(root: JavaPeer, all_secured: Cluster) -> Cluster:
     """The cluster, with a user who may send to allowed* and receive from it."""
-    for server in (secured.namesrv, secured.broker):
-        at = ("-b", server.address, "-n", secured.address)
+    for server in (all_secured.namesrv, all_secured.broker):
+        at = ("-b", server.address, "-n", all_secured.address)
         user, password = CLIENT.values()
         root.mqadmin("createUser", "-u", user, "-p", password, *at)
         grant = ("-s", f"User:{user}", "-d", "Allow")
         resources = "Topic:allowed*,Topic:TBW102,Group:*"
         root.mqadmin("createAcl", *grant, "-r", resources, "-a", "Pub,Sub", *at)
-    return secured
-
-
-def go_credentials(keys: dict[str, str]) -> tuple[str, ...]:
-    if not keys:
-        return ()
-    return ("-access-key", keys["accessKey"], "-secret-key", keys["secretKey"])
+    return all_secured
 
 
 def test_java_with_the_right_credentials(java: JavaPeer, granted: Cluster) -> None:
@@ -207,47 +143,13 @@ def test_java_with_the_right_credentials(java: JavaPeer, granted: Cluster) -> No
         java("send", topic="other", mode="sync", messages=[{"body": "x"}], **at)
 
 
-@pytest.mark.parametrize(("keys", "remark"), REFUSED)
-def test_java_with_others(
-    java: JavaPeer, granted: Cluster, keys: dict[str, str], remark: str
-) -> None:
-    at = {"namesrv": granted.address, "group": "acl_java", **keys}
-    # The client does not pass on what the name server says; the log has it.
-    with pytest.raises(JavaError, match="No route info of this topic: allowed_java"):
-        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
-    assert remark in granted.log()
-
-
-@pytest.mark.parametrize("cluster", ["official_secured", "half_secured"])
-@pytest.mark.parametrize(("keys", "remark"), REFUSED)
-def test_a_broker_says_what_is_wrong(
-    java: JavaPeer,
-    request: pytest.FixtureRequest,
-    cluster: str,
-    keys: dict[str, str],
-    remark: str,
-) -> None:
-    servers: Cluster = request.getfixturevalue(cluster)
-    if keys == WRONG:
-        keys = {"accessKey": "root", "secretKey": "a guess"}
-    at = {"namesrv": servers.address, "group": "acl_java", **keys}
-    with pytest.raises(JavaError, match=f"CODE: 16 .*{remark}"):
-        java("send", topic="allowed_java", mode="sync", messages=[{"body": "x"}], **at)
-
-
 def test_go_with_the_right_credentials(go: GoClient, granted: Cluster) -> None:
-    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(CLIENT))
+    keys = ("-access-key", CLIENT["accessKey"], "-secret-key", CLIENT["secretKey"])
+    at = ("-namesrv", granted.address, "-topic", "allowed_go", *keys)
     for mode in ("sync", "async", "batch"):
         go("send", "-n", 3, "-mode", mode, *at)
     got = go("push", "-n", 9, "-group", "acl_go", *at)
     assert len(got) == 9
-
-
-@pytest.mark.parametrize("keys", [{}, WRONG, UNKNOWN])
-def test_go_with_others(go: GoClient, granted: Cluster, keys: dict[str, str]) -> None:
-    at = ("-namesrv", granted.address, "-topic", "allowed_go", *go_credentials(keys))
-    with pytest.raises(AssertionError, match="interop: "):
-        go("send", "-n", 1, *at)
 
 
 #: What the official broker does for any user who can sign, without a grant.
@@ -271,8 +173,6 @@ NO_PERMISSION = 16
 #: What is said with that code to users who may ask: of recalls that are switched off, of subjects
 #: that are none, and by the official broker of a topic whose request it cannot read.
 OF_THE_REQUEST = ("recall failed", "subject", "parse authorization context error")
-#: Seconds. Some requests that are let through get no answer of the official broker.
-PATIENCE = 20.0
 
 
 async def refusal(dispatcher: Dispatcher, address: str, user: User | None, code: int) -> str | None:
@@ -295,34 +195,6 @@ async def refusals(address: str, user: User | None) -> dict[int, str]:
         codes = sorted(dispatcher.codes)
         found = await asyncio.gather(*(refusal(dispatcher, address, user, code) for code in codes))
     return {code: remark for code, remark in zip(codes, found, strict=True) if remark is not None}
-
-
-async def create_user(address: str, user: User, *resources: str) -> None:
-    """Create a user anew, who may do everything with `resources`."""
-    connection = await Connection.open(
-        address, sign=signer_of(User(ROOT["accessKey"], ROOT["secretKey"]))
-    )
-
-    async def request(code: int, body: object, **fields: str) -> None:
-        answer = await connection.request(
-            code, None, json.dumps(body).encode(), ext_fields=fields, timeout=PATIENCE
-        )
-        assert answer.code == 0, answer.remark
-
-    name = user.username
-    try:
-        await request(RequestCode.AUTH_DELETE_USER, {}, username=name)
-        account = {"username": name, "password": user.password}
-        await request(RequestCode.AUTH_CREATE_USER, account, username=name)
-        if resources:
-            entries = [
-                {"resource": resource, "actions": ["All"], "decision": "Allow"}
-                for resource in resources
-            ]
-            access = {"policies": [{"policyType": "Custom", "entries": entries}]}
-            await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")
-    finally:
-        await connection.close()
 
 
 async def test_the_users_of_an_official_broker_can_be_imported(
@@ -348,7 +220,7 @@ async def test_the_users_of_an_official_broker_can_be_imported(
         assert (entry.actions, entry.decision) == (frozenset({Action.ALL}), Decision.ALLOW)
 
 
-async def test_every_request_by_everybody(secured: Cluster, official_secured: Cluster) -> None:
+async def test_every_request_by_everybody(all_secured: Cluster, official_secured: Cluster) -> None:
     """Ours refuses whatever the official broker refuses, and what it forgets to check."""
     nobody, friend = User("nobody", "nobody-password"), User("friend", "friend-password")
     users = {
@@ -358,7 +230,7 @@ async def test_every_request_by_everybody(secured: Cluster, official_secured: Cl
         "with grants": friend,
     }
     found: dict[str, dict[str, dict[int, str]]] = {name: {} for name in users}
-    for cluster in (official_secured, secured):
+    for cluster in (official_secured, all_secured):
         address = cluster.broker.address
         await create_user(address, nobody)
         await create_user(address, friend, "Topic:*", "Group:*", "Cluster:*")

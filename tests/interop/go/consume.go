@@ -92,11 +92,15 @@ func selector() consumer.MessageSelector {
 }
 
 func pull() {
-	c, err := rocketmq.NewPullConsumer(
+	options := []consumer.Option{
 		consumer.WithNsResolver(resolver()),
 		consumer.WithGroupName(*group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
+	}
+	if *accessKey != "" {
+		options = append(options, consumer.WithCredentials(credentials()))
+	}
+	c, err := rocketmq.NewPullConsumer(options...)
 	check(err)
 	check(c.Subscribe(*topic, selector()))
 	check(c.Start())

@@ -47,7 +47,7 @@ var (
 	timeout    = flag.Duration("timeout", 60*time.Second, "how long to wait for n messages")
 	delay      = flag.Int("delay", 0, "delay level of the messages sent")
 	trace      = flag.Bool("trace", false, "send the message trace")
-	accessKey  = flag.String("access-key", "", "user who signs the requests of send and push")
+	accessKey  = flag.String("access-key", "", "user who signs the requests of send, push and pull")
 	secretKey  = flag.String("secret-key", "", "password of that user")
 )
 

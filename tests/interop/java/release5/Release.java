@@ -27,6 +27,8 @@ final class Release {
                 return Popping.collect(command);
             case "pop-stop":
                 return Popping.stop(command);
+            case "signed":
+                return Signing.run(command);
             case "mqadmin":
                 return Admin.run(command);
             default:
