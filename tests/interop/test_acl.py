@@ -29,7 +29,7 @@ from .harness.cluster import Cluster
 from .harness.go_client import GoClient
 from .harness.mqadmin import failure, normal
 from .harness.official import JavaError, JavaPeer, Unavailable
-from .harness.secured import PATIENCE, ROOT, create_user
+from .harness.secured import PATIENCE, ROOT, create_user, write_tools
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,7 @@ def root(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaP
         peer = JavaPeer(home)
     except Unavailable as missing:
         pytest.skip(str(missing))
-    tools = home / f"java-peer-{peer.version}" / "conf" / "tools.yml"
-    tools.parent.mkdir()
-    tools.write_text("".join(f"{key}: {value}\n" for key, value in ROOT.items()))
+    write_tools(home / f"java-peer-{peer.version}")
     yield peer
     peer.close()
 

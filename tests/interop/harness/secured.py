@@ -63,6 +63,13 @@ def start_broker(make: str, directory: Path, namesrv: str, *, name: str) -> Serv
     return ours.start_broker(directory, namesrv, name=name, settings=SETTINGS)
 
 
+def write_tools(home: Path) -> None:
+    """Give the mqadmin of a peer with this home the credentials of a super user."""
+    tools = home / "conf" / "tools.yml"
+    tools.parent.mkdir()
+    tools.write_text("".join(f"{key}: {value}\n" for key, value in ROOT.items()))
+
+
 async def create_user(
     address: str, user: User, *resources: str, actions: Iterable[str] = ("All",)
 ) -> None:
