@@ -15,6 +15,7 @@ from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
     STOP_AT_EOF,
+    add_bind_option,
     add_config_options,
     add_repair_option,
     add_stop_option,
@@ -69,9 +70,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port to listen on (listenPort, default 10911; 0: any free one)",
     )
-    parser.add_argument(
-        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
-    )
+    add_bind_option(parser)
     parser.add_argument(
         "--grpc-port",
         type=port,

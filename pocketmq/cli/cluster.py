@@ -6,9 +6,9 @@ import argparse
 from typing import Any
 
 from pocketmq.cli.cluster_command import (
-    CommandError,
     add_json_option,
     add_name_server_option,
+    no_broker,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> int:
 async def _clusters(admin: Admin, options: argparse.Namespace) -> int:
     states = await broker_states(admin)
     if not states:
-        raise CommandError(
-            f"no broker is registered with the name server {options.namesrv}", ExitCode.UNAVAILABLE
-        )
+        raise no_broker(options)
     names = sorted({state.cluster for state in states})
     rows = [
         await _row(admin, name, [state for state in states if state.cluster == name])

@@ -55,6 +55,13 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
 
+def add_place_options(parser: argparse.ArgumentParser) -> None:
+    """`--cluster` or `--broker`: where something is created, instead of on every broker."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--cluster", help="only on the brokers of this cluster")
+    place.add_argument("--broker", help="only on this broker")
+
+
 def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
     """Run `main(stop)`, whose result is the exit code, until its end or a signal.
 
@@ -135,6 +142,13 @@ def telling_what_is_awaited(what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def no_broker(options: argparse.Namespace) -> CommandError:
+    """The error of a command that finds no broker to speak of."""
+    return CommandError(
+        f"no broker is registered with the name server {options.namesrv}", ExitCode.UNAVAILABLE
+    )
 
 
 async def check_cluster(admin: Admin, cluster: str | None) -> None:

@@ -8,7 +8,13 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.cli.cluster_command import CommandError, add_action, check_cluster, run_action
+from pocketmq.cli.cluster_command import (
+    CommandError,
+    add_action,
+    add_place_options,
+    check_cluster,
+    run_action,
+)
 from pocketmq.cli.command_parser import CommandParser, Subparsers, nearest
 from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.explanation import no_such_group
@@ -64,9 +70,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         choices=("on", "off"),
         help="whether brokers let the group consume (consumeEnable, default on)",
     )
-    place = create.add_mutually_exclusive_group()
-    place.add_argument("--cluster", help="only on the brokers of this cluster")
-    place.add_argument("--broker", help="only on this broker")
+    add_place_options(create)
     delete = actions.add_parser(
         "delete",
         help="delete a group",

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
+    add_bind_option,
     add_config_options,
     add_stop_option,
     announce,
@@ -36,9 +37,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port to listen on (listenPort, default 9876; 0: any free one)",
     )
-    parser.add_argument(
-        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
-    )
+    add_bind_option(parser)
     add_stop_option(parser)
     return parser
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import port
 from pocketmq.cli.server_command import (
+    add_bind_option,
     add_config_options,
     add_stop_option,
     announce,
@@ -45,9 +46,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         metavar="PORT",
         help="port to listen on (grpcServerPort, default 8081; 0: any free one)",
     )
-    parser.add_argument(
-        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
-    )
+    add_bind_option(parser)
     add_stop_option(parser)
     return parser
 

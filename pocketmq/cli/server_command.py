@@ -91,6 +91,13 @@ def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
     )
 
 
+def add_bind_option(parser: argparse.ArgumentParser) -> None:
+    """`--bind HOST`."""
+    parser.add_argument(
+        "--bind", metavar="HOST", help="address to listen on (bindAddress, default 127.0.0.1)"
+    )
+
+
 def add_stop_option(parser: argparse.ArgumentParser) -> None:
     """`--stop-timeout`."""
     parser.add_argument(

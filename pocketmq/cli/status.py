@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pocketmq.cli.cluster_command import (
-    CommandError,
     add_json_option,
     add_name_server_option,
+    no_broker,
     run_admin,
 )
 from pocketmq.cli.command_parser import CommandParser, Subparsers
@@ -63,9 +63,7 @@ async def broker_rows(admin: Admin) -> list[dict[str, Any]]:
 async def _status(admin: Admin, options: argparse.Namespace) -> int:
     rows = await broker_rows(admin)
     if not rows:
-        raise CommandError(
-            f"no broker is registered with the name server {options.namesrv}", ExitCode.UNAVAILABLE
-        )
+        raise no_broker(options)
     silent = [row for row in rows if row["problem"] is not None]
     if options.json:
         for each in rows:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from pocketmq.cli.cluster_command import add_action, check_cluster, run_action
+from pocketmq.cli.cluster_command import (
+    add_action,
+    add_place_options,
+    check_cluster,
+    run_action,
+)
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.confirmation import confirm
 from pocketmq.cli.options import count
@@ -62,7 +67,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         choices=("normal", "fifo", "delay", "transaction", "mixed"),
         help="the kind of messages it is for (attribute message.type)",
     )
-    _add_place(create)
+    add_place_options(create)
 
     delete = actions.add_parser(
         "delete",
@@ -82,12 +87,6 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 run = run_action
-
-
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--cluster", help="only on the brokers of this cluster")
-    place.add_argument("--broker", help="only on this broker")
 
 
 async def _list(admin: Admin, options: argparse.Namespace) -> None:
