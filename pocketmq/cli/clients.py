@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pocketmq.cli.cluster_command import add_json_option, add_name_server_option, run_admin
+from pocketmq.cli.cluster_command import add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.output import print_rows
 from pocketmq.client.admin import Admin
@@ -23,14 +23,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "group", metavar="GROUP", nargs="?", help="only this consumer or producer group"
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _clients, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print a row for each client."""
-    return run_admin(lambda admin: _clients(admin, options), options)
+run = run_action
 
 
 async def _clients(admin: Admin, options: argparse.Namespace) -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pocketmq.cli.cluster_command import (
-    add_json_option,
-    add_name_server_option,
-    no_broker,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import add_action, no_broker, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.output import print_rows
 from pocketmq.client.admin import Admin
@@ -31,14 +26,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "and the lag of all groups. `pocketmq status` shows the brokers one by one. Exit code 7 "
         "when a broker does not answer, or none is registered.",
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _clusters, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the clusters."""
-    return run_admin(lambda admin: _clusters(admin, options), options)
+run = run_action
 
 
 async def _clusters(admin: Admin, options: argparse.Namespace) -> int:

@@ -88,16 +88,20 @@ def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.N
     return run_until_stopped(guarded) or code
 
 
-def run_admin(
-    main: Callable[[Admin], Coroutine[Any, Any, int | None]], options: argparse.Namespace
-) -> int:
-    """Run `main(admin)` with an Admin of the cluster; its result is the exit code, None is 0."""
+Action = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, "int | None"]]
+
+
+def run_action(options: argparse.Namespace) -> int:
+    """Do what `add_action` named, with an Admin of the cluster; its result is the exit code, None
+    is 0."""
     from pocketmq.client.admin import Admin
+
+    action: Action = options.action
 
     async def reach_and_run(admin: Admin) -> int | None:
         with telling_what_is_awaited(f"name server {options.namesrv}"):
             await admin.cluster_info()
-        return await main(admin)
+        return await action(admin, options)
 
     async def ask(stop: StopEvent) -> int:
         async with Admin(namesrv=options.namesrv, **connection_of(options)) as admin:
@@ -116,20 +120,12 @@ def run_admin(
     return run_command(ask, options)
 
 
-Action = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, "int | None"]]
-
-
 def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = False) -> None:
-    """Have a sub-command do `action(admin, options)`; add `-n`, and `--json` if it has that."""
+    """Have a command do `action(admin, options)`; add `-n`, and `--json` if it has that."""
     add_name_server_option(parser)
     if json:
         add_json_option(parser)
     parser.set_defaults(action=action)
-
-
-def run_action(options: argparse.Namespace) -> int:
-    """Do what the sub-command says: the `run` of a command that has several."""
-    return run_admin(lambda admin: options.action(admin, options), options)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import Final
 
-from pocketmq.cli.cluster_command import add_json_option, add_name_server_option, run_admin
+from pocketmq.cli.cluster_command import add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.group_progress import progress_by_queue
 from pocketmq.cli.groups import existing_group
@@ -39,14 +39,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--over", type=duration, metavar="TIME", help="measure rates over this time, such as 10s"
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _lag, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the lag; a group or a topic that does not exist is an error."""
-    return run_admin(lambda admin: _lag(admin, options), options)
+run = run_action
 
 
 async def _lag(admin: Admin, options: argparse.Namespace) -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pocketmq.cli.cluster_command import (
-    CommandError,
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.message_text import json_line, shown
 from pocketmq.cli.options import count, key, queue_offset
@@ -45,8 +40,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--count", type=count, default=64, metavar="N", help="print at most N messages (default 64)"
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _message, json=True)
     return parser
 
 
@@ -54,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the messages that are found."""
     if options.key is not None and options.topic is None:
         return complain("--key needs a topic: pocketmq message TOPIC --key KEY", ExitCode.USAGE)
-    return run_admin(lambda admin: _message(admin, options), options)
+    return run_action(options)
 
 
 async def _message(admin: Admin, options: argparse.Namespace) -> int:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pocketmq.cli.cluster_command import (
-    CommandError,
-    add_json_option,
-    add_name_server_option,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import CommandError, add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.groups import existing_group
 from pocketmq.cli.options import position
@@ -40,8 +35,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--queue", metavar="BROKER/QUEUE", help="only this queue; only with an OFFSET"
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _reset, json=True)
     return parser
 
 
@@ -49,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Set the offsets, and print them."""
     if options.queue is not None and not isinstance(options.to, int):
         return complain("--queue needs a queue offset: --to NUMBER", ExitCode.USAGE)
-    return run_admin(lambda admin: _reset(admin, options), options)
+    return run_action(options)
 
 
 async def _reset(admin: Admin, options: argparse.Namespace) -> None:

@@ -6,12 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.cli.cluster_command import (
-    add_json_option,
-    add_name_server_option,
-    no_broker,
-    run_admin,
-)
+from pocketmq.cli.cluster_command import add_action, no_broker, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.output import print_json, print_table
 from pocketmq.client.admin import Admin
@@ -30,14 +25,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "the broker has been running (seconds with --json); with --json also the messages stored "
         "today. Exit code 7 when a broker does not answer, or none is registered.",
     )
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _status, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print a row for each broker."""
-    return run_admin(lambda admin: _status(admin, options), options)
+run = run_action
 
 
 async def broker_rows(admin: Admin) -> list[dict[str, Any]]:

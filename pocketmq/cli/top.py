@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from pocketmq.cli.cluster_command import add_json_option, add_name_server_option, run_admin
+from pocketmq.cli.cluster_command import add_action, run_action
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import count, duration
 from pocketmq.cli.output import on_terminal, print_json, print_table, rich_table
@@ -46,14 +46,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--count", type=count, default=10, metavar="N",
         help="topics and groups in the view (default 10)",
     )  # fmt: skip
-    add_name_server_option(parser)
-    add_json_option(parser)
+    add_action(parser, _top, json=True)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
-    """Show view after view until a signal, or one."""
-    return run_admin(lambda admin: _top(admin, options), options)
+run = run_action
 
 
 async def _top(admin: Admin, options: argparse.Namespace) -> None:
