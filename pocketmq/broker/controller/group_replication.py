@@ -88,6 +88,7 @@ class GroupReplication:
 
     Attributes:
         ha_address: host:port of the HA port, as slaves connect to it.
+        metadata: what copies the tables of the master.
         needed: how many copies a send waits for; 1 while this broker is alone in the set.
     """
 
@@ -140,7 +141,7 @@ class GroupReplication:
             store, self, self._now, most_per_second=config.most_ha_bytes_per_second
         )
         self._client = GroupClient(store, self, self._now)
-        self._metadata = metadata
+        self.metadata = metadata
         self._client.on_connected = metadata.ask_now
         self._client.on_cut = self._was_cut
         self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
@@ -193,14 +194,14 @@ class GroupReplication:
         self._services = services
         stack.push_async_callback(self._leave)
         every(stack, 1.0, self._tick)
-        self._metadata.start()
+        self.metadata.start()
         self._member.start()
 
     async def _leave(self) -> None:
         """Take no more roles, and copy nothing more. The controllers notice at once."""
         await self._member.stop()
         await self._stop_following()
-        await self._metadata.stop()
+        await self.metadata.stop()
         await self._pool.close()
 
     async def _stop(self) -> None:
@@ -316,7 +317,7 @@ class GroupReplication:
         store.follow()
         self._waits.fail_all()
         await self._stop_following()
-        self._metadata.use(order.address)
+        self.metadata.use(order.address)
         await services.follow(order.epoch)
         self._client.start()
         self._searching = self._loop.create_task(self._search(order.address))
@@ -324,7 +325,7 @@ class GroupReplication:
     async def _stop_following(self) -> None:
         await end(self._searching)
         self._searching = None
-        self._metadata.use("")
+        self.metadata.use("")
         await self._client.stop()
 
     async def cut_torn(self) -> None:
