@@ -93,7 +93,7 @@ class Nats:
         kind, *options = _OPTIONS[load]
         done = subprocess.run(
             [*self._command, kind, *options, "--msgs", str(count), "--size", str(SIZE),
-             "--create", "--purge", "--maxbytes", "8GB", "--no-progress", "bench.full"],
+             "--create", "--purge", "--maxbytes", "8GB", "--no-progress", "bench.systems"],
             env=self._environment, capture_output=True, text=True, timeout=LONGEST,
         )  # fmt: skip
         if done.returncode:

@@ -33,7 +33,7 @@ BUSY = 0.5  # load average from which on the figures are said to be doubtful
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.full", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.systems", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured (3)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the message counts (1)")
     parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
@@ -74,7 +74,7 @@ def main() -> int:
             f"the load average was {busy:.1f} when this began, so other work took its share: only "
             "the ratios mean something"
         )
-    report.keep([as_dict(row, runs) for row in found], console, stolen, "full-")
+    report.keep([as_dict(row, runs) for row in found], console, stolen, "systems-")
     return 0
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.full import nats, redis
-from bench.full.comparison import rows, table
-from bench.full.loads import Load, Run, System
+from bench.systems import nats, redis
+from bench.systems.comparison import rows, table
+from bench.systems.loads import Load, Run, System
 from tests.interop.harness.official import Unavailable
 
 NATS_OF_TWO_CLIENTS = """
