@@ -16,7 +16,8 @@ from .clean_slate import clean_slate
 from .clients.comparison import MEASURES, compare
 from .contenders import Contender
 from .generator import LoadGenerator
-from .measures import BROKER, loads
+from .measures import loads
+from .rounds import run_load
 from .stolen_time import StolenTime
 from .work_directory import work_directory
 
@@ -55,11 +56,15 @@ def main() -> int:
         official = None if options.no_official else start_official(directory, console)
         if official:
             cleanup.callback(official.stop)
+            official.measure_idle()
             warm = int(WARM_UP * options.scale)
             console.print(f"{official.name}: warming up with {warm} sends")
             contenders.warm_up(official, generator, warm)
         ours = contenders.start_ours(directory)
         cleanup.callback(ours.stop)
+        ours.measure_idle()
+        for _ in range(2):  # A start takes a moment; one alone would say little.
+            ours.restart()
         # In turn, A B A B: what the machine does meanwhile then touches both alike.
         for turn in range(options.rounds):
             for contender in filter(None, (official, ours)):
@@ -110,13 +115,7 @@ def measure(
     """One round: every load once, on topics of this round; the stores lie in `directory`."""
     for load in loads(scale):
         clean_slate(scale, directory)
-        topic = f"{load.topic}-{turn}"
-        broker = contender.broker
-        arguments = (broker.broker_name if one == BROKER else one for one in load.arguments)
-        line = generator.run(broker.address, topic, *arguments)
-        contender.refused += line["failed"]
-        for key, name in load.figures.items():
-            contender.add(key, float(line[name]))
+        run_load(contender, generator, load, turn)
 
 
 if __name__ == "__main__":

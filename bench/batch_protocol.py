@@ -22,7 +22,8 @@ from tests.interop.harness.official import Server, Unavailable
 from .clean_slate import clean_slate
 from .contenders import SEGMENT
 from .generator import LoadGenerator
-from .long_polls import Waiting, cpu_seconds, create_topic, wait
+from .long_polls import Waiting, create_topic, wait
+from .processes import cpu_seconds
 from .work_directory import work_directory
 
 CHILDREN = (0, 1, 5, 20, 100, 1000)  # 0: single requests

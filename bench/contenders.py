@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from tests.interop.harness import official, ours
 from tests.interop.harness.official import Server
 
 from .generator import LoadGenerator
+from .processes import resident_megabytes
 
 # An idle broker settles for this long before its memory is read, seconds.
 SETTLE = 2.0
@@ -37,64 +38,60 @@ class Figures:
 
 @dataclass
 class Contender(Figures):
-    """A broker under measurement with its own name server."""
+    """A broker under measurement with its own name server; `start` starts the broker again."""
 
     namesrv: Server
-    broker: Server
+    start: Callable[[], Server]
     refused: int = field(default=0, kw_only=True)  # messages answered with an error
+
+    def __post_init__(self) -> None:
+        self.broker = self._started()
+
+    def restart(self) -> None:
+        """Stop the broker, and start it on its store."""
+        self.broker.process.terminate()
+        self.broker = self._started()
+
+    def _started(self) -> Server:
+        broker = self.start()
+        self.add("start", broker.process.waited)
+        return broker
+
+    def measure_idle(self) -> None:
+        """Let the broker settle, and read what memory it has."""
+        time.sleep(SETTLE)
+        self.add("idle_rss", resident_megabytes(self.broker.process.pid))
 
     def stop(self) -> None:
         self.broker.process.kill()
         self.namesrv.process.kill()
 
 
-def resident_megabytes(pid: int) -> float:
-    """VmRSS of a process in MB of 10^6 bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise RuntimeError(f"no VmRSS of process {pid}")
-
-
-def start_ours(directory: Path) -> Contender:
+def start_ours(directory: Path, settings: Mapping[str, object] = {}) -> Contender:
     """Our name server and broker."""
     namesrv = ours.start_name_server(directory)
-
-    def start() -> Server:
-        return ours.start_broker(
-            directory, namesrv.address, settings={"mappedFileSizeCommitLog": SEGMENT}
-        )
-
-    contender = _measured_start("pocketmq", namesrv, start)
-    for _ in range(2):  # A start takes a moment; one alone would say little.
-        contender.broker.process.terminate()
-        contender.broker = start()
-        contender.add("start", contender.broker.process.waited)
-    return contender
-
-
-def start_official(directory: Path) -> Contender:
-    """The official pair, with the heap that its documentation of small machines suggests."""
-    namesrv = official.start_name_server(directory)
-    return _measured_start(
-        "official 5.3.3",
+    return Contender(
+        "pocketmq",
         namesrv,
-        lambda: official.start_broker(
-            directory,
-            namesrv.address,
-            settings={"mappedFileSizeCommitLog": SEGMENT},
-            memory=("-Xmx1g", "-XX:MaxDirectMemorySize=2g"),
+        lambda: ours.start_broker(
+            directory, namesrv.address, settings={"mappedFileSizeCommitLog": SEGMENT, **settings}
         ),
     )
 
 
-def _measured_start(name: str, namesrv: Server, start: Callable[[], Server]) -> Contender:
-    broker = start()
-    contender = Contender(name, namesrv, broker)
-    contender.add("start", broker.process.waited)
-    time.sleep(SETTLE)
-    contender.add("idle_rss", resident_megabytes(broker.process.pid))
-    return contender
+def start_official(directory: Path, settings: Mapping[str, object] = {}) -> Contender:
+    """The official pair, with the heap that its documentation of small machines suggests."""
+    namesrv = official.start_name_server(directory)
+    return Contender(
+        f"official {official.VERSION}",
+        namesrv,
+        lambda: official.start_broker(
+            directory,
+            namesrv.address,
+            settings={"mappedFileSizeCommitLog": SEGMENT, **settings},
+            memory=("-Xmx1g", "-XX:MaxDirectMemorySize=2g"),
+        ),
+    )
 
 
 def warm_up(contender: Contender, generator: LoadGenerator, messages: int) -> None:

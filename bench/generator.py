@@ -31,9 +31,11 @@ class LoadGenerator:
             raise Unavailable(f"bench/loadgen does not build: {done.stderr}")
         return cls(program)
 
-    def run(self, address: str, topic: str, *arguments: str) -> dict[str, Any]:
+    def run(
+        self, address: str, topic: str, *arguments: str, longest: float = LONGEST
+    ) -> dict[str, Any]:
         """One run against a broker; raises RuntimeError when it could not be done, and
-        subprocess.TimeoutExpired after ten minutes.
+        subprocess.TimeoutExpired after `longest` seconds.
 
         Sends that the broker refused (the official one does when they wait over 200 ms) are in
         `failed` and not in the rate; more than one in ten is an error.
@@ -41,7 +43,7 @@ class LoadGenerator:
         mode, *options = arguments
         done = subprocess.run(
             [self.program, mode, "-addr", address, "-topic", topic, *options],
-            capture_output=True, text=True, timeout=LONGEST,
+            capture_output=True, text=True, timeout=longest,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"loadgen {' '.join(arguments)}: {done.stderr.strip()}")

@@ -33,7 +33,7 @@ from tests.interop.harness.ports import free_port
 from tests.interop.harness.process import Process
 from tests.proxy.grpc_client import SERVICE, GrpcClient, message
 
-from .long_polls import cpu_seconds
+from .processes import cpu_seconds
 from .work_directory import work_directory
 
 TOPIC = "Normal"

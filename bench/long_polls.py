@@ -7,14 +7,12 @@ own, whose CPU time is read from /proc.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pocketmq.client.consumer.pull import PullConsumer
@@ -23,17 +21,13 @@ from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 
+from .processes import cpu_seconds
+
 TOPIC = "bench_idle"
 SETTLE = 2.0  # seconds until the first polls wait at the broker
 LATE = 5.0  # seconds after the last send until what has not arrived counts as missing
 
 _POLLS = (RequestCode.PULL_MESSAGE, RequestCode.COMMON_BATCH_REQUEST)
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass

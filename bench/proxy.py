@@ -28,7 +28,7 @@ from tests.interop.harness import official, proxy
 from tests.interop.harness.ports import free_port
 from tests.interop.harness.process import Process
 
-from .contenders import resident_megabytes
+from .processes import resident_megabytes
 from .work_directory import work_directory
 
 TOPIC = "normal"  # of the scenario `load`

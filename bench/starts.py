@@ -27,7 +27,8 @@ from pocketmq.store.message_store import MessageStore
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server
 
-from .contenders import SEGMENT, resident_megabytes
+from .contenders import SEGMENT
+from .processes import resident_megabytes
 from .work_directory import work_directory
 
 HOST: Final = pack_host("127.0.0.1", 10911)

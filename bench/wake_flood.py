@@ -30,7 +30,8 @@ from pocketmq.remoting.headers import (
 from tests.interop.harness import ours
 from tests.interop.harness.official import PROJECT
 
-from .long_polls import TOPIC, cpu_seconds, create_topic
+from .long_polls import TOPIC, create_topic
+from .processes import cpu_seconds
 from .work_directory import work_directory
 
 HOLD_MS = 30_000

@@ -1,11 +1,17 @@
 // loadgen measures a broker over the remoting protocol. One run does one thing and prints one line
 // of JSON; rates are messages per second, latencies microseconds.
 //
-//	loadgen send  -conns 4 -inflight 64 -n 200000 -size 1024 [-batch 32] [-binary]
+//	loadgen send  -conns 4 -inflight 64 -n 200000 -size 1024 [-batch 32] [-binary] [-topics 256 -queues 8]
+//	loadgen offer -conns 1000 -rate 20000 -n 600000 [-behind 200000]   sends at a rate, whatever comes back
 //	loadgen nest  -conns 4 -inflight 4 -children 20 [-op commit]   batch requests; -children 0: singles
-//	loadgen pull  -conns 4 [-rounds 2]              reads every queue from its first to its last message
+//	loadgen pull  -conns 4 [-rounds 2] [-sql "rare = 'yes'"]   reads every queue from its first to its last message
 //	loadgen pop   -conns 4 -broker NAME             pops all messages, and acknowledges each
 //	loadgen delay -n 1000 -rate 500                 from send to arrival in a waiting long poll
+//	loadgen fanout -n 50000 -rate 5000 -groups 20   the same for many groups
+//	loadgen due -n 5000 [-rate 1000] -kind level -after 1   delayed messages, or -kind timer
+//	loadgen transact -conns 4 -inflight 64 -n 50000   half messages, each of them committed
+//	loadgen routes|register -brokers 100 -topics 1000 -n 50000   of a name server
+//	loadgen refused -kind queue -n 100000           what a broker has to refuse
 //
 // Every connection is one goroutine: it writes what its window allows in one call, then takes the
 // answers that are there. So the generator itself costs little of the cores it shares with the
@@ -36,6 +42,15 @@ var options struct {
 	children int
 	op       string
 	broker   string
+	topics   int
+	behind   int
+	rare     int
+	sql      string
+	groups   int
+	kind     string
+	after    int
+	brokers  int
+	spread   int
 }
 
 // result is the printed line.
@@ -49,6 +64,8 @@ type result struct {
 	P99         int64   `json:"p99_us"`
 	P999        int64   `json:"p999_us"`
 	Max         int64   `json:"max_us"`
+	Delivered   int64   `json:"delivered"`
+	Stalls      stalls  `json:"stalls_us"`
 	FirstRemark string  `json:"first_remark,omitempty"`
 }
 
@@ -62,20 +79,32 @@ func main() {
 	flag.IntVar(&options.batch, "batch", 1, "messages of a request")
 	flag.IntVar(&options.queues, "queues", 4, "queues of the topic")
 	flag.BoolVar(&options.binary, "binary", false, "binary headers instead of JSON")
-	flag.IntVar(&options.rate, "rate", 500, "messages per second of delay")
+	flag.IntVar(&options.rate, "rate", 500, "messages per second of what has a rate; 0 in due: all at once")
 	flag.IntVar(&options.rounds, "rounds", 1, "how often pull reads everything")
 	flag.IntVar(&options.children, "children", 20, "requests in one of nest")
 	flag.StringVar(&options.op, "op", "send", "what the requests of nest do: send or commit")
 	flag.StringVar(&options.broker, "broker", "", "name of the broker, for the handles of pop")
+	flag.IntVar(&options.topics, "topics", 1, "topics; of more than one the names end in -0, -1, ...")
+	flag.IntVar(&options.behind, "behind", 0, "with offer: read so many messages behind")
+	flag.IntVar(&options.rare, "rare", 0, "one message in so many has the property rare = 'yes'")
+	flag.StringVar(&options.sql, "sql", "", "filter of pulls, in SQL92")
+	flag.IntVar(&options.groups, "groups", 20, "groups of fanout")
+	flag.StringVar(&options.kind, "kind", "", "what due or refused sends")
+	flag.IntVar(&options.after, "after", 1, "seconds until messages of due are due")
+	flag.IntVar(&options.brokers, "brokers", 100, "brokers at the name server")
+	flag.IntVar(&options.spread, "spread", 10, "brokers of a topic at the name server")
 	modes := map[string]func(*tally){
-		"send": send, "nest": nest, "pull": pull, "pop": pop, "delay": delay,
+		"send": send, "offer": offer, "nest": nest, "pull": pull, "pop": pop, "delay": delay,
+		"fanout": fanout, "due": due, "transact": transact, "routes": routes, "register": register,
+		"refused": refused,
 	}
 	if len(os.Args) < 2 || modes[os.Args[1]] == nil {
-		fail("usage: loadgen send|nest|pull|pop|delay [options]")
+		fail("usage: loadgen MODE [options]; the modes are in main.go")
 	}
 	if err := flag.CommandLine.Parse(os.Args[2:]); err != nil {
 		fail("%v", err)
 	}
+	nameTopics()
 	var total tally
 	begin := time.Now()
 	modes[os.Args[1]](&total)
@@ -92,6 +121,8 @@ func main() {
 		P99:         total.latency.quantile(0.99),
 		P999:        total.latency.quantile(0.999),
 		Max:         total.latency.max,
+		Delivered:   total.delivered,
+		Stalls:      total.stalls.merged(),
 		FirstRemark: total.firstRemark,
 	})
 	if err != nil {

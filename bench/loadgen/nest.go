@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"strconv"
-	"sync"
-	"time"
 )
 
 const (
@@ -26,87 +24,47 @@ func nest(total *tally) {
 	first := dial()
 	body := payload(options.size)
 	for queue := 0; queue < options.queues; queue++ {
-		first.call(sendMessageV2, sendFields(queue, false), body)
+		first.call(sendMessageV2, sendFields(options.topic, queue, ""), body)
 	}
-	first.call(pullMessage, pullFields(0, 0, 0), nil)
-	connections := make([]*connection, options.conns)
-	for i := range connections {
-		connections[i] = dial()
-	}
-	tallies := make([]tally, options.conns)
-	var running sync.WaitGroup
-	begin := time.Now()
-	for i := range connections {
-		running.Add(1)
-		go func(i int) {
-			defer running.Done()
-			flow(connections[i], &tallies[i], code, body, i)
-		}(i)
-	}
-	running.Wait()
-	total.elapsed = time.Since(begin)
-	for i := range tallies {
-		total.merge(&tallies[i])
-	}
+	first.call(pullMessage, pullFields(group, 0, 0, 0), nil)
+	onConnections(total, func(i int, c *connection, seen *tally) {
+		flow(c, seen, code, body, i)
+	})
 }
 
 // flow keeps options.inflight parents, or single requests, unanswered on one connection.
 func flow(c *connection, seen *tally, code int, body []byte, queue int) {
 	perRequest := max(options.children, 1)
-	requests := options.messages / perRequest / options.conns
 	dispatch := ext{"dispatchCode", strconv.Itoa(code)}
-	begun := make([]time.Time, options.inflight)
-	free := make([]int, options.inflight)
-	for i := range free {
-		free[i] = i
-	}
-	var frames, tiles []byte
+	var tiles []byte
 	one := func(dst []byte, opaque int) []byte {
 		queue = (queue + 1) % options.queues
 		if code == updateConsumerOffset {
 			return appendFrame(dst, code, opaque, commitFields(queue), nil)
 		}
-		return appendFrame(dst, code, opaque, sendFields(queue, false), body)
+		return appendFrame(dst, code, opaque, sendFields(options.topic, queue, ""), body)
 	}
-	for sent, answered := 0, 0; answered < requests; {
-		frames = frames[:0]
-		for ; len(free) > 0 && sent < requests; sent++ {
-			place := free[len(free)-1]
-			free = free[:len(free)-1]
-			begun[place] = time.Now()
-			if options.children == 0 {
-				frames = one(frames, place)
-				continue
-			}
-			tiles = tiles[:0]
-			for child := 0; child < options.children; child++ {
-				tiles = one(tiles, child)
-			}
-			frames = appendFrame(frames, commonBatchRequest, place, dispatch, tiles)
+	parent := func(dst []byte, opaque int) []byte {
+		if options.children == 0 {
+			return one(dst, opaque)
 		}
-		if len(frames) > 0 {
-			c.write(frames)
+		tiles = tiles[:0]
+		for child := 0; child < options.children; child++ {
+			tiles = one(tiles, child)
 		}
-		for first := true; answered < requests && (first || c.hasAnswer()); first = false {
-			got := c.read()
-			code, place := got.codeAndOpaque()
-			seen.latency.record(time.Since(begun[place]))
-			free = append(free, place)
-			answered++
-			if code != 0 {
-				seen.failed += int64(perRequest)
-				if seen.firstRemark == "" {
-					seen.firstRemark, _ = got.fields()
-				}
-				continue
-			}
-			if options.children == 0 {
+		return appendFrame(dst, commonBatchRequest, opaque, dispatch, tiles)
+	}
+	window(c, seen, options.messages/perRequest/options.conns, parent,
+		func(_, code int, got answer) {
+			switch {
+			case code != 0:
+				seen.refuse(perRequest, got)
+			case options.children == 0:
 				seen.messages++
-				continue
+			default:
+				seen.countChildren(got.body)
 			}
-			seen.countChildren(got.body)
-		}
-	}
+		})
 }
 
 // countChildren looks at every child's answer in the body of a parent's.
@@ -130,7 +88,7 @@ func (t *tally) countChildren(body []byte) {
 
 func commitFields(queue int) ext {
 	return ext{
-		"consumerGroup", "loadgen_consumer", "topic", options.topic, "queueId", strconv.Itoa(queue),
+		"consumerGroup", group, "topic", options.topic, "queueId", strconv.Itoa(queue),
 		"commitOffset", "1",
 	}
 }

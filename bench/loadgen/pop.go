@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,26 +29,10 @@ func pop(total *tally) {
 	for queue := 0; queue < options.queues; queue++ {
 		wanted += offset(first, getMaxOffset, queue) - offset(first, getMinOffset, queue)
 	}
-	connections := make([]*connection, options.conns)
-	for i := range connections {
-		connections[i] = dial()
-	}
-	tallies := make([]tally, options.conns)
 	var taken atomic.Int64
-	var running sync.WaitGroup
-	begin := time.Now()
-	for i := range connections {
-		running.Add(1)
-		go func(i int) {
-			defer running.Done()
-			consume(connections[i], &tallies[i], &taken, wanted)
-		}(i)
-	}
-	running.Wait()
-	total.elapsed = time.Since(begin)
-	for i := range tallies {
-		total.merge(&tallies[i])
-	}
+	onConnections(total, func(_ int, c *connection, seen *tally) {
+		consume(c, seen, &taken, wanted)
+	})
 }
 
 // consume pops until all connections together have taken what is wanted.
@@ -107,7 +90,7 @@ func appendAcks(frames []byte, got answer) ([]byte, int) {
 			options.broker, queue, at,
 		}, " ")
 		frames = appendFrame(frames, ackMessage, count, ext{
-			"consumerGroup", "loadgen_consumer", "topic", options.topic, "queueId", queue,
+			"consumerGroup", group, "topic", options.topic, "queueId", queue,
 			"extraInfo", handle, "offset", at,
 		}, nil)
 	})
@@ -116,7 +99,7 @@ func appendAcks(frames []byte, got answer) ([]byte, int) {
 
 func popFields() ext {
 	return ext{
-		"consumerGroup", "loadgen_consumer", "topic", options.topic, "queueId", "-1",
+		"consumerGroup", group, "topic", options.topic, "queueId", "-1",
 		"maxMsgNums", "32", "invisibleTime", "60000", "pollTime", "200", "bornTime",
 		strconv.FormatInt(time.Now().UnixMilli(), 10), "initMode", "0", "expType", "TAG",
 		"exp", "*", "order", "false",

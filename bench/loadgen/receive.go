@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -15,44 +14,38 @@ const (
 	bodyStart = 88
 )
 
-// pull reads whole queues, one request at a time on each connection.
+// group is the consumer group of everything that reads.
+const group = "loadgen_consumer"
+
+// pull reads whole queues, one request at a time on each connection. What counts is how many
+// messages the queues have, so of a filter how many it has looked at.
 func pull(total *tally) {
-	tallies := make([]tally, options.conns)
-	var running sync.WaitGroup
-	for i := range tallies {
-		running.Add(1)
-		go func(i int) {
-			defer running.Done()
-			c := dial()
-			for round := 0; round < options.rounds; round++ {
-				for queue := i; queue < options.queues; queue += options.conns {
-					readQueue(c, &tallies[i], queue)
-				}
+	onConnections(total, func(i int, c *connection, seen *tally) {
+		for round := 0; round < options.rounds; round++ {
+			for queue := i; queue < options.queues; queue += options.conns {
+				readQueue(c, seen, queue)
 			}
-		}(i)
-	}
-	running.Wait()
-	for i := range tallies {
-		total.merge(&tallies[i])
-	}
+		}
+	})
 }
 
 func readQueue(c *connection, seen *tally, queue int) {
 	end := offset(c, getMaxOffset, queue)
 	for at := offset(c, getMinOffset, queue); at < end; {
 		begin := time.Now()
-		got := c.call(pullMessage, pullFields(queue, at, 0), nil)
+		got := c.call(pullMessage, pullFields(group, queue, at, 0), nil)
 		code, _ := got.codeAndOpaque()
 		remark, values := got.fields()
 		if code != 0 && code != noMatched {
 			fail("pull of queue %d at %d of %d: code %d %s", queue, at, end, code, remark)
 		}
 		seen.latency.record(time.Since(begin))
-		walk(got.body, func([]byte) { seen.messages++ })
+		walk(got.body, func([]byte) { seen.delivered++ })
 		next := whole(values["nextBeginOffset"])
 		if next <= at {
 			fail("queue %d does not move on from %d", queue, at)
 		}
+		seen.messages += next - at
 		at = next
 	}
 }
@@ -65,13 +58,13 @@ func delay(total *tally) {
 	// The first message creates the topic. It carries no time and is not measured: a broker may
 	// show it only after it answered, so it can come with the first pull.
 	binary.BigEndian.PutUint64(body, 0)
-	producer.call(sendMessageV2, sendFields(0, false), body)
+	producer.mustCall(sendMessageV2, sendFields(options.topic, 0, ""), body)
 	at := offset(consumer, getMaxOffset, 0)
 	arrived := make(chan struct{})
 	go func() {
 		defer close(arrived)
 		for total.messages < int64(options.messages) {
-			got := consumer.call(pullMessage, pullFields(0, at, 15_000), nil)
+			got := consumer.call(pullMessage, pullFields(group, 0, at, 15_000), nil)
 			now := time.Now()
 			code, _ := got.codeAndOpaque()
 			remark, values := got.fields()
@@ -92,11 +85,7 @@ func delay(total *tally) {
 	for i := 0; i < options.messages; i++ {
 		<-ticks.C
 		binary.BigEndian.PutUint64(body, uint64(time.Now().UnixNano()))
-		got := producer.call(sendMessageV2, sendFields(0, false), body)
-		if code, _ := got.codeAndOpaque(); code != 0 {
-			remark, _ := got.fields()
-			fail("send: code %d %s", code, remark)
-		}
+		producer.mustCall(sendMessageV2, sendFields(options.topic, 0, ""), body)
 	}
 	<-arrived
 }
@@ -110,25 +99,26 @@ func walk(records []byte, visit func(record []byte)) {
 	}
 }
 
-func pullFields(queue int, at int64, suspendMillis int) ext {
+func pullFields(group string, queue int, at int64, suspendMillis int) ext {
 	flags := "4" // The subscription in this request counts.
 	if suspendMillis > 0 {
 		flags = "6" // And the broker may hold it.
 	}
+	filter, kind := "*", "TAG"
+	if options.sql != "" {
+		filter, kind = options.sql, "SQL92"
+	}
 	return ext{
-		"consumerGroup", "loadgen_consumer", "topic", options.topic, "queueId", strconv.Itoa(queue),
+		"consumerGroup", group, "topic", options.topic, "queueId", strconv.Itoa(queue),
 		"queueOffset", strconv.FormatInt(at, 10), "maxMsgNums", "32", "sysFlag", flags,
 		"commitOffset", "0", "suspendTimeoutMillis", strconv.Itoa(suspendMillis),
-		"subscription", "*", "subVersion", "0", "expressionType", "TAG",
+		"subscription", filter, "subVersion", "0", "expressionType", kind,
 	}
 }
 
 func offset(c *connection, code, queue int) int64 {
-	got := c.call(code, ext{"topic", options.topic, "queueId", strconv.Itoa(queue)}, nil)
-	remark, values := got.fields()
-	if code, _ := got.codeAndOpaque(); code != 0 {
-		fail("offset of queue %d: code %d %s", queue, code, remark)
-	}
+	got := c.mustCall(code, ext{"topic", options.topic, "queueId", strconv.Itoa(queue)}, nil)
+	_, values := got.fields()
 	return whole(values["offset"])
 }
 

@@ -9,17 +9,29 @@ import (
 type tally struct {
 	messages    int64
 	failed      int64
+	delivered   int64 // of the messages that a pull has passed
 	elapsed     time.Duration
 	latency     histogram
+	stalls      stalls
 	firstRemark string
 }
 
 func (t *tally) merge(other *tally) {
 	t.messages += other.messages
 	t.failed += other.failed
+	t.delivered += other.delivered
 	t.latency.merge(&other.latency)
+	t.stalls = append(t.stalls, other.stalls...)
 	if t.firstRemark == "" {
 		t.firstRemark = other.firstRemark
+	}
+}
+
+// refuse counts messages that were answered with an error.
+func (t *tally) refuse(count int, got answer) {
+	t.failed += int64(count)
+	if t.firstRemark == "" {
+		t.firstRemark, _ = got.fields()
 	}
 }
 
@@ -47,7 +59,7 @@ func lowest(step int) int64 {
 }
 
 func (h *histogram) record(d time.Duration) {
-	us := d.Microseconds()
+	us := max(d.Microseconds(), 0) // What comes early is not late.
 	h.counts[step(us)]++
 	h.total++
 	if us > h.max {

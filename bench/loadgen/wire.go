@@ -238,3 +238,23 @@ func (c *connection) call(code int, fields ext, body []byte) answer {
 	c.write(appendFrame(nil, code, 1, fields, body))
 	return c.read()
 }
+
+// mustCall is call for a request that has to succeed.
+func (c *connection) mustCall(code int, fields ext, body []byte) answer {
+	got := c.call(code, fields, body)
+	if status, _ := got.codeAndOpaque(); status != 0 {
+		remark, _ := got.fields()
+		fail("request %d: code %d %s", code, status, remark)
+	}
+	return got
+}
+
+// with replaces the value of a field that is there.
+func (e ext) with(name, value string) ext {
+	for i := 0; i < len(e); i += 2 {
+		if e[i] == name {
+			e[i+1] = value
+		}
+	}
+	return e
+}
