@@ -97,8 +97,7 @@ def measure_clients(
 
 
 def _status(found: list[dict[str, object]], check: bool) -> int:
-    missed = [row["title"] for row in found if row["holds"] == "no"]
-    return 1 if check and missed else 0
+    return 1 if check and report.missed(found) else 0
 
 
 def start_official(directory: Path, console: Console) -> Contender | None:

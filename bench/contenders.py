@@ -19,6 +19,9 @@ SETTLE = 2.0
 # The size of the segment files, for both: RocketMQ's default.
 SEGMENT = 1 << 30
 
+OURS = "pocketmq"
+OFFICIAL = f"official {official.VERSION}"
+
 
 @dataclass
 class Figures:
@@ -28,7 +31,7 @@ class Figures:
     figures: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
 
     def add(self, key: str, value: float) -> None:
-        self.figures.setdefault(key, []).append(value)
+        self.figures.setdefault(key, []).append(float(value))
 
     def middle(self, key: str) -> float | None:
         """The middle of the values measured for a key (the lower one of an even count)."""
@@ -71,7 +74,7 @@ def start_ours(directory: Path, settings: Mapping[str, object] = {}) -> Contende
     """Our name server and broker."""
     namesrv = ours.start_name_server(directory)
     return Contender(
-        "pocketmq",
+        OURS,
         namesrv,
         lambda: ours.start_broker(
             directory, namesrv.address, settings={"mappedFileSizeCommitLog": SEGMENT, **settings}
@@ -83,7 +86,7 @@ def start_official(directory: Path, settings: Mapping[str, object] = {}) -> Cont
     """The official pair, with the heap that its documentation of small machines suggests."""
     namesrv = official.start_name_server(directory)
     return Contender(
-        f"official {official.VERSION}",
+        OFFICIAL,
         namesrv,
         lambda: official.start_broker(
             directory,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +18,9 @@ from tests.interop.harness.official import PROJECT
 from .contenders import Figures
 from .measures import MEASURES, Measure
 from .stolen_time import StolenTime
+
+#: Where the files of figures are; not part of the repository.
+RESULTS = PROJECT / "bench" / "results"
 
 
 def verdict(measure: Measure, value: float | None, ratio: float | None) -> str:
@@ -89,31 +94,41 @@ def show(found: list[dict[str, object]], console: Console) -> None:
         for line in lines:
             print(f"| {' | '.join(line)} |")
         return
-    table = Table(*heading, title="1 KiB bodies, 4 queues; ratio = pocketmq / official")
+    table = Table(*heading, title="1 KiB bodies, 4 queues unless said; ratio = pocketmq / official")
     for line in lines:
         style = {"yes": "green", "no": "red"}.get(line[-1])
         table.add_row(*line, style=style)
     console.print(table)
 
 
+def missed(found: Sequence[Mapping[str, object]]) -> list[str]:
+    """The titles of the rows that do not reach their targets."""
+    return [str(row["title"]) for row in found if row["holds"] == "no"]
+
+
 def keep(
-    found: list[dict[str, object]], console: Console, stolen: StolenTime, prefix: str = ""
+    found: Sequence[Mapping[str, object]],
+    console: Console,
+    stolen: StolenTime,
+    prefix: str = "",
+    **more: object,
 ) -> None:
     """Write the figures of every run as JSON to bench/results, into a file whose name begins with
-    `prefix`, and say so; and how much of the machine's time was `stolen` meanwhile, if it was
-    much."""
-    directory = PROJECT / "bench" / "results"
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
+    `prefix`, with `more` beside them, and say so; and how much of the machine's time was `stolen`
+    meanwhile, if it was much."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
     optimised = _optimised()
     machine = {
+        "processors": os.cpu_count(),
+        "processor": _processor(),
         "python": platform.python_version(),
         "python_optimised": optimised,
         "system": platform.platform(),
         "machine": platform.machine(),
         "stolen_percent": stolen.percent,
     }
-    path.write_text(json.dumps({"machine": machine, "measures": found}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": machine, **more, "measures": found}, indent=1) + "\n")
     if (warning := stolen.warning()) is not None:
         console.print(warning)
     if optimised is False:
@@ -122,6 +137,18 @@ def keep(
             "was, and does not): with it, pocketmq is a sixth quicker"
         )
     console.print(f"written to {path}")
+
+
+def _processor() -> str | None:
+    """What Linux calls it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return None
 
 
 def _optimised() -> bool | None:
