@@ -13,7 +13,7 @@ COMPILE := $(BIN)/python -m compileall -q pocketmq
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench docs java chromium prometheus clean
+.PHONY: help demo test lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
@@ -22,6 +22,7 @@ help:
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
 	@echo '              ARGS=--clients: our client and the Java client in turn'
+	@echo 'make bench-full  everything that has an aim, an hour or two; ARGS=--short: ten minutes'
 	@echo 'make docs     build the API reference into build/docs, and check links and docstrings'
 	@echo 'make clean    remove $(VENV) and caches'
 
@@ -43,6 +44,10 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	@$(COMPILE)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-full: $(INSTALLED)
+	@$(COMPILE)
+	$(BIN)/python -m bench.full $(ARGS)
 
 docs: $(INSTALLED)
 	$(BIN)/python -W ignore scripts/build_docs.py

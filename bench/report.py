@@ -111,13 +111,15 @@ def keep(
     console: Console,
     stolen: StolenTime,
     prefix: str = "",
+    *,
+    directory: Path = RESULTS,
     **more: object,
 ) -> None:
-    """Write the figures of every run as JSON to bench/results, into a file whose name begins with
+    """Write the figures of every run as JSON to `directory`, into a file whose name begins with
     `prefix`, with `more` beside them, and say so; and how much of the machine's time was `stolen`
     meanwhile, if it was much."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{prefix}{time.strftime('%Y%m%d-%H%M%S')}.json"
     optimised = _optimised()
     machine = {
         "processors": os.cpu_count(),

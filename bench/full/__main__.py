@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -33,12 +33,12 @@ SHORT_ROUNDS = 2
 SHORT_SCALE = 0.1
 
 
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None, workloads: Mapping[str, Workload]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.full", description=__doc__, epilog=f"workloads: {' '.join(WORKLOADS)}"
+        prog="python -m bench.full", description=__doc__, epilog=f"workloads: {' '.join(workloads)}"
     )
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", choices=WORKLOADS, help="measure only these workloads"
+        "--only", nargs="+", metavar="NAME", choices=workloads, help="measure only these workloads"
     )
     parser.add_argument("--rounds", type=int, help="how often each is measured (5)")
     parser.add_argument("--scale", type=float, help="factor of counts and durations (1)")
@@ -49,6 +49,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--no-official", action="store_true", help="measure only ours")
     parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
+    parser.add_argument(
+        "--results", type=Path, default=report.RESULTS, help="where the figures go (bench/results)"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 when an aim is missed")
     options = parser.parse_args(argv)
     options.rounds = options.rounds or (SHORT_ROUNDS if options.short else 5)
@@ -56,8 +59,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    options = arguments(argv)
+def main(argv: Sequence[str] | None = None, workloads: Mapping[str, Workload] = WORKLOADS) -> int:
+    options = arguments(argv, workloads)
     console = Console()
     stolen = StolenTime()
     # A broker with a thousand connections and ten thousand queues needs more than 1,024.
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Unavailable as missing:
             console.print(f"no benchmark: {missing}")
             return 1
-        for name in options.only or WORKLOADS:
+        for name in options.only or workloads:
             home = directory / name
             home.mkdir()
             session = Session(
@@ -82,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             begin = time.monotonic()
             try:
                 with killed_at_the_end():
-                    found += measured(WORKLOADS[name], session)
+                    found += measured(workloads[name], session)
             except (RuntimeError, OSError, ProcessFailed, subprocess.SubprocessError) as error:
                 failed[name] = str(error)
                 console.print(f"{name} failed: {str(error)[-2000:]}")
@@ -100,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(f"failed: {', '.join(failed)}")
     report.keep(
         found, console, stolen, "full-", rounds=options.rounds, scale=options.scale,
-        failed=failed, notes=notes,
+        failed=failed, notes=notes, directory=options.results,
     )  # fmt: skip
     return 1 if failed or (options.check and missed) else 0
 

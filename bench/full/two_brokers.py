@@ -44,7 +44,7 @@ class _Served:
             ],
             log=home / "output.log", cwd=PROJECT,
         )  # fmt: skip
-        self.process.wait_for("name server listening|listening on", 60)
+        self.process.wait_for("name server listening", 60)
         self.addresses = [f"127.0.0.1:{port + PORT_STEP * number}" for number in range(brokers)]
         pids = [self.process.pid] if brokers == 1 else _children(self.process.pid)
         if len(pids) != brokers:
