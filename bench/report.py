@@ -73,32 +73,42 @@ def _figure(value: object) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def show(found: list[dict[str, object]], console: Console) -> None:
-    """Print the table, as markdown where the output is not a terminal."""
-    heading = ("", "unit", "pocketmq", "official", "ratio", "target", "reached")
-    lines = [
-        (
-            str(row["title"]),
-            str(row["unit"]),
-            _figure(row["ours"]),
-            _figure(row["official"]),
-            _figure(row["ratio"]),
-            str(row["target"]),
-            str(row["holds"]),
-        )
-        for row in found
+_HEADING = ("", "unit", "pocketmq", "official", "ratio", "target", "reached")
+
+
+def _cells(row: Mapping[str, object]) -> tuple[str, ...]:
+    return (
+        str(row["title"]),
+        str(row["unit"]),
+        _figure(row["ours"]),
+        _figure(row["official"]),
+        _figure(row["ratio"]),
+        str(row["target"]),
+        str(row["holds"]),
+    )
+
+
+def table(found: Sequence[Mapping[str, object]]) -> list[str]:
+    """The lines of the table in markdown."""
+    return [
+        f"| {' | '.join(_HEADING)} |",
+        f"|{'---|' * len(_HEADING)}",
+        *(f"| {' | '.join(_cells(row))} |" for row in found),
     ]
+
+
+def show(found: Sequence[Mapping[str, object]], console: Console) -> None:
+    """Print the table, as markdown where the output is not a terminal."""
     if not console.is_terminal:
-        print(f"| {' | '.join(heading)} |")
-        print(f"|{'---|' * len(heading)}")
-        for line in lines:
-            print(f"| {' | '.join(line)} |")
+        print(*table(found), sep="\n")
         return
-    table = Table(*heading, title="1 KiB bodies, 4 queues unless said; ratio = pocketmq / official")
-    for line in lines:
-        style = {"yes": "green", "no": "red"}.get(line[-1])
-        table.add_row(*line, style=style)
-    console.print(table)
+    shown = Table(
+        *_HEADING, title="1 KiB bodies, 4 queues unless said; ratio = pocketmq / official"
+    )
+    for row in found:
+        style = {"yes": "green", "no": "red"}.get(str(row["holds"]))
+        shown.add_row(*_cells(row), style=style)
+    console.print(shown)
 
 
 def missed(found: Sequence[Mapping[str, object]]) -> list[str]:

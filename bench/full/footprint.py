@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.contenders import SETTLE, Contender, Figures
@@ -26,35 +27,46 @@ PER_TOPIC = 8
 
 def _starts(session: Session) -> Sequence[Figures]:
     """Start on copies of one store, which both understand: files of 1 GiB, whole but sparse."""
-    made = session.directory / "made"
-    make_store(made, Case(max(int(GIGABYTES * min(session.scale, 1.0)), 2), PER_TOPIC))
+    made = sparse_store(session, Case(GIGABYTES, PER_TOPIC))
     session.note(f"start: {GIGABYTES} GB of log in sparse files, {TAIL} messages before SIGKILL")
-    pair = []
-    try:
+
+    def measure(contender: Contender, turn: int) -> None:
+        contender.broker.process.terminate()
+        contender.broker = contender.start()
+        contender.add("start_clean", contender.broker.process.waited)
+        send = ("send", *MANY, "-n", count(TAIL, session.scale, 4))
+        session.load(contender, "tail", turn, *send)
+        contender.broker.process.kill()
+        contender.broker = contender.start()
+        contender.add("start_killed", contender.broker.process.waited)
+
+    with brokers_on(session, made, "started") as pair:
+        session.in_turn(pair, measure)
+        return pair
+
+
+def sparse_store(session: Session, case: Case) -> Path:
+    """Make a store of files of 1 GiB, whole but sparse; at a small scale it has fewer of them."""
+    made = session.directory / f"made-{case.gigabytes}"
+    make_store(made, case._replace(gigabytes=max(int(case.gigabytes * min(session.scale, 1)), 2)))
+    return made
+
+
+@contextmanager
+def brokers_on(session: Session, made: Path, name: str) -> Iterator[tuple[Contender, ...]]:
+    """Run brokers on copies of a store; `name` is that of their directory."""
+    with ExitStack() as cleanup:
+        pair = []
         for start in session.starters():
             # The first start writes the tables that belong to the store.
-            contender = start(session.directory, {})
+            contender = start(session.directory / name, {})
+            cleanup.callback(contender.stop)
             pair.append(contender)
             contender.broker.process.terminate()
             assert contender.broker.store is not None
             _copy_sparse(made, contender.broker.store)
             contender.broker = contender.start()
-
-        def measure(contender: Contender, turn: int) -> None:
-            contender.broker.process.terminate()
-            contender.broker = contender.start()
-            contender.add("start_clean", contender.broker.process.waited)
-            send = ("send", *MANY, "-n", count(TAIL, session.scale, 4))
-            session.load(contender, "tail", turn, *send)
-            contender.broker.process.kill()
-            contender.broker = contender.start()
-            contender.add("start_killed", contender.broker.process.waited)
-
-        session.in_turn(pair, measure)
-    finally:
-        for contender in pair:
-            contender.stop()
-    return pair
+        yield tuple(pair)
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
