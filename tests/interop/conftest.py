@@ -14,6 +14,8 @@ import pytest
 
 from tests.interop.harness import official, ours, secured
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
+from tests.interop.harness.controller_group import Group
+from tests.interop.harness.controllers import Controllers
 from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
@@ -194,6 +196,23 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
         "our_cluster" if request.param == "ours" else "official_cluster"
     )
     return value
+
+
+@pytest.fixture(scope="session")
+def controllers(jars: Path, directory: Path) -> Iterator[Controllers]:
+    """One official controller."""
+    controllers = Controllers(directory)
+    controllers.wait()
+    yield controllers
+    controllers.close()
+
+
+@pytest.fixture
+def group(directory: Path, controllers: Controllers, our_namesrv: Server) -> Iterator[Group]:
+    """A group of brokers under that controller, without members."""
+    group = Group(directory, controllers, our_namesrv)
+    yield group
+    group.close()
 
 
 @pytest.fixture

@@ -2,117 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from pocketmq.message.record import iter_records
-
 from .failover.campaign import Campaign
 from .harness import wire
-from .harness.controllers import Controllers, spawn_replica
+from .harness.controller_group import Group
+from .harness.controllers import Controllers
 from .harness.official import JavaPeer, Server
-from .harness.ports import OFFICIAL_BROKER_SPAN, free_block
-
-MIB = 1 << 20
-SETTINGS = {"mappedFileSizeCommitLog": MIB, "slaveReadEnable": True}
-_names = itertools.count(1)
-
-
-class Group:
-    """Members by name, each with a directory and a port of its own."""
-
-    def __init__(self, directory: Path, controllers: Controllers, namesrv: Server) -> None:
-        self.name = f"group{next(_names)}"
-        self.members: dict[str, Server] = {}
-        self.controllers = controllers
-        self.namesrv = namesrv
-        self._directory = directory / self.name
-        self._ports: dict[str, int] = {}
-        self._sent = 0
-
-    def start(self, name: str, make: str, **settings: object) -> Server:
-        """Start a member; a store that it has from before may be another make's."""
-        port = self._ports.setdefault(name, free_block(OFFICIAL_BROKER_SPAN))
-        server = spawn_replica(
-            make, self._directory, self.namesrv.address, self.controllers,
-            group=self.name, member=name, port=port,
-            settings={**SETTINGS, "storePathRootDir": self.store(name),
-                      "storePathCommitLog": self.store(name) / "commitlog", **settings},
-        )  # fmt: skip
-        self.members[name] = server
-        return server
-
-    def store(self, name: str) -> Path:
-        return self._directory / f"store-{name}"
-
-    def wait(self, *members: int) -> None:
-        self.controllers.wait_for_set(self.name, set(members), 90)
-
-    def leads(self, name: str) -> None:
-        """Until a member takes messages."""
-        wire.until(lambda: self.send_one(name), f"{name} takes messages", 60, 0.1)
-
-    def send_one(self, name: str) -> bool:
-        body = f"message {self._sent}".encode()
-        answer = wire.call(
-            self.members[name].address, 10,
-            {
-                "producerGroup": "p", "topic": "T", "defaultTopic": "TBW102",
-                "defaultTopicQueueNums": "1", "queueId": "0", "sysFlag": "0",
-                "bornTimestamp": "0", "flag": "0", "properties": "", "reconsumeTimes": "0",
-                "unitMode": "false", "batch": "false",
-            },
-            body, timeout=10,
-        )  # fmt: skip
-        if answer.code:
-            return False
-        assert int(answer.ext_fields["queueOffset"]) == self._sent
-        self._sent += 1
-        return True
-
-    def send(self, name: str, count: int) -> None:
-        assert all(self.send_one(name) for _ in range(count))
-
-    def stored(self, name: str) -> dict[int, bytes]:
-        """Body by queue offset."""
-        return {
-            record.queue_offset: bytes(record.body)
-            for path in sorted((self.store(name) / "commitlog").iterdir())
-            for record in iter_records(path.read_bytes())
-            if record.topic == "T"
-        }
-
-    def check(self, *names: str) -> None:
-        """All that was sent is there, at its place."""
-        wanted = {n: f"message {n}".encode() for n in range(self._sent)}
-        for name in names:
-            wire.until(lambda name=name: self.stored(name) == wanted, f"{name} has all", 30)  # type: ignore[misc]
-
-    def kill(self, name: str) -> None:
-        self.members.pop(name).process.kill()
-
-    def close(self) -> None:
-        for member in self.members.values():
-            member.process.kill()
-
-
-@pytest.fixture(scope="module")
-def controllers(jars: Path, directory: Path) -> Iterator[Controllers]:
-    controllers = Controllers(directory)
-    controllers.wait()
-    yield controllers
-    controllers.close()
-
-
-@pytest.fixture
-def group(directory: Path, controllers: Controllers, our_namesrv: Server) -> Iterator[Group]:
-    group = Group(directory, controllers, our_namesrv)
-    yield group
-    group.close()
 
 
 @pytest.mark.long  # the way of a store below has the same steps, in one group

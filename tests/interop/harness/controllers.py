@@ -32,10 +32,11 @@ QUICK: Mapping[str, object] = {
 class Controllers:
     """A group of controllers, one or three."""
 
-    def __init__(self, directory: Path, count: int = 1) -> None:
+    def __init__(self, directory: Path, count: int = 1, **settings: object) -> None:
         ports = [free_port() for _ in range(count)]
         peers = ";".join(f"n{n}-127.0.0.1:{port}" for n, port in enumerate(ports))
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        self._settings = settings
         self._arguments = [self._command(directory, peers, n) for n in range(count)]
         self.processes = [self._start(n) for n in range(count)]
 
@@ -50,6 +51,7 @@ class Controllers:
                 "controllerStorePath": home / "store",
                 "mappedFileSize": 1 << 20,
                 "scanNotActiveBrokerInterval": 1000,
+                **self._settings,
             },
         )
         main = "org.apache.rocketmq.controller.ControllerStartup"

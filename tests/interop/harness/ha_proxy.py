@@ -33,7 +33,7 @@ class HaProxy:
         self._lock = threading.Lock()
         self._pieces: list[Piece] = []
         self._sockets: list[socket.socket] = []
-        self._most: int | None = None
+        self._most: dict[bool, int] = {}  # by whether a slave sends
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="HA proxy", daemon=True).start()
@@ -52,15 +52,16 @@ class HaProxy:
         """All bytes of the master."""
         return b"".join(piece.data for piece in self.pieces if not piece.by_slave)
 
-    def let_pass(self, most: int) -> None:
-        """From now on so many bytes of the master pass; what comes behind them is lost."""
+    def let_pass(self, most: int, *, by_slave: bool = False) -> None:
+        """From now on so many bytes of the master pass, or of its slaves; what comes behind them is
+        lost."""
         with self._lock:
-            self._most = most
+            self._most[by_slave] = most
 
     def cut(self) -> None:
         """Close every connection that passes through; later ones are not limited."""
         with self._lock:
-            self._most = None
+            self._most.clear()
             sockets, self._sockets = self._sockets, []
         for each in sockets:
             with contextlib.suppress(OSError):
@@ -94,9 +95,9 @@ class HaProxy:
                 for old, new in self._replaced.items():
                     data = data.replace(old, new)
                 with self._lock:
-                    if self._most is not None and not by_slave:
-                        data = data[: self._most]
-                        self._most -= len(data)
+                    if by_slave in self._most:
+                        data = data[: self._most[by_slave]]
+                        self._most[by_slave] -= len(data)
                     self._pieces.append(Piece(time.monotonic() - self._began, by_slave, data))
                 sink.sendall(data)
         for each in (source, sink):
