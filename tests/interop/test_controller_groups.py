@@ -13,6 +13,8 @@ from .harness import wire
 from .harness.controller_group import Group
 from .harness.controllers import Controllers
 from .harness.official import JavaPeer, Server
+from .harness.reading import bodies_in
+from .harness.sending import commit, send, send_half
 
 
 @pytest.mark.long  # the way of a store below has the same steps, in one group
@@ -64,16 +66,25 @@ def _check_commands(
 def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group: Group, admin: JavaPeer
 ) -> None:
-    single: Mapping[str, object] = {"enableControllerMode": False, "brokerId": 0}
-    group.start("a", "ours", **single, brokerRole="ASYNC_MASTER")
+    # Transactions are not asked for on the way.
+    settings: Mapping[str, object] = {"transactionTimeOut": 3_600_000}
+    single = settings | {
+        "enableControllerMode": False, "brokerId": 0, "brokerRole": "ASYNC_MASTER"
+    }  # fmt: skip
+    group.start("a", "ours", **single)
     group.leads("a")
     group.send("a", 20)
+    half = send_half(group.members["a"].address, "Whole", b"half")
+    assert half.code == 0
+    for level in ("18", "5"):  # 2 h, and 1 min: on the way, or behind it
+        late = send(group.members["a"].address, "Late", level.encode(), DELAY=level)
+        assert late.code == 0
     assert group.members.pop("a").process.terminate() == 0
-    group.start("a", "ours")
+    group.start("a", "ours", **settings)
     group.controllers.wait_for_master(group.name)
     group.leads("a")
     # An official broker gets all that was there before the first controller.
-    group.start("b", "official")
+    group.start("b", "official", **settings)
     group.wait(1, 2)
     group.send("a", 5)
     group.check("a", "b")
@@ -84,11 +95,11 @@ def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group.check("a", "b")
     group.kill("a")
     # The store of ours under an official broker, and the other way round.
-    group.start("a", "official")
+    group.start("a", "official", **settings)
     group.wait(1, 2)
     group.kill("b")
     group.leads("a")
-    group.start("b", "ours")
+    group.start("b", "ours", **settings)
     group.wait(1, 2)
     group.send("a", 5)
     group.check("a", "b")
@@ -97,9 +108,14 @@ def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group.leads("b")
     group.send("b", 5)
     assert group.members.pop("b").process.terminate() == 0
-    group.start("b", "ours", **single, brokerRole="ASYNC_MASTER")
+    last = group.start("b", "ours", **single)
     group.leads("b")
     group.check("b")
+    # The transaction ends here, and the delayed message is delivered; the other one waits.
+    assert not bodies_in(last.address, "Whole")
+    assert commit(last.address, half).code == 0
+    wire.until(lambda: bodies_in(last.address, "Whole") == [b"half"], "the commit is seen")
+    wire.until(lambda: set(bodies_in(last.address, "Late")) == {b"5"}, "it is delivered", 90)
 
 
 @pytest.mark.crash

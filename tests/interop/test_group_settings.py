@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from .harness import wire
-from .harness.controller_group import MIB, Group
+from .harness.controller_group import MIB, TOPIC, Group
 from .harness.controllers import Controllers
 from .harness.official import Server
+from .harness.sending import send
 
 BOTH_WAYS = pytest.mark.parametrize("makes", [("ours", "official"), ("official", "ours")])
 
@@ -66,9 +67,10 @@ def test_a_member_of_the_other_make_begins_with_the_newest_file(
     master, slave = makes
     group.start("a", master)
     group.controllers.wait_for_master(group.name)
-    wire.until(lambda: not group.send_raw("a", b"x" * 600_000, topic="Large").code, "sent", 60)
+    address = group.members["a"].address
+    wire.until(lambda: not send(address, "Large", b"x" * 600_000).code, "a takes messages", 60)
     for _ in range(2):
-        assert group.send_raw("a", b"x" * 600_000, topic="Large").code == 0
+        assert send(address, "Large", b"x" * 600_000).code == 0
     group.start("b", slave, syncFromLastFile=True)
     group.wait(1, 2)
     group.send("a", 5)
@@ -114,7 +116,7 @@ def test_the_tail_of_the_other_make_is_cut_after_an_unclean_election(
     group.kill("b")
     group.wait(1)
     for number in range(3):  # acknowledged by a set of one
-        assert group.send_raw("a", b"only here %d" % number).code == 0
+        assert send(group.members["a"].address, TOPIC, b"only here %d" % number).code == 0
     assert len(group.stored("a")) == len(group.stored("b")) + 3
     group.kill("a")
     group.start("b", b)

@@ -18,6 +18,7 @@ from pocketmq.remoting.codes import RequestCode as Code
 from .harness import wire
 from .harness.controller_group import Group
 from .harness.official import Server
+from .harness.sending import send
 
 
 def table(server: Server, code: Code, name: str) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def timer_checkpoint(server: Server) -> tuple[int, ...]:
     return struct.unpack_from(">4q", answer.body) if answer.code == 0 else (0, 0, 0, 0)
 
 
-def change_everything(group: Group, master: Server) -> None:
+def change_everything(master: Server) -> None:
     """Change each table of the master."""
     topic = {
         "topic": "Extra", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "2",
@@ -46,16 +47,16 @@ def change_everything(group: Group, master: Server) -> None:
     readers = {"groupName": "Readers", "retryMaxTimes": 3, "retryQueueNums": 1}
     body = json.dumps(readers).encode()
     assert wire.call(master.address, Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == 0
-    assert group.send_raw("a", b"x", topic="Extra").code == 0
+    assert send(master.address, "Extra", b"x").code == 0
     offset = {"consumerGroup": "Readers", "topic": "Extra", "queueId": "0", "commitOffset": "1"}
     assert wire.call(master.address, Code.UPDATE_CONSUMER_OFFSET, offset).code == 0
     mode = {"topic": "Extra", "consumerGroup": "Readers", "mode": "POP", "popShareQueueNum": 2}
     body = json.dumps(mode).encode()
     assert wire.call(master.address, Code.SET_MESSAGE_REQUEST_MODE, body=body).code == 0
-    assert group.send_raw("a", b"late", topic="Extra", **{names.DELAY: "1"}).code == 0
+    assert send(master.address, "Extra", b"late", **{names.DELAY: "1"}).code == 0
     for at in (2_000, 3_600_000):
         due = str(time.time_ns() // 1_000_000 + at)
-        sent = group.send_raw("a", b"timed", topic="Extra", **{names.TIMER_DELIVER_MS: due})
+        sent = send(master.address, "Extra", b"timed", **{names.TIMER_DELIVER_MS: due})
         assert sent.code == 0, sent.remark
 
 
@@ -69,7 +70,7 @@ def test_a_slave_has_the_tables_of_a_master_of_the_other_make(
     group.leads("a")
     b = group.start("b", makes[1], timerWheelEnable=True)
     group.wait(1, 2)
-    change_everything(group, a)
+    change_everything(a)
 
     def copied(slave: Server) -> None:
         def is_equal(code: Code, name: str, key: str) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from pocketmq import Message, Producer, TransactionProducer, TransactionState
+from pocketmq.remoting.codes import ResponseCode
 from tests.interop.harness import ours, wire
 from tests.interop.harness.ha_proxy import HaProxy
 from tests.interop.harness.official import Server
 from tests.interop.harness.process import killed_at_the_end
+from tests.interop.harness.reading import bodies_in, read_queue
 from tests.interop.harness.replicas import (
     MIB,
     Group,
@@ -23,7 +26,8 @@ from tests.interop.harness.replicas import (
     wait_connected,
     wait_copied,
 )
-from tests.interop.replica_kills.kills import Kills
+from tests.interop.harness.sending import commit, send, send_half
+from tests.interop.replica_kills.kills import Acknowledged, Kills, LogFiles
 
 PAIRS = [
     "ours-ours",
@@ -113,6 +117,90 @@ def test_the_copy_is_equal(pair: str, group: Group, request: pytest.FixtureReque
     asyncio.run(send_large(group.namesrv))
     assert_equal_files(group, 2)
     assert min(commit_log(group.members[2], log_end(group.master))) >= newest
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_send_is_answered_when_the_slave_has_it(
+    pair: str, group: Group, request: pytest.FixtureRequest
+) -> None:
+    """And readable there soon after; without the slave each one is stored, but not confirmed.
+
+    After the reference's HATest.
+    """
+    master, slave = needs_java(pair, request)
+    group.start(
+        master, 0, brokerRole="SYNC_MASTER", inSyncReplicas=2, slaveTimeout=3000,
+        haSendHeartbeatInterval=500,
+    )  # fmt: skip
+    group.start(slave, 1)
+    wait_connected(group)
+    for number in range(10):
+        body = b"%d" % number
+        answer = send(group.master.address, "Semi", body)
+        assert answer.code == 0, answer.remark
+        place = int(answer.ext_fields["msgId"][-16:], 16)
+        assert not LogFiles(group.slave).missing(Acknowledged(place, 0, number, body))
+    wire.until(
+        lambda: bodies_in(group.slave.address, "Semi") == [b"%d" % n for n in range(10)],
+        "all are readable on the slave",
+        5 if slave == "ours" else 70,  # an official one fetches the topic within a minute
+        0.1,
+    )
+    group.slave.process.kill()
+    for _ in range(2):
+        answer = send(group.master.address, "Semi", b"alone")
+        assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT, answer.remark
+    assert bodies_in(group.master.address, "Semi")[10:] == [b"alone"] * 2
+
+
+@pytest.mark.long
+def test_a_single_store_becomes_a_pair_and_moves_to_official_brokers_and_back(
+    group: Group, jars: Path, tmp_path: Path
+) -> None:
+    """With messages that wait for their time, and a transaction that ends on the last broker."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    settings: Mapping[str, object] = {"transactionTimeOut": 3_600_000}
+    sync = settings | {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
+    single = group.start("ours", 0, store=first, **settings)
+    asyncio.run(traffic(group.namesrv))
+    half = send_half(single.address, "Whole", b"half")
+    assert half.code == 0
+    for level in ("18", "5"):  # 2 h, and 1 min: on the way, or behind it
+        assert send(single.address, "Late", level.encode(), DELAY=level).code == 0
+    before = len(stored_singles(single))
+    assert single.process.terminate() == 0
+    # The slave gets the history as a copy of the stopped store.
+    shutil.copytree(first, second, ignore=shutil.ignore_patterns("lock"))
+    group.start("ours", 0, store=first, **sync)
+    group.start("official", 1, store=second, **settings)
+    wait_connected(group)
+    asyncio.run(traffic(group.namesrv))
+    assert_equal_files(group)
+    assert min(commit_log(group.slave, log_end(group.master))) == 0
+    group.stop_all()
+    # The official broker leads, and ours copies it.
+    group.start("official", 0, store=second, **sync)
+    group.start("ours", 1, store=first, **settings)
+    wait_connected(group)
+    asyncio.run(traffic(group.namesrv))
+    assert_equal_files(group)
+    group.stop_all()
+    last = group.start("ours", 0, store=first, **settings)
+    asyncio.run(traffic(group.namesrv))
+    assert len(stored_singles(last)) == 4 * before
+    assert not bodies_in(last.address, "Whole")
+    assert commit(last.address, half).code == 0
+    wire.until(lambda: bodies_in(last.address, "Whole") == [b"half"], "the commit is seen")
+    wire.until(lambda: set(bodies_in(last.address, "Late")) == {b"5"}, "it is delivered", 90)
+
+
+def stored_singles(server: Server) -> list[tuple[int, int]]:
+    """Queue and offset of each message that is read from `Singles`; none is missing in between."""
+    return [
+        (queue_id, record.queue_offset)
+        for queue_id in range(4)
+        for record in read_queue(server.address, "Singles", queue_id)
+    ]
 
 
 def test_an_acknowledged_message_is_on_the_slave_whoever_is_killed(group: Group) -> None:

@@ -11,6 +11,7 @@ from . import wire
 from .controllers import Controllers, spawn_replica
 from .official import Server
 from .ports import OFFICIAL_BROKER_SPAN, free_block
+from .sending import send
 
 MIB = 1 << 20
 SETTINGS = {"mappedFileSizeCommitLog": MIB, "slaveReadEnable": True}
@@ -53,28 +54,12 @@ class Group:
         wire.until(lambda: self.send_one(name), f"{name} takes messages", 60, 0.1)
 
     def send_one(self, name: str) -> bool:
-        answer = self.send_raw(name, f"message {self._sent}".encode())
+        answer = send(self.members[name].address, TOPIC, f"message {self._sent}".encode())
         if answer.code:
             return False
         assert int(answer.ext_fields["queueOffset"]) == self._sent
         self._sent += 1
         return True
-
-    def send_raw(
-        self, name: str, body: bytes, *, topic: str = TOPIC, sys_flag: int = 0, **properties: str
-    ) -> wire.Answer:
-        """Send what `check` does not expect."""
-        return wire.call(
-            self.members[name].address, 10,
-            {
-                "producerGroup": "p", "topic": topic, "defaultTopic": "TBW102",
-                "defaultTopicQueueNums": "1", "queueId": "0", "sysFlag": str(sys_flag),
-                "bornTimestamp": "0", "flag": "0", "reconsumeTimes": "0",
-                "unitMode": "false", "batch": "false",
-                "properties": "".join(f"{k}\x01{v}\x02" for k, v in properties.items()),
-            },
-            body, timeout=10,
-        )  # fmt: skip
 
     def send(self, name: str, count: int) -> None:
         assert all(self.send_one(name) for _ in range(count))

@@ -41,6 +41,7 @@ class Group:
         self.members: dict[int, Server] = {}
         self._makes: dict[int, str] = {}
         self._settings: dict[int, dict[str, object]] = {}
+        self._stores: dict[int, Path | None] = {}
 
     @property
     def master(self) -> Server:
@@ -50,13 +51,16 @@ class Group:
     def slave(self) -> Server:
         return self.members[1]
 
-    def start(self, make: str, broker_id: int, **settings: object) -> Server:
-        """Start a member, and wait until it listens."""
+    def start(
+        self, make: str, broker_id: int, *, store: Path | None = None, **settings: object
+    ) -> Server:
+        """Start a member, and wait until it listens; `store` may be another make's."""
         role = "ASYNC_MASTER" if broker_id == 0 else "SLAVE"
         port = free_block(OFFICIAL_BROKER_SPAN)
         own = {"brokerId": broker_id, "brokerRole": role, "listenPort": port} | settings
         own.setdefault("haListenPort", int(str(own["listenPort"])) + 1)
         self._makes[broker_id] = make
+        self._stores[broker_id] = store
         self._settings[broker_id] = own
         return self.restart(broker_id)
 
@@ -69,6 +73,7 @@ class Group:
             self.directory / str(broker_id),
             self.namesrv.address,
             name=self.name,
+            store=self._stores[broker_id],
             port=int(str(own["listenPort"])),
             settings={**SETTINGS, **own},
         )
