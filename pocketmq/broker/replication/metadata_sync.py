@@ -32,7 +32,11 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError, RemotingError, error_for
-from pocketmq.remoting.headers import Header
+from pocketmq.remoting.headers import (
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    Header,
+)
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.store.message_store import MessageStore
 
@@ -150,7 +154,29 @@ class MetadataSync:
         topics = self._tables.topics
         _, gone = topics.follow(body.topic_config_table, body.data_version)
         for name in gone:
-            self._delete_topic(name, entered)
+            if await self._is_deleted(name):
+                self._delete_topic(name, entered)
+
+    async def _is_deleted(self, topic: str) -> bool:
+        """Whether the messages of a topic that the master does not name are gone there, too.
+
+        An official broker that becomes the master in the first seconds of a topic has its messages,
+        but does not know it until somebody sends to it.
+        """
+        for queue_id, queue in list(self._store.queues.get(topic, {}).items()):
+            if queue.min_offset == queue.max_offset:
+                continue
+            answer = await self._pool.request(
+                self.master,
+                RequestCode.GET_MAX_OFFSET,
+                GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
+                timeout=_REQUEST_SECONDS,
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                raise error_for(answer.code, answer.remark, self.master)
+            if GetMaxOffsetResponseHeader.from_ext(answer.ext_fields).offset > 0:
+                return False
+        return True
 
     def _delete_topic(self, name: str, entered: int) -> None:
         queues = self._store.queues.get(name, {})

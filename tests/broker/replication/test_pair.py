@@ -207,6 +207,27 @@ async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
     assert pair.slave.tables.topics.table["Kept"] == master.topics.table["Kept"]
 
 
+async def test_messages_of_a_topic_that_the_master_does_not_name_stay(pair: Pair) -> None:
+    """An official broker that has just become the master may have a new topic's messages only."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        assert (await client.send("T", b"x")).code == 0
+    metadata = classic(pair.slave).metadata
+    assert metadata is not None
+    await pair.copied()
+    await metadata.copy_all()
+    pair.master.tables.topics.delete("T", pair.master.store.commit_log.end)
+    await metadata.copy_all()
+    assert "T" in pair.slave.tables.topics.table
+    assert pair.slave.store.max_offset("T", 0) == 1
+    pair.master.store.delete_topic("T")
+    await metadata.copy_all()
+    assert "T" not in pair.slave.tables.topics.table
+    assert "T" not in pair.slave.store.queues
+
+
 async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pair: Pair) -> None:
     await pair.start(0)
     await pair.start(1)
