@@ -13,7 +13,7 @@ from pocketmq import Message, Producer, TransactionProducer, TransactionState
 from pocketmq.remoting.codes import ResponseCode
 from tests.interop.harness import ours, wire
 from tests.interop.harness.ha_proxy import HaProxy
-from tests.interop.harness.official import Server
+from tests.interop.harness.official import JavaPeer, Server
 from tests.interop.harness.process import killed_at_the_end
 from tests.interop.harness.reading import bodies_in, read_queue
 from tests.interop.harness.replicas import (
@@ -155,6 +155,45 @@ def test_a_send_is_answered_when_the_slave_has_it(
     assert bodies_in(group.master.address, "Semi")[11:] == [b"alone"] * 2
 
 
+@pytest.mark.parametrize(
+    "pair", ["ours-ours", pytest.param("official-ours", marks=pytest.mark.long)]
+)
+def test_the_java_client_reads_from_our_slave_while_the_master_is_away(
+    pair: str, group: Group, java: JavaPeer
+) -> None:
+    """After the reference's PushMultipleReplicasIT; it follows the master when that is back."""
+    master, slave = pair.split("-")
+    client = {"namesrv": group.namesrv.address, "group": "Away", "topic": "Pushed"}
+    group.start(master, 0)
+    wire.until(lambda: not send(group.master.address, "Pushed", b"0").code, "a send is taken")
+    group.start(slave, 1)
+    wait_connected(group)
+    for number in range(1, 10):
+        assert send(group.master.address, "Pushed", b"%d" % number).code == 0
+    wait_copied(group)
+    wire.until(
+        lambda: len(bodies_in(group.slave.address, "Pushed")) == 10, "the slave knows the topic"
+    )
+    group.master.process.kill()
+    wire.until(
+        lambda: "group" not in wire.registered_brokers(group.namesrv.address),
+        "the name server knows that the master is away",
+    )
+    java("push-start", **client, expression="*", queues=1)
+    try:
+        read = java("push-collect", group="Away", count=10, timeoutMillis=30_000)
+        assert {message["body"] for message in read} == {str(number) for number in range(10)}
+        assert len(read) == 10
+        group.restart(0)
+        wire.until(
+            lambda: not send(group.master.address, "Pushed", b"back").code, "a send is taken"
+        )
+        [last] = java("push-collect", group="Away", count=1, timeoutMillis=60_000)
+        assert last["body"] == "back"
+    finally:
+        java("push-stop", group="Away")
+
+
 @pytest.mark.long
 def test_a_single_store_becomes_a_pair_and_moves_to_official_brokers_and_back(
     group: Group, jars: Path, tmp_path: Path
@@ -168,7 +207,7 @@ def test_a_single_store_becomes_a_pair_and_moves_to_official_brokers_and_back(
     assert send(single.address, "Whole", b"plain").code == 0
     half = send_half(single.address, "Whole", b"half")
     assert half.code == 0
-    for level in ("18", "6"):  # 2 h and 2 min
+    for level in ("0", "6", "18"):  # at once, after 2 min and after 2 h
         assert send(single.address, "Late", level.encode(), DELAY=level).code == 0
     before = len(places_in(single, "Singles"))
     assert single.process.terminate() == 0
@@ -198,7 +237,7 @@ def test_a_single_store_becomes_a_pair_and_moves_to_official_brokers_and_back(
     wire.until(
         lambda: bodies_in(last.address, "Whole") == [b"plain", b"half"], "the commit is seen"
     )
-    wire.until(lambda: set(bodies_in(last.address, "Late")) == {b"6"}, "it is delivered", 150)
+    wire.until(lambda: set(bodies_in(last.address, "Late")) == {b"0", b"6"}, "it is delivered", 150)
 
 
 def wait_delivered(server: Server, rounds: int) -> None:
