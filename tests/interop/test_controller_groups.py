@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ def test_a_single_broker_becomes_a_group_and_moves_to_official_brokers_and_back(
     group: Group, admin: JavaPeer
 ) -> None:
     # Transactions are not checked on the way.
-    settings: Mapping[str, object] = {
+    settings: dict[str, object] = {
         "transactionTimeOut": 3_600_000, "messageDelayLevel": "20s 2h"
     }  # fmt: skip
     single = settings | {

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pocketmq.message import properties as names
 from pocketmq.message.fastjson import decode
 from pocketmq.remoting.codes import RequestCode as Code
 
@@ -53,10 +52,10 @@ def change_everything(master: Server) -> None:
     mode = {"topic": "Extra", "consumerGroup": "Readers", "mode": "POP", "popShareQueueNum": 2}
     body = json.dumps(mode).encode()
     assert wire.call(master.address, Code.SET_MESSAGE_REQUEST_MODE, body=body).code == 0
-    assert send(master.address, "Extra", b"late", **{names.DELAY: "1"}).code == 0
+    assert send(master.address, "Extra", b"late", DELAY="1").code == 0
     for at in (2_000, 3_600_000):
         due = str(time.time_ns() // 1_000_000 + at)
-        sent = send(master.address, "Extra", b"timed", **{names.TIMER_DELIVER_MS: due})
+        sent = send(master.address, "Extra", b"timed", TIMER_DELIVER_MS=due)
         assert sent.code == 0, sent.remark
 
 
@@ -75,7 +74,7 @@ def test_a_slave_has_the_tables_of_a_master_of_the_other_make(
     def copied(slave: Server) -> None:
         def is_equal(code: Code, name: str, key: str) -> bool:
             wanted = table(a, code, name)[key]
-            return table(slave, code, name).get(key) == wanted
+            return bool(table(slave, code, name).get(key) == wanted)
 
         for code, name, key in (
             (Code.GET_ALL_TOPIC_CONFIG, "topicConfigTable", "Extra"),

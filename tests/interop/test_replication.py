@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -200,7 +200,7 @@ def test_a_single_store_becomes_a_pair_and_moves_to_official_brokers_and_back(
 ) -> None:
     """With messages that wait for their time, and a transaction that ends on the last broker."""
     first, second = tmp_path / "first", tmp_path / "second"
-    settings: Mapping[str, object] = {"transactionTimeOut": 3_600_000}
+    settings: dict[str, object] = {"transactionTimeOut": 3_600_000}
     sync = settings | {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
     single = group.start("ours", 0, store=first, **settings)
     asyncio.run(traffic(group.namesrv))
