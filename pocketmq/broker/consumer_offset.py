@@ -21,6 +21,9 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 
 SEPARATOR: Final = "@"
+LOG_END: Final = "commitLogMaxOffset"
+"""A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset behind the last message.
+Official brokers do not have it."""
 
 
 class _Stored(msgspec.Struct, rename="camel"):

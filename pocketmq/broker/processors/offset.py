@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.consumer_offset import LOG_END, ConsumerOffsets
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
@@ -150,8 +150,12 @@ class OffsetProcessor:
         return Response()
 
     def all_offsets(self, request: Request[Header]) -> Response:
-        """Return the whole table as in consumerOffset.json, for slaves and exports."""
-        return Response(body=fastjson.encode(self._offsets.document()))
+        """Return the whole table as in consumerOffset.json, for slaves and exports, and up to where
+        in the log the offsets go by what is stored."""
+        return Response(
+            body=fastjson.encode(self._offsets.document()),
+            ext_fields={LOG_END: str(self._store.commit_log.end)},
+        )
 
     def all_delay_offsets(self, request: Request[Header]) -> Response:
         """Return the table of the delay levels as in delayOffset.json."""

@@ -18,6 +18,7 @@ import msgspec
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offset import LOG_END
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.tables import Tables
@@ -32,6 +33,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError, RemotingError, error_for
+from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -83,6 +85,8 @@ class MetadataSync:
         self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        # The consumer offsets that wait for the log, and for how much of it.
+        self._offsets_ahead: tuple[int, ConsumerOffsetSerializeWrapper] | None = None
 
     def start(self) -> None:
         """Begin; call this on the event loop."""
@@ -102,6 +106,7 @@ class MetadataSync:
 
     def ask_now(self) -> None:
         """Do not wait for the next time."""
+        self._offsets_ahead = None  # perhaps of another master
         self._wake.set()
 
     async def _run(self) -> None:
@@ -114,6 +119,7 @@ class MetadataSync:
                 if woken or loop.time() >= next_full:
                     await self.copy_all()
                     next_full = loop.time() + self._full
+                self._follow_offsets()
                 if self._config.timer_wheel_enable:
                     await self._copied("timers", self._copy_timers)
             with contextlib.suppress(TimeoutError):
@@ -141,10 +147,13 @@ class MetadataSync:
             log.exception("the master's %s are not copied", what)
 
     async def _ask(self, code: RequestCode) -> Any:
+        return (await self._answer(code)).body
+
+    async def _answer(self, code: RequestCode) -> Command:
         answer = await self._pool.request(self.master, code, Header(), timeout=_REQUEST_SECONDS)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, self.master)
-        return answer.body
+        return answer
 
     async def _copy_topics(self) -> None:
         # What is entered now was sent before the master answers: a topic that it does not have then
@@ -190,10 +199,24 @@ class MetadataSync:
         log.info("topic %s was deleted at the master, and is deleted here", name)
 
     async def _copy_offsets(self) -> None:
-        body = ConsumerOffsetSerializeWrapper.decode(
-            await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        )
-        self._tables.offsets.follow(body.offset_table, body.data_version)
+        self._follow_offsets()
+        if self._offsets_ahead is None:
+            answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            body = ConsumerOffsetSerializeWrapper.decode(answer.body)
+            self._offsets_ahead = int(answer.ext_fields.get(LOG_END, "0")), body
+        self._follow_offsets()
+
+    def _follow_offsets(self) -> None:
+        """Take over the offsets once this broker has the log by which they go.
+
+        The offset of a group that pops is behind messages that are not acknowledged, once their
+        checkpoint is in the log. A master without that would never deliver them again.
+        """
+        if self._offsets_ahead is not None:
+            end, body = self._offsets_ahead
+            if self._store.commit_log.whole >= end:
+                self._offsets_ahead = None
+                self._tables.offsets.follow(body.offset_table, body.data_version)
 
     async def _copy_delay_offsets(self) -> None:
         body = DelayOffsetSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_DELAY_OFFSET))

@@ -74,6 +74,7 @@ async def test_a_former_master_does_not_go_on_with_what_it_had_in_memory(group: 
         assert b.tables.offsets.query("G", "T", 0) == 4
         member = a.components.group
         assert member is not None
+        await group.copied()
         await member.metadata.copy_all()
         assert a.tables.offsets.query("G", "T", 0) == 4
         await hand_over(group, "a")

@@ -228,6 +228,30 @@ async def test_messages_of_a_topic_that_the_master_does_not_name_stay(pair: Pair
     assert "T" not in pair.slave.store.queues
 
 
+async def test_consumer_offsets_wait_for_the_log_by_which_they_go(pair: Pair) -> None:
+    """A group that pops is behind messages whose checkpoint is in the log: a slave without that
+    would not deliver them as a master."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    slave = classic(pair.slave)
+    client, metadata = slave.client, slave.metadata
+    assert client is not None
+    assert metadata is not None
+    master, copy = pair.master.tables.offsets, pair.slave.tables.offsets
+    await client.stop()
+    async with client_of(pair.master) as sender:
+        await sender.send("T", b"x")
+    master.commit("G", "T", 0, 1)
+    await metadata.copy_all()
+    assert copy.query("G", "T", 0) == -1
+    master.commit("G", "T", 0, 2)
+    await metadata.copy_all()
+    assert copy.query("G", "T", 0) == -1
+    client.start()
+    await until(lambda: copy.query("G", "T", 0) == 2)
+
+
 async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pair: Pair) -> None:
     await pair.start(0)
     await pair.start(1)
