@@ -223,6 +223,40 @@ def test_a_reset_forgets_what_waits() -> None:
     assert server.waiting == server.open_streams == 0
 
 
+def test_a_call_that_ends_and_is_given_up_at_once() -> None:
+    """As the client for Rust does with its Telemetry stream."""
+    server = begun()
+    received(server, opened())
+    reset = frame(Kind.RST_STREAM, 0, 1, Reason.CANCEL.to_bytes(4, "big"))
+    window = frame(Kind.WINDOW_UPDATE, 0, 0, (1).to_bytes(4, "big"))
+    server.send_headers(1, ANSWER)
+    server.take_output()
+    events = []
+    for event in server.receive(frame(Kind.DATA, 1, 1) + window + reset + SETTINGS):
+        if event is not None:
+            events.append(event)
+        server.send_data(1, b"x")
+        server.send_trailers(1, TRAILERS)
+    assert events == [DataReceived(1, b"", True), StreamReset(1)]
+    assert server.waiting == server.open_streams == 0
+    # And another call on the connection.
+    again = frame(Kind.HEADERS, 5, 3, Encoder().encode(HEADERS))
+    (event,) = received(server, again)
+    assert isinstance(event, StreamOpened)
+
+
+def test_a_call_that_begins_and_is_given_up_at_once() -> None:
+    server = begun()
+    reset = frame(Kind.RST_STREAM, 0, 1, Reason.CANCEL.to_bytes(4, "big"))
+    events = []
+    for event in server.receive(opened(flags=5) + reset):
+        if event is not None:
+            events.append(type(event))
+        server.send_headers(1, ANSWER)
+        server.send_trailers(1, TRAILERS)
+    assert events == [StreamOpened, StreamReset]
+
+
 def test_pings_are_answered() -> None:
     server = begun()
     received(server, frame(Kind.PING, 0, 0, b"12345678"))

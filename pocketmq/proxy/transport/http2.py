@@ -116,6 +116,8 @@ class Http2Connection:
         self._streams: dict[int, _Stream] = {}
         self._last_id = 0
         self._resets = 0
+        # Streams that are reset by a frame behind the one whose event is given now.
+        self._reset_soon: set[int] = set()
         self._output = b""
         self._goodbye = b""
         connection = self._connection = H2Connection(_CONFIG)
@@ -160,6 +162,11 @@ class Http2Connection:
             except H2Error as error:
                 raise ProtocolError(str(error) or type(error).__name__) from None
             self.unread = 0 if events else self.unread + len(piece)
+            # To h2 they are closed already, so nothing may be sent on them: clients give calls up
+            # together with the end of their request.
+            self._reset_soon = {
+                event.stream_id for event in events if isinstance(event, h2.StreamReset)
+            }
             if self.unread > MAX_UNREAD:
                 raise self._ended("a frame or a header block does not end")
             for event in events:
@@ -221,7 +228,7 @@ class Http2Connection:
 
     def send_headers(self, stream_id: int, headers: Headers) -> None:
         """Begin the answer on a stream."""
-        if stream_id in self._streams:
+        if stream_id in self._streams and stream_id not in self._reset_soon:
             self._connection.send_headers(stream_id, headers)
 
     def send_data(self, stream_id: int, data: bytes) -> None:
@@ -236,7 +243,7 @@ class Http2Connection:
     def send_trailers(self, stream_id: int, headers: Headers) -> None:
         """End the answer behind the data that was sent."""
         stream = self._streams.get(stream_id)
-        if stream is None:
+        if stream is None or stream_id in self._reset_soon:
             return
         self._resets = 0
         stream.trailers = headers
@@ -244,7 +251,7 @@ class Http2Connection:
 
     def reset(self, stream_id: int, reason: Reason) -> None:
         """Give a stream up; nothing when it is gone already."""
-        if self._forget(stream_id):
+        if self._forget(stream_id) and stream_id not in self._reset_soon:
             self._connection.reset_stream(stream_id, reason)
 
     def go_away(self) -> None:
@@ -272,6 +279,8 @@ class Http2Connection:
             self._send_stream(each, stream)
 
     def _send_stream(self, stream_id: int, stream: _Stream) -> None:
+        if stream_id in self._reset_soon:
+            return
         connection, waiting = self._connection, stream.waiting
         while waiting:
             data = waiting[0]
