@@ -30,7 +30,10 @@ func config(group string) *rmq.Config {
 	return &rmq.Config{
 		Endpoint:      os.Args[1],
 		ConsumerGroup: group,
-		Credentials:   &credentials.SessionCredentials{},
+		Credentials: &credentials.SessionCredentials{
+			AccessKey:    os.Getenv("ACCESS_KEY"),
+			AccessSecret: os.Getenv("SECRET_KEY"),
+		},
 	}
 }
 
@@ -109,7 +112,10 @@ func main() {
 	scenarios := map[string]func(scenario){
 		"normal": scenario.normal, "fifo": scenario.fifo, "delay": scenario.delay,
 		"transaction": scenario.transaction, "push": scenario.push, "order": scenario.order,
-		"steady": scenario.steady,
+		"steady":         scenario.steady,
+		"signed-send":    func(s scenario) { s.signed("sent", s.signedSend) },
+		"signed-receive": func(s scenario) { s.signed("received", s.signedReceive) },
+		"signed-push":    func(s scenario) { s.signed("pushed", s.signedPush) },
 	}
 	var group sync.WaitGroup
 	for _, name := range os.Args[4:] {
@@ -297,6 +303,73 @@ func (s scenario) order() {
 	// This client goes on with the next message of a batch while one waits for its retry.
 	sort.Strings(seen)
 	s.say("%s", strings.Join(seen, " "))
+}
+
+// What becomes of the user of the environment, or of nobody: what it did, or why it could not.
+func (s scenario) signed(done string, attempt func() error) {
+	ended := make(chan error, 1)
+	go func() { ended <- attempt() }()
+	select {
+	case err := <-ended:
+		if err == nil {
+			s.say("%s", done)
+		} else {
+			s.say("failed / %s", strings.ReplaceAll(err.Error(), "\n", " "))
+		}
+	case <-time.After(20 * time.Second): // A start waits for its settings without end.
+		s.say("failed / silence")
+	}
+}
+
+func (s scenario) signedSend() error {
+	made, err := rmq.NewProducer(config(""), rmq.WithTopics(s.topic()))
+	if err == nil {
+		err = made.Start()
+	}
+	if err == nil {
+		_, err = made.Send(context.Background(), s.message("signed"))
+	}
+	return err
+}
+
+func (s scenario) signedReceive() error {
+	made, err := rmq.NewSimpleConsumer(config(s.topic()),
+		rmq.WithSimpleAwaitDuration(5*time.Second),
+		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{s.topic(): rmq.SUB_ALL}))
+	if err == nil {
+		err = made.Start()
+	}
+	if err == nil {
+		_, err = made.Receive(context.Background(), 1, 10*time.Second)
+	}
+	if err != nil && strings.Contains(err.Error(), "MESSAGE_NOT_FOUND") {
+		return nil // there is none
+	}
+	return err
+}
+
+func (s scenario) signedPush() error {
+	arrived := make(chan struct{}, 16)
+	consumer, err := rmq.NewPushConsumer(config(s.topic()),
+		rmq.WithPushAwaitDuration(5*time.Second),
+		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{s.topic(): rmq.SUB_ALL}),
+		rmq.WithPushMessageListener(&rmq.FuncMessageListener{
+			Consume: func(view *rmq.MessageView) rmq.ConsumerResult {
+				arrived <- struct{}{}
+				return rmq.SUCCESS
+			}}))
+	if err == nil {
+		err = consumer.Start()
+	}
+	if err != nil {
+		return err
+	}
+	time.Sleep(3 * time.Second) // its first receives have begun
+	if err = s.signedSend(); err != nil {
+		return err
+	}
+	<-arrived
+	return nil
 }
 
 // Sends, at most 50 a second, and receives without end, a line each.

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,30 +65,24 @@ def jars(version: str = VERSION) -> Path:
 
 
 def java_classes(version: str = VERSION) -> Path:
-    """The programs of tests/interop/java, compiled against one release.
-
-    They are compiled again when a source changed.
-    """
+    """The programs of tests/interop/java, compiled against one release."""
     home = _HERE / "java"
     sources = sorted([*home.glob("*.java"), *home.glob(f"release{version[0]}/*.java")])
+    return compiled(sources, f"{jars(version)}/*")
+
+
+def compiled(sources: Sequence[Path], class_path: str) -> Path:
+    """The directory of the classes of some sources, which are compiled again when one changed."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     directory = cache_directory() / f"classes-{digest}"
     if directory.is_dir():
         return directory
     arriving = directory.with_name(f"{directory.name}.{os.getpid()}.part")
     subprocess.run(
-        [
-            need("javac"),
-            "-nowarn",
-            "-Xlint:-deprecation",
-            "-cp",
-            f"{jars(version)}/*",
-            "-d",
-            arriving,
-            *sources,
-        ],
+        [need("javac"), "-nowarn", "-Xlint:-deprecation", "-cp", class_path, "-d", arriving,
+         *sources],
         check=True,
-    )
+    )  # fmt: skip
     arriving.rename(directory)
     return directory
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pocketmq.auth.users import User
+
 from . import official
 from .certificate import Certificate
 from .official import Server, Unavailable, cache_directory, need, write_properties
@@ -52,11 +54,15 @@ def start_local_proxy(
     namesrv: str,
     *,
     settings: Mapping[str, object] | None = None,
+    own_settings: Mapping[str, object] | None = None,
     certificate: Certificate | None = None,
     memory: tuple[str, ...] = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
     wait: bool = True,
 ) -> Server:
-    """The official proxy with a broker in it; its gRPC port is the last part of its address."""
+    """The official proxy with a broker in it; its gRPC port is the last part of its address.
+
+    `settings` are the broker's, `own_settings` the proxy's.
+    """
     home = directory / "official-proxy"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     broker_port, grpc, remoting = free_block(OFFICIAL_BROKER_SPAN), free_port(), free_port()
@@ -83,6 +89,7 @@ def start_local_proxy(
         "namesrvAddr": namesrv,
         "grpcServerPort": grpc,
         "remotingListenPort": remoting,
+        **(own_settings or {}),
     }
     if certificate is not None:
         paths = {"tlsCertPath": str(certificate.chain), "tlsKeyPath": str(certificate.key)}
@@ -109,15 +116,8 @@ def start_local_proxy(
 
 
 def java_scenarios() -> list[str]:
-    """The command of the client for Java, compiled again when its source changed."""
-    classes = cache_directory() / "java5-classes"
-    source = _HERE / "java5" / "Scenario.java"
-    if not classes.is_dir() or classes.stat().st_mtime < source.stat().st_mtime:
-        shutil.rmtree(classes, ignore_errors=True)
-        subprocess.run(
-            [need("javac"), "-nowarn", "-cp", f"{client_jars()}/*", "-d", classes, source],
-            check=True,
-        )
+    """The command of the client for Java."""
+    classes = official.compiled([_HERE / "java5" / "Scenario.java"], f"{client_jars()}/*")
     class_path = f"{classes}{os.pathsep}{client_jars()}/*"
     return [need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "Scenario"]
 
@@ -160,17 +160,21 @@ def scenario_process(
     *names: str,
     trusted: Path | None = None,
     settle: int = 20,
+    user: User | None = None,
 ) -> subprocess.Popen[str]:
     """Start a client on some scenarios: over TLS with a certificate to trust, else in plaintext.
 
     `settle`: seconds that push consumers stay after the deliveries that are expected. A message
-    goes to the dead letters when it comes once more, which takes 10 s here.
+    goes to the dead letters when it comes once more, which takes 10 s here. `user`: who signs its
+    calls.
 
     Raises Unavailable where the client cannot be had.
     """
     environment = {**os.environ, "HOME": str(directory), "SETTLE_SECONDS": str(settle)}
     if trusted is not None:
         environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(trusted)  # for Python
+    if user is not None:
+        environment |= {"ACCESS_KEY": user.username, "SECRET_KEY": user.password}
     command = CLIENTS[language]()
     if language == "java":
         command.insert(1, f"-Duser.home={directory}")  # its log

@@ -25,11 +25,16 @@ public class Scenario {
     }
 
     public static void main(String[] args) throws Exception {
-        config = ClientConfiguration.newBuilder()
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
             .setEndpoints(args[0])
             .enableSsl(Boolean.parseBoolean(args[1]))
-            .setRequestTimeout(Duration.ofSeconds(5))
-            .build();
+            .setRequestTimeout(Duration.ofSeconds(5));
+        String user = System.getenv("ACCESS_KEY");
+        if (user != null) {
+            builder.setCredentialProvider(
+                new StaticSessionCredentialsProvider(user, System.getenv("SECRET_KEY")));
+        }
+        config = builder.build();
         prefix = args[2];
         ExecutorService threads = Executors.newCachedThreadPool();
         List<Future<?>> running = new ArrayList<>();
@@ -49,6 +54,9 @@ public class Scenario {
             case "push": push(); break;
             case "order": order(); break;
             case "steady": steady(); break;
+            case "signed-send": signed(this::signedSend); break;
+            case "signed-receive": signed(this::signedReceive); break;
+            case "signed-push": signed(this::signedPush); break;
             default: throw new IllegalArgumentException(name);
         }
         return null;
@@ -258,6 +266,39 @@ public class Scenario {
                 pause();
             }
         }
+    }
+
+    /** What becomes of the user of the environment, or of nobody: what it did, or why it could not. */
+    void signed(Callable<String> attempt) {
+        try {
+            say(attempt.call());
+        } catch (Throwable error) {
+            StringBuilder text = new StringBuilder("failed");
+            for (Throwable each = error; each != null; each = each.getCause()) {
+                text.append(" / ").append(String.valueOf(each.getMessage()).replace('\n', ' '));
+            }
+            say(text.toString());
+        }
+    }
+
+    String signedSend() throws Exception {
+        producer(null).send(message("signed").build());
+        return "sent";
+    }
+
+    String signedReceive() throws Exception {
+        simple("signed-receive", FilterExpression.SUB_ALL);
+        return "received";
+    }
+
+    String signedPush() throws Exception {
+        CountDownLatch arrived = new CountDownLatch(1);
+        pushing(view -> {
+            arrived.countDown();
+            return ConsumeResult.SUCCESS;
+        });
+        signedSend();
+        return arrived.await(30, TimeUnit.SECONDS) ? "pushed" : "failed / silence";
     }
 
     static void pause() {

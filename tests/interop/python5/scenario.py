@@ -34,7 +34,8 @@ from rocketmq import (  # type: ignore[import-untyped]
 from rocketmq.grpc_protocol import FilterType  # type: ignore[import-untyped]
 
 ENDPOINT, SSL, PREFIX = sys.argv[1:4]
-CONFIG = ClientConfiguration(ENDPOINT, Credentials(), request_timeout=5)
+KEYS = [os.environ[name] for name in ("ACCESS_KEY", "SECRET_KEY") if name in os.environ]
+CONFIG = ClientConfiguration(ENDPOINT, Credentials(*KEYS), request_timeout=5)
 
 
 class Scenario:
@@ -210,6 +211,41 @@ class Scenario:
             except Exception:
                 time.sleep(0.1)
 
+    def signed(self, attempt: Callable[[], str]) -> None:
+        """Say what the user of the environment, or nobody, did, or why it could not."""
+        try:
+            self.say(attempt())
+        except Exception as error:
+            self.say(f"failed / {error}".replace("\n", " "))
+
+    def signed_send(self) -> None:
+        def send() -> str:
+            self.producer().send(self.message("signed"))
+            return "sent"
+
+        self.signed(send)
+
+    def signed_receive(self) -> None:
+        def receive() -> str:
+            self.simple("signed-receive", FilterExpression())
+            return "received"
+
+        self.signed(receive)
+
+    def signed_push(self) -> None:
+        arrived = threading.Event()
+
+        def consume(message: Any) -> bool:
+            arrived.set()
+            return True
+
+        def push() -> str:
+            self.pushing(consume)
+            self.producer().send(self.message("signed"))
+            return "pushed" if arrived.wait(30) else "failed / silence"
+
+        self.signed(push)
+
 
 def body(message: Any) -> str:
     return str(message.body.decode())
@@ -240,7 +276,7 @@ def main() -> None:
 
     def run(name: str) -> None:
         try:
-            getattr(Scenario(name), name)()
+            getattr(Scenario(name), name.replace("-", "_"))()
         except BaseException:
             traceback.print_exc()
             failed.set()
