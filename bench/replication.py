@@ -17,6 +17,7 @@ import statistics
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from bench.filled_store import write_store
 from bench.generator import LoadGenerator
@@ -32,7 +33,10 @@ from tests.interop.harness.replicas import (
 )
 
 SEGMENT = 1 << 30
-SETTINGS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 6_000_000}
+SETTINGS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+}
 LOAD = ("send", "-conns", "4", "-inflight", "64")
 
 
