@@ -41,6 +41,7 @@ _REASONS: Final = (
     ("Unable to load libjvm", _NO_HDFS),
     ("Unable to load libhdfs", _NO_HDFS),
     ("Prior attempt to load libhdfs failed", _NO_HDFS),
+    ("[errno 255]", "HDFS does not answer, or refuses; its client has written why to stderr"),
 )
 # A rename replaces a file at once; object stores show an object when it is whole.
 _RENAMING: Final = ("local", "hdfs")
@@ -80,6 +81,10 @@ class Objects:
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=by_objects)
         with self._asking(""):
             found = self._system.get_file_info(selector)
+            if not found and self._system.type_name == "hdfs":
+                # PyArrow calls everything missing if no name node answers, unless it opens a file.
+                with contextlib.suppress(FileNotFoundError):
+                    self._system.open_input_file(f"{self._path}/none").close()
         if not by_objects:
             return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
         names = (info.path[len(self._path) :].lstrip("/") for info in found)

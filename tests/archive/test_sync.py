@@ -183,6 +183,16 @@ def test_a_sync_to_hdfs_that_is_killed_between_two_manifests_goes_on(
     assert not verify(archives.under("broker-a"), manifest)
 
 
+def test_a_name_node_that_does_not_answer_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    class Silent(Hdfs):
+        def open_input_file(self, path: str) -> Any:
+            raise OSError(255, f"Opening HDFS file '{path}' failed. Detail: [errno 255] Unknown")
+
+    with pytest.raises(Unreachable, match="hdfs://shown: HDFS does not answer, or refuses"):
+        Objects(Silent(), str(tmp_path / "none"), "hdfs://shown").folders()
+    assert Objects(Hdfs(), str(tmp_path / "none"), "hdfs://shown").folders() == []
+
+
 def test_an_open_store_is_uploaded_up_to_what_is_flushed(made: Make, archives: Objects) -> None:
     store = made()
     store.write_checkpoint()
