@@ -87,6 +87,29 @@ def test_a_member_of_the_other_make_begins_with_the_newest_file(
     group.leads("b")
 
 
+def test_only_a_member_of_the_set_leads(group: Group) -> None:
+    """Without enableElectUncleanMaster all of the set are waited for (DLedgerControllerTest)."""
+    group.start("a", "ours")
+    group.controllers.wait_for_master(group.name)
+    group.leads("a")
+    group.start("b", "ours")
+    group.wait(1, 2)
+    group.send("a", 5)
+    group.kill("b")
+    group.wait(1)
+    group.send("a", 3)
+    group.kill("a")
+    b = group.start("b", "ours")
+    line = f"the group {group.name} has no master, and no member that may become one is there"
+    wire.until(lambda: line in b.process.log.read_text(), "b has asked for an election")
+    assert not group.send_one("b")
+    group.start("a", "ours")
+    group.leads("a")
+    group.wait(1, 2)
+    group.send("a", 2)
+    group.check("a", "b")
+
+
 @pytest.fixture
 def unclean(tmp_path: Path, jars: Path, own_namesrv: Server) -> Iterator[Group]:
     """A group whose controller takes any member for the master when none of the set lives."""

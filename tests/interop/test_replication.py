@@ -155,6 +155,30 @@ def test_a_send_is_answered_when_the_slave_has_it(
     assert bodies_in(group.master.address, "Semi")[11:] == [b"alone"] * 2
 
 
+@pytest.mark.long  # with our own slaves, CI runs the same
+@pytest.mark.parametrize("auto", [False, True])
+def test_sends_without_enough_official_slaves(auto: bool, group: Group, jars: Path) -> None:
+    """enableSlaveActingMaster and enableAutoInSyncReplicas of our master: too few copies refuse a
+    send before it is stored, or are enough (SendMultipleReplicasIT)."""
+    group.start(
+        "ours", 0, brokerRole="SYNC_MASTER", inSyncReplicas=2, enableSlaveActingMaster=True,
+        enableAutoInSyncReplicas=auto,
+    )  # fmt: skip
+    group.start("official", 1)
+    wait_connected(group)
+    wire.until(lambda: not send(group.master.address, "Few", b"0").code, "the slave is in sync")
+    group.slave.process.kill()
+    wait_connected(group, 0)
+    wanted = (0, None) if auto else (1, "in-sync replicas not enough")
+    wire.until(
+        lambda: send(group.master.address, "Few", b"1")[:2] == wanted, f"the answer is {wanted}"
+    )
+    group.restart(1)
+    wait_connected(group)
+    wire.until(lambda: not send(group.master.address, "Few", b"2").code, "the slave is back")
+    assert_equal_files(group)
+
+
 @pytest.mark.parametrize(
     "pair", ["ours-ours", pytest.param("official-ours", marks=pytest.mark.long)]
 )
