@@ -20,7 +20,7 @@ from pocketmq.client.admin.admin import Admin
 from pocketmq.client.credentials import Credentials
 from tests.cli.running import Running
 
-from .harness import official, proxy, wire
+from .harness import official, proxy
 from .harness.official import Unavailable
 from .harness.secured import OFFICIAL_SETTINGS, PROXY_SETTINGS, ROOT, SETTINGS, create_user
 from .test_credentials import USERS
@@ -75,7 +75,6 @@ def official_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoin
             stack.callback(started.process.kill)
         except Unavailable as missing:
             pytest.skip(str(missing))
-        wire.until(lambda: bool(wire.registered_brokers(server.address)), "the broker", 60, 0.2)
         prepare(started.address, server.address)
         yield Endpoint(f"127.0.0.1:{started.broker_name}", server.address)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pocketmq.auth.users import User
 
-from . import official
+from . import official, wire
 from .certificate import Certificate
 from .official import Server, Unavailable, cache_directory, need, write_properties
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
@@ -112,6 +112,8 @@ def start_local_proxy(
     )  # fmt: skip
     if wait:
         process.wait_for("startup successfully", 180)
+        # The broker's first registration often fails, and the next is 10 s later.
+        wire.until(lambda: bool(wire.registered_brokers(namesrv)), "it is routable", 60, 0.2)
     return Server(process, f"127.0.0.1:{broker_port}", f"{grpc}", home / "store")
 
 
