@@ -6,7 +6,7 @@ import contextlib
 
 from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.server import PortInUse
+from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.tls_config import TlsConfig
 
 require("proxy", __name__)

@@ -222,6 +222,17 @@ def test_parts_without_io(part: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("part", ["proxy/rpc.py", "proxy/service", "proxy/port"])
+def test_the_services_of_the_proxy_know_no_transport(part: str) -> None:
+    wrong = [
+        f"{found.where} imports {found.module}"
+        for path in modules(part)
+        for found in imports(path)
+        if found.module.startswith("pocketmq.proxy.transport")
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("heavy", ONLY_IN)
 def test_heavy_packages_are_named_in_their_rooms_only(heavy: str) -> None:
     rooms = [source_of(room) for room in ONLY_IN[heavy]]

@@ -29,7 +29,8 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
-from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.listening import CannotListen, PortInUse
+from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import ServerTls, client_context, server_tls
 from pocketmq.store.message_store import MessageStore

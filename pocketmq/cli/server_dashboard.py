@@ -13,8 +13,8 @@ from pocketmq._extras import MissingExtra, is_installed, require
 from pocketmq.cli.options import port
 from pocketmq.cli.password_file import read_password
 from pocketmq.dashboard.config import DEFAULT_PORT, DashboardConfig
+from pocketmq.remoting.listening import CannotListen
 from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.server import CannotListen
 
 if TYPE_CHECKING:
     import ssl

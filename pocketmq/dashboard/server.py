@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import importlib
 import logging
 import socket
@@ -16,7 +15,7 @@ from types import ModuleType
 from typing import Final
 
 from pocketmq.dashboard.config import DashboardConfig
-from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.remoting.listening import PortInUse, in_plain_words
 
 log = logging.getLogger(__name__)
 
@@ -96,25 +95,11 @@ async def _loaded(module: str) -> ModuleType:
 
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens. Raises PortInUse or CannotListen in plain words."""
-    address = f"{host}:{port}"
-    try:
+    with in_plain_words("dashboard", host, port):
         family, _, _, _, where = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.create_server(where[:2], family=family, backlog=_BACKLOG)
-    except UnicodeError as error:
-        raise CannotListen(
-            f"the dashboard cannot listen on {address}: it is not a host name: {error}"
-        ) from None
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"the dashboard cannot listen on {address}: the port is in use by another "
-                "process; stop that one or choose another port"
-            ) from None
-        raise CannotListen(
-            f"the dashboard cannot listen on {address}: {error.strerror or error}"
-        ) from None
     listening.setblocking(False)
     return listening
 

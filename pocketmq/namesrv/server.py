@@ -27,8 +27,9 @@ from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.exposure import warn_if_exposed
+from pocketmq.remoting.listening import CannotListen
 from pocketmq.remoting.rpc_latency import RpcLatency
-from pocketmq.remoting.server import CannotListen, RemotingServer, ServerConnection
+from pocketmq.remoting.server import RemotingServer, ServerConnection
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import server_tls
 

@@ -14,10 +14,10 @@ from pocketmq.auth.store import AuthTables
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.lifetime import Lifetime
 from pocketmq.proxy.port.broker_port import BrokerPort
+from pocketmq.proxy.rpc import Method
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from pocketmq.proxy.transport.health import health_methods
-from pocketmq.proxy.transport.rpc import Method
 from pocketmq.proxy.transport.server import GrpcServer
 from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.properties_file import ConfigError

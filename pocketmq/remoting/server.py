@@ -25,9 +25,7 @@ connection that sends a frame in many small pieces is read less and less often.
 """
 
 import asyncio
-import errno
 import itertools
-import socket
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from random import uniform
@@ -42,15 +40,12 @@ from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.listening import listen
 from pocketmq.remoting.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
 IDLE_TIMEOUT = 120.0
-BACKLOG = 4096
-"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
-client waits for seconds, also if it is another one that connects a thousand times at once."""
-
 MAX_CONNECTIONS = 20_000
 MAX_CONNECTIONS_PER_ADDRESS = 5_000
 _STOP_GRACE = 1.0
@@ -88,14 +83,6 @@ REFUSED_PLAIN = (
     "it does not speak TLS, which this server demands (tls.server.mode = enforcing): switch it on "
     "in the client"
 )
-
-
-class CannotListen(OSError):
-    """The server's address cannot be listened on; the text says which and why."""
-
-
-class PortInUse(CannotListen):
-    """Another process, or another server of this one, listens on the port already."""
 
 
 class ServerConnection(FrameStream):
@@ -470,36 +457,11 @@ class RemotingServer:
 
     async def start(self) -> None:
         """Listen. Raises `PortInUse` or `CannotListen` in plain words."""
-        address = f"{self.host}:{self._port}"
-        try:
-            self._server = await self._listen(lambda: ServerConnection(self), backlog=BACKLOG)
-        except UnicodeError as error:
-            raise CannotListen(
-                f"the {self.name} cannot listen on {address}: it is not a host name: {error}"
-            ) from None
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(
-                    f"the {self.name} cannot listen on {address}: the port is in use by another "
-                    "process; stop that one or choose another port"
-                ) from None
-            raise CannotListen(
-                f"the {self.name} cannot listen on {address}: {error.strerror or error}"
-            ) from None
+        self._server = await listen(
+            lambda: ServerConnection(self), self.host, self._port, name=self.name
+        )
         self._port = self._server.sockets[0].getsockname()[1]
         self._watch_idle()
-
-    async def _listen(
-        self, protocol: Callable[[], ServerConnection], *, backlog: int
-    ) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        if self.host != "::" or not socket.has_dualstack_ipv6():
-            return await loop.create_server(protocol, self.host, self._port, backlog=backlog)
-        # Every interface, as in Java; event loops would leave out those of IPv4.
-        listening = socket.create_server(
-            ("::", self._port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
-        )
-        return await loop.create_server(protocol, sock=listening, backlog=backlog)
 
     async def stop(self) -> None:
         """Stop listening, let running requests end (for a second), and send the answers."""

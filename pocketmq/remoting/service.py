@@ -14,8 +14,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 
+from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.server import CannotListen, PortInUse
 from pocketmq.remoting.stop_deadline import StopDeadline
 
 log = logging.getLogger("pocketmq.remoting.service")

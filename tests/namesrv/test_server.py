@@ -14,7 +14,7 @@ from pocketmq.namesrv.route_table import LIVENESS_WINDOW
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.server import PortInUse
+from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.service import ExitCode
 from tests.fake_time import FakeTime
 from tests.namesrv.conftest import Clock

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.proxy.rpc import GrpcError, GrpcStatus
 from pocketmq.proxy.transport.grpc_codec import (
-    GrpcError,
-    GrpcStatus,
     MessageReader,
     RequestHeaders,
     error_trailers,

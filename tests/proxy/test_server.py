@@ -17,9 +17,10 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.local_proxy import LocalProxy
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call, Unary
 from pocketmq.proxy.transport.http2 import PREFACE
-from pocketmq.proxy.transport.rpc import Call, Unary
 from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.tls_config import TlsConfig
 from tests.certificates import Authority
 from tests.proxy.conftest import grpc_port
@@ -137,6 +138,18 @@ async def test_an_echo(echoing: GrpcServer) -> None:
     raw.call(1)
     raw.data(1, b"\0\0\0\0\5hello", ended=True)
     await raw.until(b"hello")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+async def test_the_address_of_every_interface_takes_ipv4_as_well() -> None:
+    server = GrpcServer(METHODS, host="::")
+    await server.start()
+    try:
+        await test_an_echo(server)
+        with pytest.raises(PortInUse, match="grpcServerPort"):
+            await GrpcServer(METHODS, host="::", port=server.port).start()
+    finally:
+        await server.stop()
 
 
 async def test_a_method_that_is_not_there(echoing: GrpcServer) -> None:

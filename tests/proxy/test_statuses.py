@@ -43,7 +43,6 @@ NEVER = {
     "UNSUPPORTED": "the class of those that follow it",
     "VERSION_UNSUPPORTED": "every version is served",
     "VERIFY_FIFO_MESSAGE_UNSUPPORTED": "of clients, to the proxy",
-    "FAILED_TO_CONSUME_MESSAGE": "of clients, to the proxy",
 }
 
 
@@ -56,7 +55,7 @@ def test_each_status_is_provoked_or_never_answered() -> None:
     assert provoked | NEVER.keys() >= names, names - provoked - NEVER.keys()
     assert not provoked & NEVER.keys()
     # The proxy reads these, but writes them nowhere.
-    read = {"CODE_UNSPECIFIED", "FAILED_TO_CONSUME_MESSAGE", "INTERNAL_ERROR"}
+    read = {"CODE_UNSPECIFIED", "INTERNAL_ERROR"}
     assert not {name for name in NEVER.keys() - read if f"pb.{name}" in answered}
 
 

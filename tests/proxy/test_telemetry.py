@@ -8,8 +8,13 @@ import grpc
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.identity import encode_offset_msg_id, pack_host
+from pocketmq.message.record import iter_records
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
+from pocketmq.remoting.bodies.running_info import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+)
 from pocketmq.remoting.bodies.subscription_group import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,
@@ -17,9 +22,12 @@ from pocketmq.remoting.bodies.subscription_group import (
 )
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.headers.client import GetConsumerRunningInfoRequestHeader
+from pocketmq.remoting.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
 from tests.proxy.conftest import grpc_port
-from tests.proxy.grpc_client import GrpcClient, TelemetryCall
+from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
 
 
 async def test_a_producer_gets_its_settings(client: GrpcClient) -> None:
@@ -158,3 +166,39 @@ async def test_an_operator_asks_for_the_stacks_of_a_consumer(
     answer = await asked
     await connection.close()
     assert ConsumerRunningInfo.decode(answer.body).jstack == "main: sleeping"
+
+
+async def test_an_operator_has_a_consumer_consume_a_message(
+    client: GrpcClient, server: EmbeddedServer
+) -> None:
+    stream = await client.as_consumer("readers", "Normal")
+    connection = await Connection.open(server.broker.address)
+    sent = await client.call("SendMessage", pb.SendMessageRequest(messages=[message()]))
+    assert sent.status.code == pb.OK
+    queue_id = next(
+        queue_id
+        for queue_id in server.broker.store.queues["Normal"]
+        if server.broker.store.max_offset("Normal", queue_id)
+    )
+    [buffer] = server.broker.store.get("Normal", queue_id, 0, 1).buffers
+    [record] = iter_records(buffer)
+    host, _, port = server.broker.address.rpartition(":")
+    place = encode_offset_msg_id(pack_host(host, int(port)), record.physical_offset)
+    for code, result in ((pb.OK, "CR_SUCCESS"), (pb.FAILED_TO_CONSUME_MESSAGE, "CR_LATER")):
+        asked = asyncio.ensure_future(
+            connection.request(
+                RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                ConsumeMessageDirectlyResultRequestHeader(
+                    consumer_group="readers", client_id="host@1@2@raw", msg_id=place, topic="Normal"
+                ),
+            )
+        )
+        command = (await stream.next()).verify_message_command
+        assert command.message.body == message().body
+        answer = pb.TelemetryCommand()
+        answer.status.code = code
+        answer.verify_message_result.nonce = command.nonce
+        await stream.send(answer)
+        told = ConsumeMessageDirectlyResult.decode((await asked).body)
+        assert told.consume_result == result
+    await connection.close()

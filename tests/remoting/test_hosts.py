@@ -8,9 +8,10 @@ import pytest
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingConnectError
+from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.server import RemotingServer
 
 NO_NAMES = ["broker..example:9876", "." + "x" * 64 + ":9876", "a\ud800b:9876"]
 

@@ -13,6 +13,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
+from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
     FREE_SMALL_READS,
@@ -21,7 +22,6 @@ from pocketmq.remoting.server import (
     SHORTEST_REST,
     SMALL_READ,
     TURN,
-    PortInUse,
     RemotingServer,
     ServerConnection,
 )

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.server import CannotListen, PortInUse, RemotingServer
+from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.service import ExitCode, run
 
 ROOT = Path(__file__).parents[2]

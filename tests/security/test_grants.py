@@ -27,9 +27,9 @@ from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.properties_file import ConfigErrors
 from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import PortInUse
 from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
 
 NO_PERMISSION = 16

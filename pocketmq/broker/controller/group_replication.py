@@ -51,8 +51,8 @@ from pocketmq.remoting.bodies.controller import NO_END, EpochEntry, EpochEntryCa
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
+from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.pool import ConnectionPool
-from pocketmq.remoting.server import CannotListen, PortInUse
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.epochs import EpochFile
 from pocketmq.store.errors import StoreError

@@ -22,7 +22,7 @@ from pocketmq.remoting.bodies.cluster import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from pocketmq.remoting.server import CannotListen, PortInUse
+from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

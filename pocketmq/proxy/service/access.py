@@ -21,7 +21,7 @@ from pocketmq.auth.policies import Action, Kind
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import MAX_NAME, User, UserStatus
 from pocketmq.limited_log import LimitedLog
-from pocketmq.proxy.transport.rpc import Call
+from pocketmq.proxy.rpc import Call
 
 log = logging.getLogger("pocketmq.auth")
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 from pocketmq.message.tags import TagExpression, TagExpressionError
 from pocketmq.proxy.port.broker_port import BrokerPort, Registration
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call, Outgoing
 from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.status import ServiceError
-from pocketmq.proxy.transport.rpc import Call, Outgoing
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.errors import RemotingTimeout
 from pocketmq.remoting.request import Request, Response

@@ -22,6 +22,7 @@ from pocketmq.message.tags import TagExpression, TagExpressionError
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT, Answer, Link
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Client, Clients
@@ -30,7 +31,6 @@ from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.popped import Popped, popped
 from pocketmq.proxy.service.renewal import SOON, Renewal
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
-from pocketmq.proxy.transport.rpc import Call
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header

@@ -14,6 +14,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import BrokerPort
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call, Duplex, Method, ServerStream, Unary
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of
 from pocketmq.proxy.service.clients import Clients
@@ -25,7 +26,6 @@ from pocketmq.proxy.service.renewal import INTERVAL
 from pocketmq.proxy.service.routes import Routes
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
 from pocketmq.proxy.service.telemetry import Telemetry, log
-from pocketmq.proxy.transport.rpc import Call, Duplex, Method, ServerStream, Unary
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import Request, Response
 

@@ -10,12 +10,12 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import RecordError, iter_records
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Clients, subscription_data
 from pocketmq.proxy.service.message_codec import duration_ms, incoming
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
-from pocketmq.proxy.transport.rpc import Call
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.offset import (

@@ -12,6 +12,7 @@ from pocketmq.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import Answer, BrokerPort, Choice
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import check_message, topic_of
 from pocketmq.proxy.service.clients import Client, Clients
@@ -24,7 +25,6 @@ from pocketmq.proxy.service.message_codec import (
 )
 from pocketmq.proxy.service.metadata import Metadata, Topic
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
-from pocketmq.proxy.transport.rpc import Call
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.send import (

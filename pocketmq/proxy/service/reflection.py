@@ -19,8 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from pocketmq.proxy.proto import service_pb2
-from pocketmq.proxy.transport.grpc_codec import GrpcStatus
-from pocketmq.proxy.transport.rpc import Call, Duplex, Method, Outgoing
+from pocketmq.proxy.rpc import Call, Duplex, GrpcStatus, Method, Outgoing
 
 SERVICES: Final = ("apache.rocketmq.v2.MessagingService", "grpc.health.v1.Health")
 _PACKAGES: Final = ("grpc.reflection.v1alpha", "grpc.reflection.v1")

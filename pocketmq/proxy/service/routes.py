@@ -13,12 +13,12 @@ from typing import Final
 
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Clients
 from pocketmq.proxy.service.metadata import Metadata, Topic
 from pocketmq.proxy.service.status import ServiceError, ok
-from pocketmq.proxy.transport.rpc import Call
 from pocketmq.remoting.bodies.route import BrokerData, QueueData
 
 PERM_READ: Final = 4

@@ -13,14 +13,13 @@ from pocketmq.message import properties as names
 from pocketmq.message.record import RecordError, decode
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import Call, GrpcError, GrpcStatus, Outgoing
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients, subscription_data
 from pocketmq.proxy.service.message_codec import TransactionPlace, incoming
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.status import ServiceError, code_of, ok, status_of
-from pocketmq.proxy.transport.grpc_codec import GrpcError, GrpcStatus
-from pocketmq.proxy.transport.rpc import Call, Outgoing
 from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -7,38 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import Final
 from urllib.parse import quote
 
+from pocketmq.proxy.rpc import GrpcError, GrpcStatus
 from pocketmq.proxy.transport.http2 import Headers
 
 CONTENT_TYPE: Final = b"application/grpc"
-
-
-class GrpcStatus(IntEnum):
-    """How a call ends; what a request itself led to is in the answer's own status."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    RESOURCE_EXHAUSTED = 8
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-
-
-class GrpcError(Exception):
-    """Ends a call with a status other than OK."""
-
-    def __init__(self, status: GrpcStatus, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.text = text
-
 
 RESPONSE_HEADERS: Final = (
     (b":status", b"200"),

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from pocketmq.proxy.transport.grpc_codec import GrpcError, GrpcStatus
-from pocketmq.proxy.transport.rpc import Call, Duplex, Method, Outgoing, Unary
+from pocketmq.proxy.rpc import Call, Duplex, GrpcError, GrpcStatus, Method, Outgoing, Unary
 
 _SERVING: Final = 1
 

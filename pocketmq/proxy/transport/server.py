@@ -21,12 +21,22 @@ from time import perf_counter
 from typing import Any, Final, cast
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.proxy.rpc import (
+    Call,
+    Duplex,
+    GrpcError,
+    GrpcStatus,
+    Incoming,
+    Message,
+    Method,
+    Methods,
+    ServerStream,
+    Unary,
+)
 from pocketmq.proxy.transport.grpc_codec import (
     CONTENT_TYPE,
     OK_TRAILERS,
     RESPONSE_HEADERS,
-    GrpcError,
-    GrpcStatus,
     MessageReader,
     RequestHeaders,
     error_trailers,
@@ -43,19 +53,9 @@ from pocketmq.proxy.transport.http2 import (
     Reason,
     StreamOpened,
 )
-from pocketmq.proxy.transport.rpc import (
-    Call,
-    Duplex,
-    Incoming,
-    Message,
-    Method,
-    Methods,
-    ServerStream,
-    Unary,
-)
 from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.connection import find_dead_peer
-from pocketmq.remoting.server import BACKLOG, CannotListen, PortInUse
+from pocketmq.remoting.listening import listen
 from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
@@ -533,19 +533,13 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen. Raises PortInUse or CannotListen."""
-        address = f"{self.host}:{self._port}"
-        try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: GrpcConnection(self), self.host, self._port, backlog=BACKLOG
-            )
-        except OSError as error:
-            text = f"the proxy cannot listen on {address}: {error.strerror or error}"
-            if "in use" in str(error):
-                raise PortInUse(
-                    f"the proxy cannot listen on {address}: the port is in use by another process; "
-                    "stop that one or choose another port (grpcServerPort)"
-                ) from None
-            raise CannotListen(text) from None
+        self._server = await listen(
+            lambda: GrpcConnection(self),
+            self.host,
+            self._port,
+            name="proxy",
+            setting="grpcServerPort",
+        )
         self._port = self._server.sockets[0].getsockname()[1]
         self._watch()
 

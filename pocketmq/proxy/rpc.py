@@ -1,10 +1,12 @@
-"""What the transport and the services know of each other: calls, and the kinds of methods."""
+"""What the transport and the services know of each other: calls, the kinds of methods, and how a
+call ends. Neither knows more of the other."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 
@@ -43,6 +45,30 @@ class Call:
     def remaining(self) -> float:
         """Return the seconds until the deadline."""
         return self.deadline - asyncio.get_running_loop().time()
+
+
+class GrpcStatus(IntEnum):
+    """How a call ends; what a request itself led to is in the answer's own status."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class GrpcError(Exception):
+    """Ends a call with a status other than OK."""
+
+    def __init__(self, status: GrpcStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
 
 
 class Message(Protocol):

@@ -1,0 +1,63 @@
+"""Listening on a TCP port: every interface, and errors in plain words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from typing import Final
+
+BACKLOG: Final = 4096
+"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
+client waits for seconds, also if it is another one that connects a thousand times at once."""
+
+
+class CannotListen(OSError):
+    """The server's address cannot be listened on; the text says which and why."""
+
+
+class PortInUse(CannotListen):
+    """Another process, or another server of this one, listens on the port already."""
+
+
+@contextlib.contextmanager
+def in_plain_words(name: str, host: str, port: int, setting: str = "") -> Iterator[None]:
+    """Raise PortInUse or CannotListen for what fails in here.
+
+    `name` says what listens: "broker", "name server". `setting` is what the port is called, where
+    users know it by a name.
+    """
+    address = f"{host}:{port}"
+    try:
+        yield
+    except UnicodeError as error:
+        raise CannotListen(
+            f"the {name} cannot listen on {address}: it is not a host name: {error}"
+        ) from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"the {name} cannot listen on {address}: the port is in use by another process; "
+                f"stop that one or choose another port{setting and f' ({setting})'}"
+            ) from None
+        raise CannotListen(
+            f"the {name} cannot listen on {address}: {error.strerror or error}"
+        ) from None
+
+
+async def listen(
+    protocol: Callable[[], asyncio.Protocol], host: str, port: int, *, name: str, setting: str = ""
+) -> asyncio.Server:
+    """Accept connections; port 0 takes a free one. `name` and `setting` as in `in_plain_words`,
+    which says what this raises."""
+    loop = asyncio.get_running_loop()
+    with in_plain_words(name, host, port, setting):
+        if host != "::" or not socket.has_dualstack_ipv6():
+            return await loop.create_server(protocol, host, port, backlog=BACKLOG)
+        # Every interface, as in Java; event loops would leave out those of IPv4.
+        listening = socket.create_server(
+            ("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+        )
+        return await loop.create_server(protocol, sock=listening, backlog=BACKLOG)
