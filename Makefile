@@ -22,7 +22,7 @@ help:
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
 	@echo '              ARGS=--clients: our client and the Java client in turn'
-	@echo 'make bench-full  everything that has an aim, an hour or two; ARGS=--short: ten minutes'
+	@echo 'make bench-full  everything that has an aim, an hour and a half; ARGS=--short: ten minutes'
 	@echo 'make docs     build the API reference into build/docs, and check links and docstrings'
 	@echo 'make clean    remove $(VENV) and caches'
 

@@ -130,9 +130,9 @@ def ratios(rows: Sequence[Row]) -> Figure:
     axes.set_xscale("log")
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [f"{row['title']} ({row['unit']})" for row in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     plain_numbers(axes)
-    axes.set_xlabel("pocketmq ÷ official broker; black: the aim; orange: missed")
+    axes.set_xlabel("ratio to the official broker (black: aim)")
     return figure
 
 

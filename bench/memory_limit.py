@@ -13,14 +13,15 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class MemoryLimit:
-    """A cgroup with `limit` bytes, made and removed by a `with` block.
+    """A cgroup with `limit` bytes, made and removed by a `with` block; `name` tells several apart.
 
     `set` says whether there is one: it takes root, and a memory controller under `root`. What a
     process had before it was added counts elsewhere.
     """
 
-    def __init__(self, limit: int, root: Path = _ROOT) -> None:
+    def __init__(self, limit: int, name: str, root: Path = _ROOT) -> None:
         self._limit = limit
+        self._name = f"pocketmq-bench-{os.getpid()}-{name}"
         self._root = root
         self._group: Path | None = None
 
@@ -33,7 +34,7 @@ class MemoryLimit:
             (self._root, "memory.max"),
             (self._root / "memory", "memory.limit_in_bytes"),
         ):
-            group = parent / f"pocketmq-bench-{os.getpid()}"
+            group = parent / self._name
             try:
                 group.mkdir()
             except OSError:

@@ -74,6 +74,7 @@ def _stored(session: Session, sizes: Sequence[int], points: Points) -> None:
     for gigabytes in sizes:
         made = sparse_store(session, Case(gigabytes, PER_TOPIC))
         with brokers_on(session, made, f"on-{gigabytes}") as pair:
+            session.warm_up(pair)
 
             def once(contender: Contender, turn: int, gigabytes: int = gigabytes) -> None:
                 send = ("send", *MANY, "-n", count(100_000, session.scale, 4))

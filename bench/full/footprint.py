@@ -34,7 +34,8 @@ def _starts(session: Session) -> Sequence[Figures]:
         contender.broker.process.terminate()
         contender.broker = contender.start()
         contender.add("start_clean", contender.broker.process.waited)
-        send = ("send", *MANY, "-n", count(TAIL, session.scale, 4))
+        # A cold JVM refuses messages when more of them wait.
+        send = ("send", "-conns", "4", "-inflight", "8", "-n", count(TAIL, session.scale, 4))
         session.load(contender, "tail", turn, *send)
         contender.broker.process.kill()
         contender.broker = contender.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bench.contenders import Contender, Figures
 from bench.measures import Better, Load, Measure
@@ -34,16 +35,18 @@ def _filtered(scale: float) -> tuple[Load, ...]:
 
 
 def _catch_up(session: Session) -> Sequence[Figures]:
-    limit = max(int(LIMIT * session.scale), 1 << 30)
-    with session.brokers() as pair, MemoryLimit(limit) as memory:
+    with session.brokers() as pair, ExitStack() as limits:
+        limited = True
         for contender in pair:
-            if memory.set:
+            memory = limits.enter_context(MemoryLimit(LIMIT, contender.broker.broker_name))
+            if limited := limited and memory.set:
                 memory.add(contender.broker.process.pid)
-            send = ("send", *MANY, "-batch", "32", "-n", count(LOG_MESSAGES, session.scale, 128))
+        send = ("send", *MANY, "-batch", "32", "-n", count(LOG_MESSAGES, session.scale, 128))
+        for contender in pair:
             session.load(contender, "behind", 0, *send)
-        if memory.set:
+        if limited:
             session.note(
-                f"catch-up: each broker had {limit / 2**30:.1f} GiB in a memory cgroup, page cache "
+                f"catch-up: each broker had {LIMIT >> 30} GiB in a memory cgroup, page cache "
                 "included"
             )
         else:
@@ -53,7 +56,7 @@ def _catch_up(session: Session) -> Sequence[Figures]:
             )
 
         def measure(contender: Contender, _turn: int) -> None:
-            if not memory.set:
+            if not limited:
                 contender.broker.process.terminate()
                 assert contender.broker.store is not None
                 evict(contender.broker.store)

@@ -73,10 +73,15 @@ class Session:
                 contender = start(self.directory, settings)
                 cleanup.callback(contender.stop)
                 pair.append(contender)
-            for contender in pair[1:] if warm else ():
-                messages = max(int(WARM_UP * self.scale), 2_000)
-                contenders.warm_up(contender, self.generator, messages)
+            if warm:
+                self.warm_up(pair)
             yield tuple(pair)
+
+    def warm_up(self, pair: Sequence[Contender]) -> None:
+        """Let the official broker, if it is there, see sends, pulls and pops."""
+        for contender in pair[1:]:
+            messages = max(int(WARM_UP * self.scale), 2_000)
+            contenders.warm_up(contender, self.generator, messages)
 
     def starters(self) -> tuple[Callable[[Path, Mapping[str, object]], Contender], ...]:
         """What starts the brokers: ours, and the official one if it is measured."""

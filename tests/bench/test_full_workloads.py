@@ -85,7 +85,7 @@ def test_a_memory_limit_of_either_version(
 ) -> None:
     parent = tmp_path / group
     parent.mkdir(exist_ok=True)
-    made = parent / f"pocketmq-bench-{os.getpid()}"
+    made = parent / f"pocketmq-bench-{os.getpid()}-broker"
 
     def make(path: Path) -> None:  # as the kernel does, files come with the directory
         os.mkdir(path)
@@ -94,7 +94,7 @@ def test_a_memory_limit_of_either_version(
             (path / "cgroup.procs").touch()
 
     monkeypatch.setattr(Path, "mkdir", make)
-    with MemoryLimit(1 << 30, tmp_path) as memory:
+    with MemoryLimit(1 << 30, "broker", tmp_path) as memory:
         assert memory.set
         memory.add(7)
         assert (made / file).read_text() == str(1 << 30)
@@ -103,7 +103,7 @@ def test_a_memory_limit_of_either_version(
 
 
 def test_no_memory_limit_without_a_controller(tmp_path: Path) -> None:
-    with MemoryLimit(1 << 30, tmp_path) as memory:
+    with MemoryLimit(1 << 30, "broker", tmp_path) as memory:
         assert not memory.set
     assert list(tmp_path.iterdir()) == []
 
