@@ -172,21 +172,42 @@ async def test_each_acknowledgement_has_a_result(consumer: GrpcClient) -> None:
     assert codes == [pb.OK, pb.INVALID_RECEIPT_HANDLE, pb.INVALID_RECEIPT_HANDLE]
 
 
+def forward(got: Any, handle: str) -> pb.ForwardMessageToDeadLetterQueueRequest:
+    request = pb.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=handle, message_id=got.system_properties.message_id
+    )
+    request.group.name = GROUP
+    request.topic.name = "Normal"
+    return request
+
+
 async def test_a_message_goes_to_the_dead_letters(
     consumer: GrpcClient, server: EmbeddedServer
 ) -> None:
     await send(consumer, message(body=b"dead"))
     _, (got,) = await consumer.receive(receive())
-    request = pb.ForwardMessageToDeadLetterQueueRequest(
-        receipt_handle=got.system_properties.receipt_handle,
-        message_id=got.system_properties.message_id,
-    )
-    request.group.name = GROUP
-    request.topic.name = "Normal"
+    request = forward(got, got.system_properties.receipt_handle)
     answer = await consumer.call("ForwardMessageToDeadLetterQueue", request)
     assert answer.status.code == pb.OK
     store = server.broker.store
     assert store.max_offset(f"%DLQ%{GROUP}", 0) == 1
+
+
+async def test_nothing_of_other_topics_goes_to_the_dead_letters(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    """A broker goes by the place in the handle alone, which a client can make up."""
+    store = server.broker.store
+    place = store.commit_log.end
+    await send(consumer, message("Fifo", b"secret", message_type=pb.FIFO, message_group="g"))
+    await send(consumer, message())
+    _, (got,) = await consumer.receive(receive())
+    true = decode_receipt_handle(got.system_properties.receipt_handle)
+    for physical in (place, place + 1, 1 << 40, -1):
+        made_up = true._replace(physical_offset=physical).encode()
+        answer = await consumer.call("ForwardMessageToDeadLetterQueue", forward(got, made_up))
+        assert answer.status.code == pb.INVALID_RECEIPT_HANDLE
+    assert store.max_offset(f"%DLQ%{GROUP}", 0) == 0
 
 
 async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient) -> None:

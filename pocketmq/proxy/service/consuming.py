@@ -18,6 +18,7 @@ from pocketmq.message.receipt_handle import (
     decode_receipt_handle,
 )
 from pocketmq.message.record import RecordError
+from pocketmq.message.record import decode as decode_record
 from pocketmq.message.tags import TagExpression, TagExpressionError
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT, Answer, Link
@@ -34,6 +35,7 @@ from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.headers.message_query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -281,8 +283,34 @@ class Consuming:
         """Put a message among the dead letters of the group, and acknowledge it."""
         client, group, topic = self._consumer(call, request.group, request.topic)
         handle = await self._taken(client, group, request.receipt_handle)
+        await self._check_place(client, group, topic, handle)
         await self._send_back(client, group, topic, handle, request.message_id)
         return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())
+
+    async def _check_place(
+        self, client: Client, group: str, topic: str, handle: ReceiptHandle
+    ) -> None:
+        """Raise ServiceError unless a message of the topic lies where a client's handle says.
+
+        Brokers go by the place alone. By a handle that was made up, a group would get any message
+        among its dead letters, whatever topics it may read.
+        """
+        if handle.physical_offset < 0:
+            raise ServiceError(
+                pb.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies"
+            )
+        stored = handle.stored_topic(topic, group)
+        header = ViewMessageRequestHeader(offset=handle.physical_offset, topic=stored)
+        answer = await self._request(client, handle, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        try:
+            fits = answer.ok and decode_record(answer.content()).topic == stored
+        except RecordError:
+            fits = False
+        if not fits:
+            raise ServiceError(
+                pb.INVALID_RECEIPT_HANDLE,
+                f"no message of topic {topic} lies where the receipt handle says",
+            )
 
     def _consumer(
         self, call: Call, group: pb.Resource, topic: pb.Resource, *, change: bool = False
@@ -358,20 +386,22 @@ class Consuming:
             origin_topic=topic,
             max_reconsume_times=0,
         )
-        if handle.physical_offset < 0:
-            raise ServiceError(
-                pb.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message lies"
-            )
         await self._ask(client, handle, RequestCode.CONSUMER_SEND_MSG_BACK, header)
         await self._acknowledge(client, group, topic, handle)
 
     async def _ask(
         self, client: Client, handle: ReceiptHandle, code: int, header: Header
     ) -> Answer:
-        """Ask the broker of a message about it; by the proxy itself once the client is gone."""
-        link = self._own if client.gone else client.link
-        answer = await link.request(handle.broker_name, code, header)
+        """Ask the broker of a message about it. Raises the RemotingError of its answer."""
+        answer = await self._request(client, handle, code, header)
         return answer.check(handle.broker_name)
+
+    async def _request(
+        self, client: Client, handle: ReceiptHandle, code: int, header: Header
+    ) -> Answer:
+        """The same, whatever is answered; by the proxy itself once the client is gone."""
+        link = self._own if client.gone else client.link
+        return await link.request(handle.broker_name, code, header)
 
     # --- in the background ------------------------------------------------------------------------
 
