@@ -16,9 +16,8 @@ SECONDS = 15
 
 
 def _run(session: Session) -> Sequence[Figures]:
-    rate = max(int(RATE * min(session.scale, 1.0)), 100)
     arguments = (
-        "fanout", "-groups", str(GROUPS), "-rate", str(rate),
+        "fanout", "-groups", str(GROUPS), "-rate", str(RATE),
         "-n", count(RATE * SECONDS, session.scale, 50),
     )  # fmt: skip
 

@@ -16,8 +16,7 @@ SECONDS = 15
 
 def _delayed(session: Session) -> Sequence[Figures]:
     scale = session.scale
-    rate = max(int(RATE * min(scale, 1.0)), 100)
-    steady = ("-rate", str(rate), "-n", count(RATE * SECONDS, scale, 100))
+    steady = ("-rate", str(RATE), "-n", count(RATE * SECONDS, scale, 100))
     burst = ("-rate", "0", "-n", count(BURST, scale, 200))
     # All are sent before the first is due.
     ahead = str(max(int(10 * scale), 2))
