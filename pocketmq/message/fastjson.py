@@ -12,6 +12,7 @@ key the text of its JSON, which is also how standard JSON writes such keys. Inpu
 peer, so work and memory stay in proportion to its length.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
@@ -244,6 +245,9 @@ def _check_expansion(value: Any, depth: int, sizes: dict[int, int]) -> int:
 # ---------------------------------------------------------------------------------------- writing
 
 
+_json: Final = msgspec.json.Encoder().encode
+
+
 def encode(value: Any, *, standard: bool = False) -> bytes:
     """Write `value` (dicts, lists, msgspec structs, plain values) as fastjson would.
 
@@ -260,15 +264,13 @@ def encode(value: Any, *, standard: bool = False) -> bytes:
 
 
 def _write(value: Any, standard: bool, parts: list[bytes]) -> None:
-    if isinstance(value, dict):
-        _write_object(((_key(k, standard), v) for k, v in value.items()), standard, parts)
+    if isinstance(value, str | int | float):  # most are
+        parts.append(_json(value))
+    elif isinstance(value, dict):
+        _write_object([(_key(key, standard), item) for key, item in value.items()], standard, parts)
     elif isinstance(value, msgspec.Struct):
-        fields = ((field.encode_name, field.name) for field in msgspec.structs.fields(value))
-        _write_object(
-            ((msgspec.json.encode(name), getattr(value, attribute)) for name, attribute in fields),
-            standard,
-            parts,
-        )
+        fields = _fields(type(value))
+        _write_object([(key, getattr(value, name)) for key, name in fields], standard, parts)
     elif isinstance(value, MessageQueue):
         parts.append(_queue_json(value))
     elif isinstance(value, list | tuple | set | frozenset):
@@ -279,10 +281,10 @@ def _write(value: Any, standard: bool, parts: list[bytes]) -> None:
             _write(item, standard, parts)
         parts.append(b"]")
     else:
-        parts.append(msgspec.json.encode(value))
+        parts.append(_json(value))
 
 
-def _write_object(items: Iterator[tuple[bytes, Any]], standard: bool, parts: list[bytes]) -> None:
+def _write_object(items: list[tuple[bytes, Any]], standard: bool, parts: list[bytes]) -> None:
     separator = b"{"
     for key, value in items:
         if value is not None:
@@ -292,16 +294,22 @@ def _write_object(items: Iterator[tuple[bytes, Any]], standard: bool, parts: lis
     parts.append(b"{}" if separator == b"{" else b"}")
 
 
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[bytes, str], ...]:
+    """Return the key of each field, as JSON, and its attribute."""
+    return tuple((_json(field.encode_name), field.name) for field in msgspec.structs.fields(kind))
+
+
 def _key(key: Any, standard: bool) -> bytes:
     if isinstance(key, str):
-        return msgspec.json.encode(key)
+        return _json(key)
     if isinstance(key, MessageQueue):
         text = _queue_json(key)
-        return msgspec.json.encode(text.decode()) if standard else text
+        return _json(text.decode()) if standard else text
     if isinstance(key, int) and not isinstance(key, bool):
         return b'"%d"' % key if standard else b"%d" % key
     raise TypeError(f"a map key must be a string, an integer or a MessageQueue: {key!r}")
 
 
 def _queue_json(queue: MessageQueue) -> bytes:
-    return msgspec.json.encode(_QueueKey(queue.broker_name, queue.queue_id, queue.topic))
+    return _json(_QueueKey(queue.broker_name, queue.queue_id, queue.topic))
