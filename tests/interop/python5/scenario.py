@@ -32,6 +32,9 @@ from rocketmq import (  # type: ignore[import-untyped]
     TransactionResolution,
 )
 from rocketmq.grpc_protocol import FilterType  # type: ignore[import-untyped]
+from rocketmq.v5.exception.client_exception import (  # type: ignore[import-untyped]
+    InternalErrorException,
+)
 
 ENDPOINT, SSL, PREFIX = sys.argv[1:4]
 KEYS = [os.environ[name] for name in ("ACCESS_KEY", "SECRET_KEY") if name in os.environ]
@@ -68,8 +71,13 @@ class Scenario:
             await_duration=5, tls_enable=SSL == "true",
         )  # fmt: skip
         consumer.startup()
-        consumer.receive(1, 10)
-        return consumer
+        for _ in range(5):
+            # The official proxy fails until it has the client's settings, which come by themselves.
+            with contextlib.suppress(InternalErrorException):
+                consumer.receive(1, 10)
+                return consumer
+            time.sleep(1)
+        raise RuntimeError("the proxy does not get the settings of the consumer")
 
     def pushing(self, consume: Callable[[Any], bool]) -> Any:
         class Listener(MessageListener):  # type: ignore[misc]
