@@ -80,10 +80,16 @@ class RouteTable:
         self._clock = clock
         self._log = LimitedLog(log)
         self.topics = TopicQueueTable()
+        self._changes = 0
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerAddress, BrokerLive] = {}
         self._filter_servers: dict[BrokerAddress, list[str]] = {}
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Is another one after each change of what routes show."""
+        return self._changes, self.topics.changes
 
     # Brokers come
 
@@ -99,6 +105,7 @@ class RouteTable:
         outdoes; in the reference it still sets the group's zone and enableActingMaster. A group
         whose broker names another cluster moves there, which the reference lists in both.
         """
+        self._changes += 1
         at = BrokerAddress(header.cluster_name, header.broker_addr)
         wrapper = body.topic_config_serialize_wrapper
         group = self._brokers.get(header.broker_name)
@@ -244,6 +251,7 @@ class RouteTable:
         group = self._brokers.get(broker_name)
         if group is None:
             return
+        self._changes += 1
         group.broker_addrs = {i: a for i, a in group.broker_addrs.items() if a != address}
         if not group.broker_addrs:
             self._remove_group(broker_name)
@@ -281,6 +289,7 @@ class RouteTable:
     def _remove_address(self, at: BrokerAddress) -> None:
         """Nobody lives there any more. Under another broker name the address may be in a second
         group, which nothing else would remove; the reference removes it from one group only."""
+        self._changes += 1
         del self._live[at]
         self._filter_servers.pop(at, None)
         for group in list(self._brokers.values()):

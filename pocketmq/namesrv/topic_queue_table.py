@@ -16,9 +16,14 @@ UNIT_SUB_FLAG = 2
 
 
 class TopicQueueTable:
-    """One of the tables of `pocketmq.namesrv.route_table`; a topic without queues is not in it."""
+    """One of the tables of `pocketmq.namesrv.route_table`; a topic without queues is not in it.
+
+    Attributes:
+        changes: is another number after each change.
+    """
 
     def __init__(self) -> None:
+        self.changes = 0
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._log = LimitedLog(log)
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
@@ -80,6 +85,7 @@ class TopicQueueTable:
             elif known is not None and known != queues:
                 self._log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
             rows[broker_name] = queues
+            self.changes += 1
 
     def register_mappings(
         self, broker_name: str, mappings: Mapping[str, TopicQueueMappingInfo], *, changed: bool
@@ -95,14 +101,17 @@ class TopicQueueTable:
             known = self._mappings.setdefault(topic, {})
             if changed or broker_name not in known:
                 known[broker_name] = mapping
+                self.changes += 1
 
     def add(self, topic: str, rows: Iterable[QueueData]) -> None:
         """Set the queues of a topic at the groups that `rows` name."""
         for queues in rows:
             self._topics.setdefault(topic, {})[queues.broker_name] = queues
+            self.changes += 1
 
     def drop(self, topic: str) -> None:
         """Forget a topic."""
+        self.changes += 1
         self._topics.pop(topic, None)
         self._mappings.pop(topic, None)
 
@@ -111,6 +120,7 @@ class TopicQueueTable:
         rows = self._topics.get(topic)
         if rows is None:
             return
+        self.changes += 1
         mappings = self._mappings.get(topic, {})
         for broker_name in broker_names:
             if rows.pop(broker_name, None) is not None:
@@ -141,6 +151,7 @@ class TopicQueueTable:
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         rows = [rows[broker_name] for rows in self._topics.values() if broker_name in rows]
+        self.changes += 1
         for queues in rows:
             queues.perm = change(queues.perm)
         return len(rows)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.encoded_routes import EncodedRoutes
 from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
 from pocketmq.remoting.bodies.route import TopicRouteData
@@ -35,6 +36,7 @@ class RouteProcessor:
         self._kv_config = kv_config
         self._clock = clock
         self._started = clock()
+        self._encoded = EncodedRoutes()
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
@@ -50,26 +52,38 @@ class RouteProcessor:
             if self._clock() < ready_at:
                 return Response(ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = request.header.topic
-        if topic is None or (route := self._routes.route(topic)) is None:
-            # The usual start of a topic that is going to be created: not worth a log line.
-            return Response(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {topic}"
-                f"\nSee {_FAQ} for further details.",
-            )
-        if config.order_message_enable:
-            route.order_topic_conf = self._kv_config.get(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
         standard = (
             request.version >= _STANDARD_JSON_VERSION
             or request.header.accept_standard_json_only is True
         )
+        order = None
+        if topic is not None and config.order_message_enable:
+            order = self._kv_config.get(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
         # Few clients have zones: the header's bytes tell without taking it apart.
+        zone = ""
         if b"__ZONE_MODE" in bytes(request.head):
             ext_fields = request.ext_fields
-            zone = ext_fields.get("__ZONE_NAME", "").strip()
-            if zone and ext_fields.get("__ZONE_MODE", "").lower() == "true":
+            if ext_fields.get("__ZONE_MODE", "").lower() == "true":
+                zone = ext_fields.get("__ZONE_NAME", "").strip()
+        key = topic, standard, order, config.support_acting_master
+        version = self._routes.version
+        # Clients make up zones, so routes within one are not kept.
+        body = None if zone else self._encoded.get(key, version)
+        if body is None:
+            if topic is None or (route := self._routes.route(topic)) is None:
+                # The usual start of a topic that is going to be created: not worth a log line.
+                return Response(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"No topic route info in name server for the topic: {topic}"
+                    f"\nSee {_FAQ} for further details.",
+                )
+            route.order_topic_conf = order
+            if zone:
                 route = _in_zone(route, zone)
-        return Response(body=route.encode(standard_json=standard))
+            body = route.encode(standard_json=standard)
+            if not zone:
+                self._encoded.keep(key, version, body)
+        return Response(body=body)
 
 
 def _in_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
