@@ -15,15 +15,6 @@ from bench.curves.brokers import CURVES
 from bench.curves.curve import Curve, Points
 from bench.full.workload import Session
 from bench.generator import LoadGenerator
-from tests.interop.harness.official import Unavailable
-
-
-@pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> LoadGenerator:
-    try:
-        return LoadGenerator.build(tmp_path_factory.mktemp("loadgen"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 def session_in(directory: Path, generator: LoadGenerator | None, scale: float) -> Session:

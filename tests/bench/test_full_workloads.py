@@ -19,15 +19,6 @@ from bench.full.workload import Session, Workload
 from bench.generator import LoadGenerator
 from bench.measures import Better, Measure
 from bench.memory_limit import MemoryLimit, evict
-from tests.interop.harness.official import Unavailable
-
-
-@pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> LoadGenerator:
-    try:
-        return LoadGenerator.build(tmp_path_factory.mktemp("loadgen"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 def session_in(directory: Path, generator: LoadGenerator) -> Session:

@@ -10,15 +10,6 @@ import pytest
 from bench import contenders
 from bench.contenders import Contender
 from bench.generator import LoadGenerator
-from tests.interop.harness.official import Unavailable
-
-
-@pytest.fixture(scope="module")
-def generator(tmp_path_factory: pytest.TempPathFactory) -> LoadGenerator:
-    try:
-        return LoadGenerator.build(tmp_path_factory.mktemp("loadgen"))
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
