@@ -15,7 +15,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.request import Request, RequestConnection, Response
 
 log = logging.getLogger("pocketmq.remoting")
 
@@ -27,6 +27,19 @@ ManyHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | Non
 """Serves the first of several requests of one connection, as many as it can in one go, and gives
 one answer for each: a response, its whole frame, or None (by `reply`, later). The one after them
 is to be dispatched alone. If it raises, none of them was executed."""
+
+
+class ReadHandler(Protocol):
+    """Serves requests straight from what was read, as many as it can in one go."""
+
+    def __call__(
+        self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int, /
+    ) -> tuple[int, bytes]:
+        """Execute the requests in `data[start:]`, one after another.
+
+        It ends behind `most` of them, or before a frame that is longer than `longest` bytes, is
+        not whole, or has to be dispatched. Returns where it ended, and the frames of the answers.
+        """
 
 
 Check = Callable[[Request[Any]], Response | None]
@@ -81,6 +94,7 @@ class Dispatcher:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.request.RequestDecoder` needs, live as well.
         many: the handlers for many requests at once by request code, likewise.
+        read_handler: executes requests straight from what was read; None without one.
         log: for what goes wrong with requests, and with the connections that they come on.
     """
 
@@ -90,6 +104,8 @@ class Dispatcher:
         self._many: dict[int, ManyHandler] = {}
         self._check: Check | None = None
         self._meter: Meter | None = None
+        self.read_handler: ReadHandler | None = None
+        self._read_codes: tuple[int, ...] = ()
         self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
@@ -115,6 +131,14 @@ class Dispatcher:
             )
         self._add(Route(code, handler, header, handler, many))
 
+    def serve_reads(self, handler: ReadHandler, codes: Sequence[int]) -> None:
+        """Have `handler` execute requests of these codes from now on, wherever it can. It is
+        dropped as soon as their handlers are checked, measured or wrapped, because it does not
+        call them."""
+        if self._check is None and self._meter is None:
+            self.read_handler = handler
+            self._read_codes = tuple(map(int, codes))
+
     def _add(self, route: Route) -> None:
         if self._check is not None:
             route = _checked(route, self._check)
@@ -132,6 +156,7 @@ class Dispatcher:
         if self._check is not None:
             raise ValueError("the dispatcher is protected already")
         self._check = check
+        self.read_handler = None
         for route in list(self._routes.values()):
             self._add(route)
 
@@ -146,6 +171,7 @@ class Dispatcher:
         if self._meter is not None:
             raise ValueError("the dispatcher is measured already")
         self._meter = meter
+        self.read_handler = None
         for code, route in list(self._routes.items()):
             many = None if route.many is None else meter.around_many(code, route.many)
             self._routes[code] = route._replace(
@@ -165,6 +191,8 @@ class Dispatcher:
             raise ValueError(f"request code {int(code)} has no handler")
         self._routes[route.code] = route._replace(handler=wrapper(route.handler), many=None)
         self._many.pop(route.code, None)
+        if route.code in self._read_codes:
+            self.read_handler = None
 
     def dispatch(self, request: Request[Any]) -> Answer:
         """Run the request's handler; never raises.

@@ -26,37 +26,54 @@ class FrameSplitter:
     Args:
         limit: largest frame in bytes, the 4 length bytes included.
         memory: counts the bytes of the begun frame.
+
+    Attributes:
+        max_length: the most that the length bytes of a frame may say.
     """
 
     def __init__(self, limit: int = MAX_FRAME, memory: FrameMemory | None = None) -> None:
-        self._max_length = limit - 4
+        self.max_length = limit - 4
         self._memory = memory or FrameMemory()
-        self._cut = b""  # the first 1 to 3 bytes of a length
         self._gathered = bytearray()  # the begun frame, without its length bytes
         self._missing = 0  # bytes that it still lacks; 0 between frames
+        self._whole: bytes | memoryview | None = None  # a frame that was begun, until it is yielded
+        self._unread = b""  # the last read, which has frames that are not yielded
+        self._at = 0  # where its next frame begins
 
     @property
     def begun(self) -> bool:
-        """Whether the last read ended inside a frame."""
-        return bool(self._missing or self._cut)
+        """Whether the last read, which was iterated over to its end, ended inside a frame."""
+        return bool(self._missing or self._unread)
 
     @property
     def begun_frame(self) -> bytearray | None:
         """What has come of a frame with more to come: the same object until it is complete."""
         return self._gathered if self._missing else None
 
+    @property
+    def unread(self) -> tuple[bytes, int]:
+        """The read that has frames to be yielded, and where the next one begins; nothing while a
+        frame that spans reads comes before it."""
+        return (self._unread, self._at) if self._whole is None else (b"", 0)
+
+    def skip_to(self, at: int) -> None:
+        """Do not yield the frames of that read before `at`, where one begins or ends."""
+        self._at = at
+
     def forget(self) -> None:
-        """Drop the begun frame: the stream has ended."""
+        """Drop the begun frame, and what is unread: the stream has ended."""
+        self._whole = None
+        self._unread, self._at = b"", 0
         if self._missing:
             self._memory.add(-len(self._gathered))
             self._gathered = bytearray()
             self._missing = 0
 
     def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
-        """Yield the frames that `data` completes.
+        """Take a read; yield its frames, behind those of the read before that were not yielded.
 
-        The work is done while iterating: every iterator has to be iterated to its end, and those
-        of several reads in turn.
+        The splitting is done while iterating. An iterator has to be iterated to its end, or until
+        the next read is fed.
 
         Raises:
             FrameError: a length over the limit or under 4, after the frames before it. The stream
@@ -69,20 +86,28 @@ class FrameSplitter:
             self._missing = max(start - len(data), 0)
             if self._missing:
                 self._memory.add(len(data))
-                return
+                return iter(())
             frame, self._gathered = self._gathered, bytearray()
             self._memory.add(start - len(frame))  # what it had before this read
-            yield bytes(frame) if len(frame) <= _COPY_LIMIT else memoryview(frame).toreadonly()
-        elif self._cut:
-            data = self._cut + data
-            self._cut = b""
+            short = len(frame) <= _COPY_LIMIT
+            self._whole = bytes(frame) if short else memoryview(frame).toreadonly()
+        elif self._unread:
+            data = self._unread[self._at :] + data
+        self._unread, self._at = data, start
+        return self._frames()
+
+    def _frames(self) -> Iterator[bytes | memoryview]:
+        if self._whole is not None:
+            frame, self._whole = self._whole, None
+            yield frame
+        data, start = self._unread, self._at
         size = len(data)
         while size - start >= 4:
             length = _unpack_length(data, start)[0]
-            if not _MIN_LENGTH <= length <= self._max_length:
+            if not _MIN_LENGTH <= length <= self.max_length:
                 raise FrameError(
                     f"frame length {length} (0x{length:08x}) is not between {_MIN_LENGTH} and "
-                    f"{self._max_length}"
+                    f"{self.max_length}"
                 )
             start += 4
             end = start + length
@@ -90,10 +115,13 @@ class FrameSplitter:
                 self._gathered += memoryview(data)[start:]
                 self._missing = end - size
                 self._memory.add(size - start)
-                return
+                start = size
+                break
+            self._at = end
             if length <= _COPY_LIMIT:
                 yield data[start:end]
             else:
                 yield memoryview(data)[start:end]
-            start = end
-        self._cut = data[start:]
+            start = self._at
+        self._unread = data[start:]  # nothing, or the first 1 to 3 bytes of a length
+        self._at = 0

@@ -5,6 +5,7 @@ binary header a third, and a fifth where many come in a batch. This gives the sa
 compares the two) for what nearly every send is answered with: stored, the default region.
 """
 
+import re
 from struct import Struct as Layout
 
 from pocketmq.remoting.codes import VERSION, LanguageCode
@@ -17,6 +18,7 @@ _pack_binary = Layout(">IIhBhiiii").pack
 _BINARY_FIXED = Layout(">hBhiiii").size
 _BINARY_TYPE = 1 << 24
 _PYTHON = LanguageCode.PYTHON.value
+_HOLES = re.compile(rb"%[db]")
 
 
 class StoredAnswer:
@@ -43,6 +45,19 @@ class StoredAnswer:
         self._binary = b"%b" + b"".join(varying) + fixed
         empty = (_pack_length(0), b"")
         self._binary_size = len(self._binary % (b"", *empty, *empty, *empty, *empty))
+
+    @property
+    def json_parts(self) -> tuple[bytes, ...]:
+        """What stands before, between and behind message id, queue id, queue offset, transaction
+        id, and opaque of a JSON answer, behind the two lengths."""
+        return tuple(_HOLES.split(self._template.replace(self._msg_id, b"%b", 1)))
+
+    @property
+    def binary_parts(self) -> tuple[bytes, ...]:
+        """The same of a binary answer, without the opaque: of its entries. Each of these values has
+        its length before it."""
+        before, *others = self._binary.removeprefix(b"%b").split(b"%b%b")
+        return before, *others
 
     @classmethod
     def of_message(cls, store_host: bytes, trace_on: bool) -> "StoredAnswer":

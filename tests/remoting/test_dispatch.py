@@ -1,6 +1,6 @@
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -8,7 +8,8 @@ import pytest
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError, TopicNotExist
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
-from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.request import Request, RequestConnection, RequestDecoder, Response
+from pocketmq.remoting.rpc_latency import RpcLatency
 
 
 def request(code: int) -> Request[Header]:
@@ -100,3 +101,32 @@ def test_the_tables_are_live_and_read_only(dispatcher: Dispatcher) -> None:
     assert decoded.header == GetRouteInfoRequestHeader(topic="T")
     with pytest.raises(TypeError):
         codes[1] = codes[105]  # type: ignore[index]
+
+
+def a_read_handler(
+    connection: RequestConnection, data: bytes, start: int, most: int, longest: int
+) -> tuple[int, bytes]:
+    return start, b""
+
+
+def test_nothing_is_served_past_a_check_a_meter_or_a_wrapper() -> None:
+    watches: list[Callable[[Dispatcher], None]] = [
+        lambda dispatcher: dispatcher.protect(lambda request: None),
+        lambda dispatcher: dispatcher.measure(RpcLatency()),
+        lambda dispatcher: dispatcher.wrap(1, lambda handler: handler),
+    ]
+    for watch in watches:
+        dispatcher = Dispatcher()
+        dispatcher.register(1, lambda request: None)
+        dispatcher.register(2, lambda request: None)
+        dispatcher.serve_reads(a_read_handler, (1,))
+        dispatcher.wrap(2, lambda handler: handler)
+        assert dispatcher.read_handler is a_read_handler
+        watch(dispatcher)
+        assert dispatcher.read_handler is None
+
+
+def test_a_dispatcher_that_is_protected_serves_no_reads(dispatcher: Dispatcher) -> None:
+    dispatcher.protect(lambda request: None)
+    dispatcher.serve_reads(a_read_handler, (1,))
+    assert dispatcher.read_handler is None

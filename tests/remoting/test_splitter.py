@@ -75,3 +75,35 @@ def test_a_length_is_judged_as_soon_as_it_is_whole() -> None:
     assert not list(splitter.feed(b"GE"))
     with pytest.raises(FrameError):
         list(splitter.feed(b"T "))
+
+
+def test_frames_can_be_left_out() -> None:
+    splitter = FrameSplitter()
+    stream = framed(b"first", b"second", b"third")
+    frames = splitter.feed(stream)
+    assert splitter.unread == (stream, 0)
+    splitter.skip_to(len(framed(b"first")))
+    assert next(frames) == b"second"
+    assert splitter.unread == (stream, len(framed(b"first", b"second")))
+    splitter.skip_to(len(stream))
+    assert not list(frames)
+    assert not splitter.begun
+
+
+def test_a_frame_that_spans_reads_cannot_be_left_out() -> None:
+    splitter = FrameSplitter()
+    stream = framed(b"first", b"second")
+    assert not list(splitter.feed(stream[:7]))
+    frames = splitter.feed(stream[7:])
+    assert splitter.unread == (b"", 0)
+    assert next(frames) == b"first"
+    data, at = splitter.unread
+    assert data[at:] == framed(b"second")
+    assert list(frames) == [b"second"]
+
+
+def test_what_was_not_yielded_comes_before_the_next_read() -> None:
+    splitter = FrameSplitter()
+    assert next(splitter.feed(framed(b"first", b"second")[:-1])) == b"first"
+    data = framed(b"first", b"second")
+    assert list(splitter.feed(data[-1:] + framed(b"third"))) == [b"second", b"third"]
