@@ -3,9 +3,12 @@
 #   docker build -t pocketmq-spark --target spark .     the same and Spark with a Java runtime
 FROM python:3.13-slim AS build
 WORKDIR /build
+# For the accelerator (docs/performance.md).
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 COPY pyproject.toml README.md LICENSE pyspark_rocketmq.py ./
+COPY scripts scripts
 COPY pocketmq pocketmq
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN POCKETMQ_ACCELERATOR=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim AS base
 # The volume of the stores belongs to the user that the servers run as. Kubernetes wants its number.

@@ -13,7 +13,7 @@ COMPILE := $(BIN)/python -m compileall -q pocketmq
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-full docs java chromium prometheus clean
+.PHONY: help accelerator demo test lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
 	@echo '              ARGS=--clients: our client and the Java client in turn'
 	@echo 'make bench-full  everything that has an aim, an hour and a half; ARGS=--short: ten minutes'
+	@echo 'make accelerator  compile the sends of the broker in place (a C compiler; not needed to run)'
 	@echo 'make docs     build the API reference into build/docs, and check links and docstrings'
 	@echo 'make clean    remove $(VENV) and caches'
 
@@ -48,6 +49,9 @@ bench: $(INSTALLED)
 bench-full: $(INSTALLED)
 	@$(COMPILE)
 	$(BIN)/python -m bench.full $(ARGS)
+
+accelerator: $(INSTALLED)
+	$(BIN)/python scripts/build_accelerator.py
 
 docs: $(INSTALLED)
 	$(BIN)/python -W ignore scripts/build_docs.py

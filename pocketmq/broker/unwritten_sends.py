@@ -11,7 +11,7 @@ loop, in which each connection has two milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
@@ -33,6 +33,7 @@ class UnwrittenSends:
         self._store = store
         self._answers = SendAnswers(config, store_host)
         self._waiting: list[tuple[Channel, int]] = []
+        self._runs: list[tuple[Channel, Collection[int]]] = []
         self.note = self._waiting.append
 
     def add(self, request: Request[Any]) -> None:
@@ -43,6 +44,10 @@ class UnwrittenSends:
         """Note several of them."""
         self._waiting += [(request.channel, request.opaque) for request in requests]
 
+    def add_run(self, channel: Channel, opaques: Collection[int]) -> None:
+        """Note the requests of one connection."""
+        self._runs.append((channel, opaques))
+
     def settle(self) -> None:
         """Have what was put written, or refuse the sends whose answers would be untrue; to be
         called before answers leave."""
@@ -52,15 +57,19 @@ class UnwrittenSends:
             self._refuse()
         else:
             self._waiting.clear()
+            self._runs.clear()
 
     def _refuse(self) -> None:
         """Replace the answers that were given; those that come later stay noted."""
         by_channel: dict[Channel, set[int]] = {}
         for channel, opaque in self._waiting:
             by_channel.setdefault(channel, set()).add(opaque)
+        for channel, opaques in self._runs:
+            by_channel.setdefault(channel, set()).update(opaques)
+        self._runs.clear()
         refusal = self._answers.not_available(self._store.refusal)
         self._waiting[:] = [
             (channel, opaque)
-            for channel, opaques in by_channel.items()
-            for opaque in opaques - channel.replace_answers(opaques, refusal)
+            for channel, noted in by_channel.items()
+            for opaque in noted - channel.replace_answers(noted, refusal)
         ]

@@ -75,8 +75,8 @@ class MessageStore:
         replica: the log while this store is the copy of a master's.
         on_flushed: called after each flush of the log, if it is set.
         confirmed_before: the confirmOffset of before this `open`; 0 if there was none.
-        settle, put, put_batch, put_many: see `StoreWriter`. These and the ones below are bound
-            here, so that they cost no further call.
+        settle, put, put_batch, put_many, put_run: see `StoreWriter`. These and the ones below are
+            bound here, so that they cost no further call.
         refuse, accept, lack_replicas: see `StoreWriter`.
         cut, withhold, confirm: see `LogCut`.
         get, min_offset, max_offset, offset_by_time, earliest_store_time, store_time_at,
@@ -207,6 +207,7 @@ class MessageStore:
         self.put = writer.put
         self.put_batch = writer.put_batch
         self.put_many = writer.put_many
+        self.put_run = writer.put_run
         self.refuse = writer.refuse
         self.lack_replicas = writer.lack_replicas
         self.accept = writer.accept

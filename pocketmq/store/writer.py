@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import ReadableBuffer
@@ -26,6 +26,7 @@ from pocketmq.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
+from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
@@ -62,6 +63,45 @@ Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
 
 #: Physical offset, size of the record, queue offset: where a message is stored. Also a plain tuple.
 Stored = tuple[int, int, int]
+
+
+class EncodedRun(NamedTuple):
+    """Records of several messages that were written into the buffer of the log.
+
+    Attributes:
+        stopped: where the encoder ended in what it was given.
+        opaques: of the requests.
+        answers: the frames of their answers.
+        size: bytes of the records.
+        queues: each queue, whatever the encoder knows of its topic, the queue offset of the first
+            message, the queue's entries, and the bytes of its records.
+    """
+
+    stopped: int
+    opaques: Sequence[int]
+    answers: bytes
+    size: int
+    queues: Sequence[tuple[ConsumeQueue, Any, int, bytes, int]]
+
+
+class EncodeRun(Protocol):
+    """Encodes records straight into the buffer of the log."""
+
+    def __call__(
+        self,
+        by_topic: dict[str, dict[int, ConsumeQueue]],
+        buffer: bytearray,
+        at: int,
+        room: int,
+        physical_offset: int,
+        timestamp: int,
+        most_body: int,
+        /,
+    ) -> EncodedRun | None:
+        """Write records into `buffer[at : at + room]`; the first one gets `physical_offset`.
+
+        Nothing is written for a queue that has no room. Returns None if there are no records.
+        """
 
 
 class StoreWriter:
@@ -430,6 +470,35 @@ class StoreWriter:
             self._counters.messages_put += len(results)
             self._counters.bytes_put += physical - begin
         return results
+
+    def put_run(self, encode: EncodeRun, size: int) -> EncodedRun | None:
+        """Store what `encode` writes; `size` is about the bytes that it needs.
+
+        For messages that `put_many` would store as well, and as it would.
+        """
+        if self.refusal:
+            return None
+        commit_log = self._log
+        try:
+            commit_log.widen(size)
+        except OSError:
+            return None
+        buffer, at = commit_log.place
+        timestamp = self._clock()
+        run = encode(
+            self._by_topic, buffer, at, commit_log.room, commit_log.end, timestamp,
+            self._config.max_message_size,
+        )  # fmt: skip
+        if run is None:
+            return None
+        commit_log.seal(run.size, timestamp)
+        for queue, _, first_offset, entries, _ in run.queues:
+            queue.next_offset = first_offset + len(entries) // UNIT
+            self._pending.add(commit_log.end, queue, first_offset, entries, timestamp)
+        self._put_done()
+        self._counters.messages_put += len(run.opaques)
+        self._counters.bytes_put += run.size
+        return run
 
     # --- at the end of a put ------------------------------------------------------------------
 

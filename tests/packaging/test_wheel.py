@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
@@ -75,22 +77,23 @@ async def test_orders_are_sent(rocketmq: RocketMQ) -> None:
 """
 
 
-def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(argument) for argument in arguments],
-        cwd=cwd, env={"PATH": "/usr/bin:/bin", "COLUMNS": "200"}, capture_output=True, text=True,
-        timeout=120, check=False,
+        cwd=cwd, env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", **variables}, capture_output=True,
+        text=True, timeout=120, check=False,
     )  # fmt: skip
 
 
-def succeed(*arguments: object, cwd: Path) -> str:
-    ended = run(*arguments, cwd=cwd)
+def succeed(*arguments: object, cwd: Path, **variables: str) -> str:
+    ended = run(*arguments, cwd=cwd, **variables)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
-def build(kind: str, source: Path, target: Path) -> Path:
-    succeed(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target, cwd=source)
+def build(kind: str, source: Path, target: Path, **variables: str) -> Path:
+    command = (sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target)
+    succeed(*command, cwd=source, **variables)
     [built] = target.iterdir()
     return built
 
@@ -213,10 +216,40 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     files = {
         str(path.relative_to(PROJECT))
         for path in (PROJECT / "pocketmq").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        # Of the accelerator, which this wheel is without.
+        and path.suffix not in (".pyx", ".so")
     }
     assert files <= set(contents(wheel))
     assert {"pocketmq/py.typed", "pocketmq/__init__.pyi"} <= files
+
+
+def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
+    wheel: Path, sources: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("Cython", reason="pip install cython setuptools")
+    if shutil.which(sysconfig.get_config_var("CC").split()[0]) is None:
+        pytest.skip("a C compiler is not installed")
+    compiled = build("wheel", sources, tmp_path / "dist", POCKETMQ_ACCELERATOR="1")
+    assert not compiled.name.endswith("-py3-none-any.whl")
+    [module] = contents(compiled).keys() - contents(wheel).keys()
+    assert module.startswith("pocketmq/broker/processors/send/_send_run.")
+    python = Environment(tmp_path / "venv", compiled, everything=True).python
+    ask = "from pocketmq.broker.processors.send import send_runs as s; print(s.send_run_type())"
+    assert "SendRun" in succeed(python, "-c", ask, cwd=tmp_path)
+    assert succeed(python, "-c", ask, cwd=tmp_path, POCKETMQ_PURE_PYTHON="1") == "None\n"
+
+
+def test_a_missing_compiler_is_an_error(sources: Path, tmp_path: Path) -> None:
+    pytest.importorskip("Cython", reason="pip install cython setuptools")
+    ended = run(
+        sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path,
+        cwd=sources, POCKETMQ_ACCELERATOR="1", CC="no-such-compiler",
+    )  # fmt: skip
+    assert ended.returncode != 0
+    assert "no-such-compiler" in ended.stdout + ended.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_sdist_has_no_links(sources: Path) -> None:

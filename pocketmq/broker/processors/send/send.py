@@ -29,6 +29,7 @@ from pocketmq.broker.processors.send.checks import (
 )
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
+from pocketmq.broker.processors.send.send_runs import CODES, SendRuns
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
@@ -88,6 +89,7 @@ class SendProcessor:
         context = SendContext(config, safety, unwritten, store_host)
         self.unflushed = context.unflushed
         self._many = SendMany(store, statistics, context)
+        self._runs = SendRuns.find(store, statistics, context, store_host)
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
         self._answers = context.answers
@@ -109,6 +111,8 @@ class SendProcessor:
         ):
             dispatcher.register(code, self.send, header, many=self._many.send_many)
         dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
+        if self._runs is not None:
+            dispatcher.serve_reads(self._runs.execute, CODES)
 
     def forget_target(self, topic: str) -> None:
         """Check a topic again at its next send, because it changed."""

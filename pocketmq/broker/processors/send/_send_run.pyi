@@ -1,0 +1,40 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+
+Encoded = tuple[int, list[int], bytes, int, list[tuple[ConsumeQueue, Any, int, bytes, int]]]
+
+class SendRun:
+    def __init__(
+        self,
+        targets: Mapping[str, Any],
+        examine: Callable[[str], int | None],
+        crc: Callable[[ReadableBuffer], int],
+        *,
+        suffix: bytes,
+        store_host: bytes,
+        msg_id: bytes,
+        json: tuple[bytes, ...],
+        binary: tuple[bytes, ...],
+        language: int,
+        version: int,
+        special: int,
+        kept: int,
+    ) -> None: ...
+    def encode(
+        self,
+        data: bytes,
+        start: int,
+        most: int,
+        longest: int,
+        born_host: bytes,
+        by_topic: Mapping[str, Mapping[int, ConsumeQueue]],
+        buffer: bytearray,
+        at: int,
+        room: int,
+        physical_offset: int,
+        timestamp: int,
+        most_body: int,
+    ) -> Encoded | None: ...

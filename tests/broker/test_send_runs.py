@@ -1,0 +1,278 @@
+"""The compiled sends: whatever comes, in whichever pieces, they do what those in Python do.
+
+Skipped where the accelerator is not built (`make accelerator`); the other tests of sends run with
+whatever is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.send import send, send_many, send_runs
+from pocketmq.message.checksum import crc32
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.stored_answer import StoredAnswer
+from pocketmq.store.encoding.record_encoder import TopicField
+from tests.broker.conftest import StartBroker
+from tests.broker.test_failing_disk import Disk
+from tests.interop.harness.ports import free_port
+from tests.mutation import broken
+from tests.remoting.peers import FakeTransport, RawPeer
+
+SEND_RUN: Any = send_runs.send_run_type()
+compiled_only = pytest.mark.skipif(SEND_RUN is None, reason="make accelerator")
+
+NOW = 1_700_000_000_000
+TOPICS = ("orders", "stock", "t" * 100, "unknown")
+KEYS = ("", "KEYS\x01k%d\x02", "KEYS\x01ключ %d\x02", 'KEYS\x01"a\\b/%d\x02', "K\x01\n\t%d\x02")
+TAGS = ("", "TAGS\x01paid\x02", "TAGS\x01打\x02", "TAGS\x01\x02", "TAGS\x01a\x02TAGS\x01b\x02")
+ODD = ("DELAY\x013\x02", "TIMER_DELAY_SEC\x011\x02", "__SHARDINGKEY\x01s\x02", "WAIT\x01false\x02")
+
+
+def properties(chance: random.Random, number: int) -> str:
+    """Encoded properties: mostly a unique id between tags and keys, now and then odd ones."""
+    unique = chance.choice((f"UNIQ_KEY\x017F00000100{number:022X}\x02",) * 8 + ("", "UNIQ_KEY\x01"))
+    parts = [chance.choice(TAGS), chance.choice(KEYS).replace("%d", str(number % 7)), unique]
+    if not chance.randrange(12):
+        parts.append(chance.choice(ODD))
+    chance.shuffle(parts)
+    text = "".join(parts)
+    return text.removesuffix("\x02") if not chance.randrange(6) else text
+
+
+def a_send(chance: random.Random, number: int) -> bytes:
+    """The frame of a send, as clients write them, or with an unusual value."""
+    usual = chance.randrange(8)
+    v2 = chance.randrange(4)
+    fields: dict[str, Any] = {
+        "producer_group": chance.choice(("G", "Grüppe")) if not usual else "G",
+        "topic": chance.choice(TOPICS) if not chance.randrange(5) else TOPICS[0],
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": chance.randrange(-1, 6) if not usual else chance.randrange(4),
+        "sys_flag": chance.choice((0, 1, 4, 8, 16, 1 << 30)) if not usual else 0,
+        "born_timestamp": NOW - chance.randrange(1000)
+        if usual
+        else chance.choice((0, -1, 1 << 62)),
+        "flag": chance.choice((0, -7, 2**31 - 1)),
+        "properties": properties(chance, number),
+        "reconsume_times": 0 if usual else chance.randrange(3),
+        "unit_mode": not usual,
+        "batch": not chance.randrange(200),
+    }
+    if not usual:
+        fields["max_reconsume_times"] = 16
+        fields["bname"] = "b0"
+    header = SendMessageRequestHeaderV2(**fields) if v2 else SendMessageRequestHeader(**fields)
+    size = chance.choice((0, 1, 10, 100, 100, 100, 1000, 9000, 70_000 if not usual else 50))
+    return encode_command(
+        RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE,
+        chance.choice((number, -number)),
+        flag=0 if chance.randrange(30) else 2,
+        header=header,
+        body=chance.randbytes(1) * size,
+        serialize_type=chance.choice((0, 0, 1)),
+        language=chance.choice(("JAVA", "GO", "PYTHON")),
+    )
+
+
+def some_reads(seed: int) -> Iterator[list[bytes]]:
+    """For one connection after another, what is read from it: frames, few of them broken, cut
+    anywhere."""
+    chance = random.Random(seed)
+    number = itertools.count(1)
+    for _ in range(40):
+        frames = [a_send(chance, next(number)) for _ in range(chance.choice((1, 3, 40, 90)))]
+        if not chance.randrange(3):
+            at = chance.randrange(len(frames))
+            frames[at] = broken(frames[at], chance)
+        if not chance.randrange(4):
+            at = chance.randrange(len(frames))
+            frames[at] = encode_command(RequestCode.GET_BROKER_RUNTIME_INFO, 0, flag=2)
+        data = b"".join(frames)
+        cuts = sorted(chance.sample(range(len(data)), min(chance.randrange(4), len(data))))
+        yield [data[a:b] for a, b in itertools.pairwise((0, *cuts, len(data)))]
+
+
+class Outcome(NamedTuple):
+    """What a broker did: the answers on each connection, its counts, and its files."""
+
+    answers: list[bytes]
+    counts: list[tuple[str, int, int, int]]
+    files: dict[str, bytes]
+
+
+def counts_of(broker: Broker) -> list[tuple[str, int, int, int]]:
+    statistics = broker.tables.statistics
+    traffic = {"": statistics.put, **statistics.topic_put}
+    counters = broker.store.counters
+    return [
+        ("store", counters.messages_put, counters.puts_refused, counters.bytes_put),
+        *((name, each.messages, each.times, each.size) for name, each in sorted(traffic.items())),
+    ]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for directory in ("commitlog", "consumequeue")
+        for path in sorted((root / directory).rglob("*"))
+        if path.is_file()
+    }
+
+
+async def executed(
+    reads: Sequence[Sequence[bytes]],
+    root: Path,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    pure: bool,
+) -> Outcome:
+    """Give the reads to a broker with or without the accelerator."""
+    with monkeypatch.context() as patch:
+        for module in (send, send_many):
+            patch.setattr(module, "new_unique_id", lambda: "7F" * 16)
+        patch.setattr(random, "randrange", lambda queues: queues - 1)
+        if pure:
+            patch.setenv(send_runs.PURE_PYTHON, "1")
+        config = BrokerConfig(
+            store_path_root_dir=str(root), broker_name="b0", listen_port=port,
+            mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000,
+            auto_create_topic_enable=False,
+        )  # fmt: skip
+        broker = Broker(config, clock=lambda: NOW)
+        await broker.start()
+        try:
+            for topic in TOPICS[:3]:
+                broker.tables.topics.create_if_absent(topic, 4)
+                await broker.tables.topics.saved(topic)
+            server = RemotingServer(
+                broker.dispatcher, before_answers=broker.components.unwritten.settle,
+                clock=itertools.repeat(0.0).__next__,
+            )  # fmt: skip
+            assert (broker.dispatcher.read_handler is None) is pure
+            answers = []
+            for pieces in reads:
+                connection = ServerConnection(server)
+                transport = FakeTransport()
+                connection.connection_made(transport)
+                for piece in pieces:
+                    if not transport.ended:
+                        connection.data_received(piece)
+                server.flush()
+                answers.append(b"".join(transport.writes))
+            broker.store.settle()
+            counts = counts_of(broker)
+        finally:
+            await broker.stop()
+        return Outcome(answers, counts, files_of(root))
+
+
+@compiled_only
+@pytest.mark.parametrize("seed", range(6))
+async def test_compiled_sends_do_what_those_in_python_do(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = list(some_reads(seed))
+    port = free_port()  # it is part of the records, and of the ids of messages
+    compiled = await executed(reads, tmp_path / "compiled", port, monkeypatch, pure=False)
+    python = await executed(reads, tmp_path / "python", port, monkeypatch, pure=True)
+    for number, (one, other) in enumerate(zip(compiled.answers, python.answers, strict=True)):
+        assert one == other, f"read {number}"
+    assert compiled.counts == python.counts
+    assert compiled.files.keys() == python.files.keys()
+    assert [name for name, data in compiled.files.items() if data != python.files[name]] == []
+
+
+def compiled_encode(**options: Any) -> Any:
+    """`SendRun.encode` of one topic with one queue, and what it is given."""
+    answer = StoredAnswer.of_message(bytes(8), trace_on=True)
+    queue = SimpleNamespace(
+        next_offset=0, room=100, delayed=False, topic_field=TopicField.of("orders")
+    )
+    target = SimpleNamespace(queue_limit=1, sys_flag=0)
+    run = SEND_RUN(
+        {"orders": target}, send_runs.examine, crc32, suffix=b"", store_host=bytes(8), msg_id=b"00",
+        json=answer.json_parts, binary=answer.binary_parts, language=0, version=0, special=0,
+        kept=-1,
+    )  # fmt: skip
+    header = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    data = encode_command(RequestCode.SEND_MESSAGE_V2, 0, header=header, body=b"body") * 3
+    arguments = {
+        "data": data, "start": 0, "most": 32, "longest": 1 << 20, "born_host": bytes(8),
+        "by_topic": {"orders": {0: queue}}, "buffer": bytearray(1000), "at": 0, "room": 1000,
+        "physical_offset": 0, "timestamp": 0, "most_body": 4,
+    }  # fmt: skip
+    return run.encode(**{**arguments, **options})
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 3),
+        ({"most": 2}, 2),
+        ({"room": 250}, 2),
+        ({"longest": 10}, 0),
+        ({"most_body": 3}, 0),
+        ({"by_topic": {}}, 0),
+        ({"by_topic": {"orders": {}}}, 0),
+        ({"born_host": bytes(20)}, 0),
+        ({"room": 0}, 0),
+    ],
+)
+def test_a_run_ends_at_every_bound(options: dict[str, Any], count: int) -> None:
+    run = compiled_encode(**options)
+    assert (0 if run is None else len(run[1])) == count
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    "options",
+    [{"start": -1}, {"start": 10_000}, {"room": 1001}, {"at": -1}, {"at": 1}, {"room": -1}],
+)
+def test_nothing_is_written_outside_of_the_buffer(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"outside|room"):
+        compiled_encode(**options)
+
+
+@compiled_only
+async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
+    start_broker: StartBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their answers are replaced, and their messages stored when the disk is mended."""
+    disk = Disk(monkeypatch)
+    broker = await start_broker(options={"clock": lambda: NOW})
+    broker.tables.topics.create_if_absent(topic, 1)
+    await broker.tables.topics.saved(topic)
+    header = SendMessageRequestHeaderV2(
+        topic=topic, queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    frame = partial(encode_command, RequestCode.SEND_MESSAGE_V2, header=header, body=b"body")
+    peer = await RawPeer.open(broker.port)
+    peer.send(frame(0))
+    assert (await peer.read()).code == 0
+    disk.fail(errno.ENOSPC)
+    peer.send(b"".join(frame(opaque) for opaque in range(1, 41)))
+    answers = [await peer.read() for _ in range(40)]
+    assert {answer.code for answer in answers} == {int(ResponseCode.SERVICE_NOT_AVAILABLE)}
+    assert sorted(answer.opaque for answer in answers) == list(range(1, 41))
+    disk.mend()
+    await peer.close()
