@@ -7,8 +7,8 @@ thousand requests per second. A handler that cannot answer yet returns `None` an
 `request.reply` later; an awaitable becomes a task.
 
 Requests of one read that follow each other and that a handler can execute together, as it does with
-those of a batch request, are given to it at once: 64 sends in a read take 30 % less time that way. A
-read handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes them itself.
+those of a batch request, are given to it at once: 64 sends in a read take 30 % less time that way.
+A read handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes them itself.
 
 The answers of all connections leave at the end of the turn of the event loop, so that all requests
 of one turn share one write into the log. With 64 clients that each wait for an answer, that serves
