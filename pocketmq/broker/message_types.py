@@ -8,7 +8,7 @@ them. Types and borders are those of RocketMQ 5.3.3 (BrokerMetricsManager).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pocketmq.message import properties as names
@@ -74,6 +74,12 @@ class MessageTypes:
             large = counts.large
         if size > SMALL:
             large[large_bucket(size)] += 1
+
+    def add_normal(self, sizes: Iterable[int]) -> None:
+        """Count normal messages of these sizes."""
+        for size in sizes:
+            if size > SMALL:
+                self.large[large_bucket(size)] += 1
 
     def split(self, messages: int, size: int) -> Iterator[TypeCounts]:
         """Divide all messages of the topic, and their bytes, by type."""

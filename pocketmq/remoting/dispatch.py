@@ -29,16 +29,26 @@ one answer for each: a response, its whole frame, or None (by `reply`, later). T
 is to be dispatched alone. If it raises, none of them was executed."""
 
 
+class ExecutedRead(NamedTuple):
+    """What a `ReadHandler` did: where it ended, the frames of the answers, and how many requests of
+    which code these were."""
+
+    stopped: int
+    answers: bytes
+    code: int
+    requests: int
+
+
 class ReadHandler(Protocol):
     """Serves requests straight from what was read, as many as it can in one go."""
 
     def __call__(
         self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int, /
-    ) -> tuple[int, bytes]:
+    ) -> ExecutedRead | None:
         """Execute the requests in `data[start:]`, one after another.
 
         It ends behind `most` of them, or before a frame that is longer than `longest` bytes, is
-        not whole, or has to be dispatched. Returns where it ended, and the frames of the answers.
+        not whole, or has to be dispatched. Returns None if that is the first one.
         """
 
 
@@ -54,6 +64,9 @@ class Meter(Protocol):
 
     def around_many(self, code: int, handler: ManyHandler, /) -> ManyHandler:
         """The same for a handler of many requests."""
+
+    def around_reads(self, handler: ReadHandler, /) -> ReadHandler:
+        """The same for a handler of reads."""
 
     def unknown(self, request: Request[Any], answer: int, /) -> None:
         """Count a request of a code without a handler, and the code of its answer."""
@@ -133,9 +146,9 @@ class Dispatcher:
 
     def serve_reads(self, handler: ReadHandler, codes: Sequence[int]) -> None:
         """Have `handler` execute requests of these codes from now on, wherever it can. It is
-        dropped as soon as their handlers are checked, measured or wrapped, because it does not
-        call them."""
-        if self._check is None and self._meter is None:
+        dropped as soon as their handlers are checked or wrapped, because it does not call them.
+        To be called before `measure`."""
+        if self._check is None:
             self.read_handler = handler
             self._read_codes = tuple(map(int, codes))
 
@@ -171,7 +184,8 @@ class Dispatcher:
         if self._meter is not None:
             raise ValueError("the dispatcher is measured already")
         self._meter = meter
-        self.read_handler = None
+        if self.read_handler is not None:
+            self.read_handler = meter.around_reads(self.read_handler)
         for code, route in list(self._routes.items()):
             many = None if route.many is None else meter.around_many(code, route.many)
             self._routes[code] = route._replace(

@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Handler, ManyHandler
+from pocketmq.remoting.dispatch import Answer, ExecutedRead, Handler, ManyHandler, ReadHandler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.request import Request, RequestConnection, Response
 
 #: Milliseconds, the upper borders of rocketmq_rpc_latency.
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
@@ -137,6 +137,24 @@ class RpcLatency:
                 else:
                     self._note(request, _code_of(answer), took)
             return answers
+
+        return measured
+
+    def around_reads(self, handler: ReadHandler) -> ReadHandler:
+        """The same for a handler of reads."""
+        clock = self.clock
+
+        def measured(
+            connection: RequestConnection, data: bytes, start: int, most: int, longest: int
+        ) -> ExecutedRead | None:
+            began = clock()
+            done = handler(connection, data, start, most, longest)
+            if done is not None:
+                took = clock() - began
+                cell = self.cell(done.code, ResponseCode.SUCCESS)
+                cell[bisect_left(_BOUNDS, took)] += done.requests
+                cell[_SECONDS] += took * done.requests
+            return done
 
         return measured
 

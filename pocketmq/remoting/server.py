@@ -310,12 +310,12 @@ class ServerConnection(FrameStream):
         data, start = splitter.unread
         at = start
         while len(data) > at:
-            stopped, answers = handler(self, data, at, most, splitter.max_length)
-            if stopped == at:
+            done = handler(self, data, at, most, splitter.max_length)
+            if done is None:
                 break
-            at = stopped
-            self._out.append(answers)
-            self._out_size += len(answers)
+            at = done.stopped
+            self._out.append(done.answers)
+            self._out_size += len(done.answers)
             if self._out_size >= FLUSH_SIZE or self._server.clock() > end:
                 break
         if at == start:

@@ -70,6 +70,7 @@ class EncodedRun(NamedTuple):
 
     Attributes:
         stopped: where the encoder ended in what it was given.
+        code: of the requests.
         opaques: of the requests.
         answers: the frames of their answers.
         size: bytes of the records.
@@ -78,6 +79,7 @@ class EncodedRun(NamedTuple):
     """
 
     stopped: int
+    code: int
     opaques: Sequence[int]
     answers: bytes
     size: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,17 +112,22 @@ class Outcome(NamedTuple):
     """What a broker did: the answers on each connection, its counts, and its files."""
 
     answers: list[bytes]
-    counts: list[tuple[str, int, int, int]]
+    counts: list[tuple[object, ...]]
     files: dict[str, bytes]
 
 
-def counts_of(broker: Broker) -> list[tuple[str, int, int, int]]:
+def counts_of(broker: Broker) -> list[tuple[object, ...]]:
     statistics = broker.tables.statistics
     traffic = {"": statistics.put, **statistics.topic_put}
     counters = broker.store.counters
     return [
         ("store", counters.messages_put, counters.puts_refused, counters.bytes_put),
         *((name, each.messages, each.times, each.size) for name, each in sorted(traffic.items())),
+        *(
+            (name, *statistics.types_of(name).split(each.messages, each.size))
+            for name, each in sorted(traffic.items())
+            if name
+        ),
     ]
 
 
@@ -138,8 +143,8 @@ def files_of(root: Path) -> dict[str, bytes]:
 async def executed(
     reads: Sequence[Sequence[bytes]],
     root: Path,
-    port: int,
     monkeypatch: pytest.MonkeyPatch,
+    settings: Mapping[str, Any],
     *,
     pure: bool,
 ) -> Outcome:
@@ -151,9 +156,8 @@ async def executed(
         if pure:
             patch.setenv(send_runs.PURE_PYTHON, "1")
         config = BrokerConfig(
-            store_path_root_dir=str(root), broker_name="b0", listen_port=port,
-            mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000,
-            auto_create_topic_enable=False,
+            store_path_root_dir=str(root), broker_name="b0", auto_create_topic_enable=False,
+            mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000, **settings,
         )  # fmt: skip
         broker = Broker(config, clock=lambda: NOW)
         await broker.start()
@@ -184,14 +188,18 @@ async def executed(
 
 
 @compiled_only
+@pytest.mark.parametrize("metrics", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 async def test_compiled_sends_do_what_those_in_python_do(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, metrics: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = list(some_reads(seed))
-    port = free_port()  # it is part of the records, and of the ids of messages
-    compiled = await executed(reads, tmp_path / "compiled", port, monkeypatch, pure=False)
-    python = await executed(reads, tmp_path / "python", port, monkeypatch, pure=True)
+    # The port is part of the records, and of the ids of messages.
+    settings: dict[str, Any] = {"listen_port": free_port()}
+    if metrics:
+        settings |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": free_port()}
+    compiled = await executed(reads, tmp_path / "compiled", monkeypatch, settings, pure=False)
+    python = await executed(reads, tmp_path / "python", monkeypatch, settings, pure=True)
     for number, (one, other) in enumerate(zip(compiled.answers, python.answers, strict=True)):
         assert one == other, f"read {number}"
     assert compiled.counts == python.counts
@@ -240,7 +248,7 @@ def compiled_encode(**options: Any) -> Any:
 )
 def test_a_run_ends_at_every_bound(options: dict[str, Any], count: int) -> None:
     run = compiled_encode(**options)
-    assert (0 if run is None else len(run[1])) == count
+    assert (0 if run is None else len(run[2])) == count
 
 
 @compiled_only

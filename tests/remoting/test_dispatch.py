@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher, ExecutedRead
 from pocketmq.remoting.errors import RemotingError, TopicNotExist
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 from pocketmq.remoting.request import Request, RequestConnection, RequestDecoder, Response
@@ -105,14 +106,13 @@ def test_the_tables_are_live_and_read_only(dispatcher: Dispatcher) -> None:
 
 def a_read_handler(
     connection: RequestConnection, data: bytes, start: int, most: int, longest: int
-) -> tuple[int, bytes]:
-    return start, b""
+) -> ExecutedRead | None:
+    return ExecutedRead(len(data), b"answers", 1, 20) if data else None
 
 
-def test_nothing_is_served_past_a_check_a_meter_or_a_wrapper() -> None:
+def test_nothing_is_served_past_a_check_or_a_wrapper() -> None:
     watches: list[Callable[[Dispatcher], None]] = [
         lambda dispatcher: dispatcher.protect(lambda request: None),
-        lambda dispatcher: dispatcher.measure(RpcLatency()),
         lambda dispatcher: dispatcher.wrap(1, lambda handler: handler),
     ]
     for watch in watches:
@@ -130,3 +130,19 @@ def test_a_dispatcher_that_is_protected_serves_no_reads(dispatcher: Dispatcher) 
     dispatcher.protect(lambda request: None)
     dispatcher.serve_reads(a_read_handler, (1,))
     assert dispatcher.read_handler is None
+
+
+def test_requests_that_are_served_from_reads_are_measured(dispatcher: Dispatcher) -> None:
+    dispatcher.register(RequestCode.SEND_MESSAGE, lambda request: None)
+    dispatcher.serve_reads(a_read_handler, (RequestCode.SEND_MESSAGE,))
+    times = iter((1.0, 1.5, 2.0))
+    latency = RpcLatency(lambda: next(times))
+    dispatcher.measure(latency)
+    handler = dispatcher.read_handler
+    assert handler is not None
+    connection = cast(RequestConnection, None)
+    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20)
+    assert handler(connection, b"", 0, 32, 100) is None
+    [measured] = latency.figures()
+    assert sum(measured.buckets) == 20
+    assert measured.seconds == pytest.approx(0.5 * 20)

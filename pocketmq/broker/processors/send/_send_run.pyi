@@ -4,7 +4,7 @@ from typing import Any
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
-Encoded = tuple[int, list[int], bytes, int, list[tuple[ConsumeQueue, Any, int, bytes, int]]]
+Encoded = tuple[int, int, list[int], bytes, int, list[tuple[ConsumeQueue, Any, int, bytes, int]]]
 
 class SendRun:
     def __init__(

@@ -42,6 +42,7 @@ cdef struct Text:
     Py_ssize_t size
 
 cdef struct Send:
+    int64_t code
     int64_t opaque
     Text topic
     int64_t queue_id
@@ -295,11 +296,11 @@ cdef uint8_t letter_of(Text name) noexcept nogil:
     return 0
 
 
-cdef bint take_field(Send *send, int64_t code, Text name, Text value) noexcept nogil:
+cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     """Take an extField; false if it is not one that is known, and as usual."""
     cdef uint8_t letter
     cdef int64_t number
-    if code == CODE_SEND:
+    if send.code == CODE_SEND:
         letter = letter_of(name)
     else:
         letter = name.at[0] if name.size == 1 else 0
@@ -335,7 +336,7 @@ cdef inline bint is_whole(Send *send) noexcept nogil:
 
 
 cdef const uint8_t *json_fields(
-    const uint8_t *at, const uint8_t *end, Send *send, int64_t code
+    const uint8_t *at, const uint8_t *end, Send *send
 ) noexcept nogil:
     """Read the object of the extFields."""
     cdef Text name, value
@@ -346,7 +347,7 @@ cdef const uint8_t *json_fields(
         if at == NULL or at >= end or at[0] != c":":
             return NULL
         at = json_text(at + 1, end, &value, equal(name, "i", 1) or equal(name, "properties", 10))
-        if at == NULL or at >= end or not take_field(send, code, name, value):
+        if at == NULL or at >= end or not take_field(send, name, value):
             return NULL
         if at[0] == c"}":
             return at + 1
@@ -357,13 +358,13 @@ cdef const uint8_t *json_fields(
 cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except? False:
     cdef const uint8_t *begin = at
     cdef Text name, value
-    cdef int64_t number, code
+    cdef int64_t number
     cdef uint32_t seen = 0
     cdef uint32_t bit
     if end - at < 12 or memcmp(at, <const char *> '{"code":', 8) != 0:
         return False
-    at = json_number(at + 8, end, &code)
-    if at == NULL or (code != CODE_SEND_V2 and code != CODE_SEND):
+    at = json_number(at + 8, end, &send.code)
+    if at == NULL or (send.code != CODE_SEND_V2 and send.code != CODE_SEND):
         return False
     send.escaped = True
     while at[0] == c",":
@@ -373,7 +374,7 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
         at += 1
         if equal(name, "extFields", 9):
             bit = 1
-            at = json_fields(at, end, send, code)
+            at = json_fields(at, end, send)
         elif equal(name, "opaque", 6):
             bit = 2
             at = json_number(at, end, &send.opaque)
@@ -403,12 +404,11 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
 
 cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) except? False:
     cdef Text name, value
-    cdef int64_t code
     cdef uint32_t size
     if end - at < BINARY_FIXED + 4:
         return False
-    code = <int64_t> at[0] << 8 | at[1]
-    if code != CODE_SEND_V2 and code != CODE_SEND:
+    send.code = <int64_t> at[0] << 8 | at[1]
+    if send.code != CODE_SEND_V2 and send.code != CODE_SEND:
         return False
     send.opaque = <int64_t> <int> get32(at + 5)
     # Neither a flag nor a remark, and the entries end with the header.
@@ -432,7 +432,7 @@ cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) excep
         value.size = size
         at += size
         # An empty value is none at all.
-        if size and not (take_field(send, code, name, value) and is_utf8(value.at, size)):
+        if size and not (take_field(send, name, value) and is_utf8(value.at, size)):
             return False
     return is_whole(send)
 
@@ -575,9 +575,9 @@ cdef class SendRun:
     ):
         """Write the records of the sends in `data[start:]` into `buffer[at : at + room]`.
 
-        Ends behind `most` of them, or before a frame that is longer than `longest` bytes or that
-        has to be executed in Python. Returns None if that is the first one; else where it ended in
-        `data`, the opaques, the answers, the bytes of the records, and for each queue: queue,
+        Ends behind `most` of them, or before a frame that is longer than `longest` bytes, that has
+        another request code than the first one, or that has to be executed in Python. Returns None
+        if that is the first one; else where it ended in `data`, the request code, the opaques, the answers, the bytes of the records, and for each queue: queue,
         target, first queue offset, queue entries, bytes of its records.
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
@@ -593,7 +593,7 @@ cdef class SendRun:
         cdef Text unique_id
         cdef Py_ssize_t known = 0, count = 0, used = 0, index = 0, size, properties
         cdef Py_ssize_t suffix = PyBytes_GET_SIZE(self._suffix)
-        cdef int64_t tags_code = 0
+        cdef int64_t tags_code = 0, code = 0
         cdef uint32_t crc
         cdef list opaques = []
         cdef list found = []
@@ -610,6 +610,9 @@ cdef class SendRun:
             behind = decode(here, end, longest, &send)
             if behind == NULL or not 1 <= send.body.size <= most_body:
                 break
+            if count and send.code != code:
+                break
+            code = send.code
             if send.sys_flag & self._special or send.queue_id < 0 or not send.properties.size:
                 break
             index = self._queue_of(&send, by_topic, queues, known, index, found)
@@ -674,6 +677,7 @@ cdef class SendRun:
             return None
         return (
             here - begin,
+            code,
             opaques,
             PyBytes_FromStringAndSize(<char *> self._answers, answer - self._answers),
             used,

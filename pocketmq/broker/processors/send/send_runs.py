@@ -17,14 +17,16 @@ from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SendContext
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.checksum import crc32
-from pocketmq.message.properties import TAGS, find
+from pocketmq.message.properties import SHARDING_KEY, TAGS, find
 from pocketmq.message.sysflag import HOST_MASK, INNER_BATCH, TRANSACTION_PREPARED
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode
+from pocketmq.remoting.dispatch import ExecutedRead
 from pocketmq.remoting.request import RequestConnection
 from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.queue_entry import iter_entries
 from pocketmq.store.writer import EncodedRun
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ def examine(properties: str) -> int | None:
     return 0 if tag is None else tag_hash(tag)
 
 
+def examine_normal(properties: str) -> int | None:
+    """The same where messages are counted by type: only normal ones stay."""
+    return None if SHARDING_KEY in properties else examine(properties)
+
+
 class SendRuns:
     """Executes runs of sends for one broker."""
 
@@ -79,7 +86,7 @@ class SendRuns:
         answer = context.stored_message
         self._encode = send_run(
             context.targets,
-            examine,
+            examine_normal if statistics.detailed else examine,
             crc32,
             suffix=context.suffix.encode(),
             store_host=store_host,
@@ -98,25 +105,20 @@ class SendRuns:
     ) -> SendRuns | None:
         """Return the runs of a broker, if the accelerator is there and knows its answers."""
         send_run = send_run_type()
-        if (
-            send_run is None
-            or statistics.detailed
-            or not context.plain
-            or len(store_host) != _IPV4_HOST
-        ):
+        if send_run is None or not context.plain or len(store_host) != _IPV4_HOST:
             return None
         return cls(send_run, store, statistics, context, store_host)
 
     def execute(
         self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int
-    ) -> tuple[int, bytes]:
+    ) -> ExecutedRead | None:
         """A `ReadHandler` of sends."""
         head = start + _FRAME_WORDS
         if data[head : head + 11] not in _JSON and data[head : head + 2] not in _BINARY:
-            return start, b""
+            return None
         context = self._context
         if context.safety.waits or context.unflushed.full:
-            return start, b""
+            return None
         # Those of one read are alike, and a record takes less than its request.
         first = int.from_bytes(data[start : start + _FRAME_LENGTH]) + _FRAME_LENGTH
         run = self._store.put_run(
@@ -124,14 +126,16 @@ class SendRuns:
             min(len(data) - start, most * first),
         )
         if run is None:
-            return start, b""
+            return None
         count = len(run.opaques)
         self._statistics.put.add(count, count, run.size)
         for _, target, _, entries, size in run.queues:
             messages = len(entries) // CONSUME_QUEUE_UNIT
             target.traffic.add(messages, messages, size)
+            if self._statistics.detailed:
+                target.types.add_normal(record for _, record, _ in iter_entries(entries))
         context.unwritten.add_run(connection, run.opaques)
-        return run.stopped, run.answers
+        return ExecutedRead(run.stopped, run.answers, run.code, count)
 
     def _run(
         self,
