@@ -78,10 +78,12 @@ def said(result: Result) -> str:
         False: "that does not say that it was built with profile-guided optimisation",
         None: "of unknown build",
     }[machine["python_optimised"]]
+    accelerator = "with" if machine["accelerator"] else "without"
     scale = "" if result["scale"] == 1 else f", at {result['scale']:g} of the usual counts"
     return (
         f"Medians of {result['rounds']} rounds{scale}, on {machine['processors']} processors "
-        f"({machine['processor'] or machine['machine']}), Python {machine['python']} {optimised}."
+        f"({machine['processor'] or machine['machine']}), Python {machine['python']} {optimised}, "
+        f"{accelerator} the accelerator."
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pocketmq.broker.processors.send.send_runs import send_run_type
 from tests.interop.harness.official import PROJECT
 
 from .contenders import Figures
@@ -136,6 +137,7 @@ def keep(
         "processor": _processor(),
         "python": platform.python_version(),
         "python_optimised": optimised,
+        "accelerator": send_run_type() is not None,
         "system": platform.platform(),
         "machine": platform.machine(),
         "stolen_percent": stolen.percent,
@@ -148,6 +150,8 @@ def keep(
             "this Python does not say that it was built with profile-guided optimisation (Debian's "
             "was, and does not): with it, pocketmq is a sixth quicker"
         )
+    if not machine["accelerator"]:
+        console.print("without the accelerator; `make accelerator` compiles it")
     console.print(f"written to {path}")
 
 
