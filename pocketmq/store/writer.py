@@ -33,10 +33,10 @@ from pocketmq.store.dispatch import delivery_time
 from pocketmq.store.encoding.batch import Shared
 from pocketmq.store.encoding.batch_encoder import take_apart
 from pocketmq.store.encoding.record_encoder import (
-    encode_record,
     head_packer,
     head_size,
     pack_length,
+    record_parts,
 )
 from pocketmq.store.errors import DiskFull, StoreError
 from pocketmq.store.log.commit_log import CommitLog
@@ -280,12 +280,12 @@ class StoreWriter:
             return self._no_room(error)
         timestamp = self._clock()
         queue_offset = 0 if sys_flag & _SPECIAL else queue.next_offset
-        data = encode_record(
+        parts = record_parts(
             size, topic_field, body_crc(body), queue_id, flag, queue_offset, physical_offset,
             sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
             prepared_transaction_offset, body, property_bytes,
         )  # fmt: skip
-        commit_log.append(data, timestamp)
+        commit_log.append(parts, size, timestamp)
         if not sys_flag & _SPECIAL:
             queue.next_offset = queue_offset + 1
             if queue.delayed:
@@ -465,7 +465,7 @@ class StoreWriter:
                 queue.next_offset = first_offset
             raise
         if results:
-            commit_log.append(b"".join(parts), timestamp)
+            commit_log.append(parts, physical - begin, timestamp)
             for queue, (first_offset, flat) in entries.items():
                 self._pending.add(physical, queue, first_offset, pack_entries(flat), timestamp)
             self._put_done()

@@ -20,8 +20,8 @@ between
 <!-- end of bench.curves -->
 """
 MACHINE = {
-    "processors": 2, "processor": "Some CPU", "python": "3.11.2", "python_optimised": False, "accelerator": True,
-    "machine": "x86_64",
+    "processors": 2, "processor": "Some CPU", "python": "3.11.2", "python_optimised": False,
+    "machine": "x86_64", "accelerator": True,
 }  # fmt: skip
 HEAD = {"machine": MACHINE, "rounds": 5, "scale": 1.0, "failed": {}, "notes": []}
 

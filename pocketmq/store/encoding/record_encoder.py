@@ -56,7 +56,7 @@ def head_packer(sys_flag: int) -> Callable[..., bytes]:
     return _PACK_HEAD[sys_flag >> 4 & 3]
 
 
-def encode_record(
+def record_parts(
     size: int,
     topic: TopicField,
     crc: int,
@@ -73,18 +73,16 @@ def encode_record(
     prepared_transaction_offset: int,
     body: ReadableBuffer,
     properties: bytes,
-) -> bytes:
-    """One record, of `size` bytes. Lengths are the caller's to check."""
-    return b"".join(
-        (
-            _PACK_HEAD[sys_flag >> 4 & 3](
-                size, topic[0], crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
-                born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
-                prepared_transaction_offset, len(body),
-            ),
-            body,
-            topic[1],
-            pack_length(len(properties)),
-            properties,
-        )
+) -> tuple[ReadableBuffer, ...]:
+    """One record, of `size` bytes, in parts. Lengths are the caller's to check."""
+    return (
+        _PACK_HEAD[sys_flag >> 4 & 3](
+            size, topic[0], crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+            prepared_transaction_offset, len(body),
+        ),
+        body,
+        topic[1],
+        pack_length(len(properties)),
+        properties,
     )  # fmt: skip

@@ -15,11 +15,12 @@ or of a batch, for a whole.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from time import perf_counter_ns
 from typing import Final
 
+from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -43,6 +44,7 @@ _NEVER: Final = 1 << 63
 _SIZE_BYTES: Final = 4
 _LONG_WAITS: Final = 1000  # a second has no more
 _BUFFER: Final = 256 * 1024  # stays in the processor's cache
+_JOINED: Final = 64 * 1024  # up to here joining parts and one copy is faster than a copy of each
 _LARGEST_BUFFER: Final = 4 * 1024 * 1024
 
 
@@ -87,7 +89,7 @@ class CommitLog:
         self._limit = 0
         self._file_limit = 0
         self._watermark = _NEVER  # physical offset at which to look after what lies ahead
-        self._buffer = bytearray(_BUFFER)  # what lies between `written` and `end`
+        self._use_buffer(_BUFFER)
         self._last_timestamp = 0  # of the last record in it
         self.long_waits = SlowWaits(_LONG_WAITS)
         self.on_failed: Callable[[OSError], None] = lambda error: None
@@ -150,8 +152,13 @@ class CommitLog:
 
     def _widen(self, size: int) -> None:
         if size > len(self._buffer):
-            self._buffer = bytearray(size)
+            self._use_buffer(size)
         self._limit = min(self._file_limit, self.end + len(self._buffer))
+
+    def _use_buffer(self, size: int) -> None:
+        self._buffer = bytearray(size)  # what lies between `written` and `end`
+        # To fill it: a bytearray first copies whatever is not another one.
+        self._view = memoryview(self._buffer)
 
     @property
     def place(self) -> tuple[bytearray, int]:
@@ -159,11 +166,16 @@ class CommitLog:
         and a byte of it."""
         return self._buffer, self.end - self.written
 
-    def append(self, data: bytes, store_timestamp: int) -> None:
-        """Add encoded record(s) at `end`; `reserve` has made the room."""
+    def append(self, parts: Sequence[ReadableBuffer], length: int, store_timestamp: int) -> None:
+        """Add encoded record(s), `length` bytes in all, at `end`; `reserve` has made the room."""
         begin = self.end - self.written
-        length = len(data)
-        self._buffer[begin : begin + length] = data
+        if length < _JOINED:
+            self._view[begin : begin + length] = b"".join(parts)
+        else:
+            for part in parts:
+                end = begin + len(part)
+                self._view[begin:end] = part
+                begin = end
         self.seal(length, store_timestamp)
 
     def seal(self, length: int, store_timestamp: int) -> None:
@@ -184,9 +196,8 @@ class CommitLog:
         at = self.written - file.base_offset
         began = self._clock()
         try:
-            with memoryview(self._buffer) as data:
-                file.write(at + _SIZE_BYTES, data[_SIZE_BYTES:length])
-                file.write(at, data[:_SIZE_BYTES])
+            file.write(at + _SIZE_BYTES, self._view[_SIZE_BYTES:length])
+            file.write(at, self._view[:_SIZE_BYTES])
         except OSError as error:
             error.filename = error.filename or str(file.path)
             self.on_failed(error)
@@ -195,8 +206,9 @@ class CommitLog:
         self.last_write = self.written
         self.written = self.whole = self.end
         self.store_timestamp = self._last_timestamp
-        if len(self._buffer) > _BUFFER:
-            self._buffer = bytearray(_BUFFER)
+        # A large one is kept for the next large record: allocating it takes longer than filling it.
+        if length <= _BUFFER < len(self._buffer):
+            self._use_buffer(_BUFFER)
         self._limit = min(self._file_limit, self.end + _BUFFER)
         if self.end > self._watermark:
             self._look_ahead()

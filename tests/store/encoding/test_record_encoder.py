@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.record import decode, encode_into, record_size
 from pocketmq.store.encoding import record_encoder
-from pocketmq.store.encoding.record_encoder import TopicField, encode_record
+from pocketmq.store.encoding.record_encoder import TopicField, record_parts
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -36,11 +36,11 @@ def test_a_record_is_what_the_message_package_encodes(
         expected, 0, size, field.magic, body_crc(body), 3, flag, queue_offset, physical, sys_flag,
         born_time, born_host, store_time, store_host, reconsumed, prepared, body, name, properties,
     )  # fmt: skip
-    data = encode_record(
+    parts = record_parts(
         size, field, body_crc(body), 3, flag, queue_offset, physical, sys_flag, born_time,
         born_host, store_time, store_host, reconsumed, prepared, body, properties,
     )  # fmt: skip
-    assert data == expected
+    assert b"".join(parts) == expected
     overhead = record_encoder.head_size(sys_flag) + field.overhead
     assert overhead + len(body) + len(properties) == size
 
@@ -48,8 +48,8 @@ def test_a_record_is_what_the_message_package_encodes(
 def test_the_topic_length_of_version_2_has_two_bytes() -> None:
     field = TopicField.of("T" * 300)
     size = record_encoder.head_size(0) + field.overhead
-    data = encode_record(
+    parts = record_parts(
         size, field, 0, 0, 0, 0, 0, 0, 0, b"b" * 8, 0, b"s" * 8, 0, 0, b"", b""
     )  # fmt: skip
-    record = decode(data)
+    record = decode(b"".join(parts))
     assert record.topic == "T" * 300
