@@ -30,6 +30,9 @@ __all__ = [
     "encode_response_frame",
 ]
 
+# Before Python 3.12 looking up these two and comparing takes a fifth of the time of a decode.
+_JSON, _BINARY = map(int, SerializeType)
+
 _MAX_HEADER = 0xFFFFFF
 _unpack_word = Layout(">I").unpack_from
 _pack_words = Layout(">II").pack
@@ -42,16 +45,17 @@ def decode_command(frame: bytes | memoryview) -> Command:
         FrameError: header length beyond the frame, or an unknown serialize type.
         HeaderError: the header is broken; tells the opaque where it could be read.
     """
-    if len(frame) < 4:
-        raise FrameError(f"frame of {len(frame)} bytes has no room for its header length")
+    size = len(frame)
+    if size < 4:
+        raise FrameError(f"frame of {size} bytes has no room for its header length")
     word = _unpack_word(frame)[0]
     end = 4 + (word & _MAX_HEADER)
-    if end > len(frame):
-        raise FrameError(f"header of {end - 4} bytes in a frame of {len(frame)}")
+    if end > size:
+        raise FrameError(f"header of {end - 4} bytes in a frame of {size}")
     kind = word >> 24
-    if kind == SerializeType.JSON:
+    if kind == _JSON:
         command = decode_json_header(frame[4:end])
-    elif kind == SerializeType.ROCKETMQ:
+    elif kind == _BINARY:
         command = decode_binary_header(frame[4:end])
     else:
         raise FrameError(f"unknown serialize type {kind}")

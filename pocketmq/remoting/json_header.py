@@ -22,6 +22,7 @@ from pocketmq.remoting.headers.base import json_string, text_of
 # numbers of thousands of digits.
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
+_JSON = SerializeType.JSON
 _decode_command = msgspec.json.Decoder(Command).decode
 _decode_any = msgspec.json.Decoder().decode
 _OPAQUE = re.compile(rb'"opaque"\s*:\s*"?(-?\d{1,10})(?!\d)')
@@ -42,9 +43,9 @@ def decode_json_header(head: bytes | memoryview) -> Command:
         return _decode_tolerantly(head)
     if not command.ext_fields and _OTHER_EXT_FIELDS.search(head):
         return _decode_tolerantly(head)
-    # Neither field belongs in the text; a peer that writes them means nothing by it.
-    command.serialize_type = SerializeType.JSON
-    command.body = b""
+    # This does not belong in the text; a peer that writes it means nothing by it. The body, which
+    # does not either, is about to be set.
+    command.serialize_type = _JSON
     return command
 
 
