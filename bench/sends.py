@@ -18,7 +18,7 @@ from pocketmq.client.route import TopicRoute
 from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.command import Command
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frame import encode_request
 
 TOPIC = "sends"
 MESSAGES = 1000
@@ -28,7 +28,7 @@ OFFSET_ID = "7F0000010000B4270000000000002977"
 
 async def answer(_address: str, code: int, header: Any, body: bytes, **_: Any) -> Command:
     """What a broker does with a send, as far as the producer can tell."""
-    encode_command(code, 1, header=header, body=body)
+    encode_request(code, 1, header, body)
     count = body.count(b"UNIQ_KEY") if header.batch else 1
     ext = {
         "queueId": str(header.queue_id),

@@ -31,7 +31,7 @@ from pocketmq.remoting.errors import (
     RemotingTimeout,
     RequestCodeNotSupported,
 )
-from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.frame import Command, encode_request
 from pocketmq.remoting.headers.admin import BatchRequestHeader
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import TICK
@@ -251,14 +251,14 @@ def _parents(
     size = 0
     for one in asked:
         try:
-            frame = encode_command(code, len(frames), header=one.header, body=one.body)
+            frame = encode_request(code, len(frames), one.header, one.body)
         except EncodeError as error:
             _fail(one, error)
             continue
         if frames and (size + len(frame) > MAX_PARENT_BYTES or len(frames) == limit):
             yield frames, children
             frames, children, size = [], [], 0
-            frame = encode_command(code, 0, header=one.header, body=one.body)
+            frame = encode_request(code, 0, one.header, one.body)
         frames.append(frame)
         children.append(one)
         size += len(frame)

@@ -27,6 +27,7 @@ __all__ = [
     "SerializeType",
     "decode_command",
     "encode_command",
+    "encode_request",
     "encode_response_frame",
 ]
 
@@ -83,16 +84,9 @@ def encode_command(
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.
     """
     if serialize_type == 0:
-        if remark is None and header is not None and not ext_fields and language == "PYTHON":
-            # What our client sends for every message, as one template.
-            head = _REQUEST % (code, header.ext_json(), flag, opaque, version)
-            size = len(head)
-            if size <= _MAX_HEADER:
-                return b"".join((_pack_words(4 + size + len(body), size), head, body))
-        else:
-            head = encode_json_header(
-                code, opaque, flag, _ext_json(header, ext_fields), remark, language, version
-            )
+        head = encode_json_header(
+            code, opaque, flag, _ext_json(header, ext_fields), remark, language, version
+        )
     else:
         head = encode_binary_header(
             code, opaque, flag, _ext_entries(header, ext_fields), remark, language, version
@@ -100,9 +94,35 @@ def encode_command(
     return b"".join((_frame_words(serialize_type, len(head), len(body)), head, body))
 
 
+def encode_request(
+    code: int,
+    opaque: int,
+    header: Header | None,
+    body: bytes | bytearray | memoryview,
+    flag: int = 0,
+    ext_fields: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the whole frame of a request of ours, whose header is JSON.
+
+    Every message is sent through here: without `ext_fields` it is one text with holes.
+
+    Raises:
+        EncodeError: a header over 16 MiB.
+    """
+    if header is None or ext_fields:
+        return encode_command(
+            code, opaque, flag=flag, header=header, ext_fields=ext_fields, body=body
+        )
+    head = _REQUEST % (code, header.ext_json(), flag, opaque)
+    size = len(head)
+    if size > _MAX_HEADER:
+        raise _too_long(size)
+    return b"".join((_pack_words(4 + size + len(body), size), head, body))
+
+
 _REQUEST = (
-    b'{"code":%d,"extFields":%b,"flag":%d,"language":"PYTHON","opaque":%d,'
-    b'"serializeTypeCurrentRPC":"JSON","version":%d}'
+    b'{"code":%%d,"extFields":%%b,"flag":%%d,"language":"PYTHON","opaque":%%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 )
 
 
@@ -154,8 +174,12 @@ _REMARKED = (
 
 def _frame_words(serialize_type: int, head_length: int, body_length: int) -> bytes:
     if head_length > _MAX_HEADER:
-        raise EncodeError(f"header of {head_length} bytes, at most {_MAX_HEADER} fit")
+        raise _too_long(head_length)
     return _pack_words(4 + head_length + body_length, serialize_type << 24 | head_length)
+
+
+def _too_long(head_length: int) -> EncodeError:
+    return EncodeError(f"header of {head_length} bytes, at most {_MAX_HEADER} fit")
 
 
 def _ext_json(header: Header | None, ext_fields: Mapping[str, str] | None) -> bytes | None:

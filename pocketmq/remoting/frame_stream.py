@@ -23,7 +23,7 @@ from pocketmq.message.identity import pack_host
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
-from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_command
+from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_request
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
@@ -239,18 +239,7 @@ class FrameStream(asyncio.Protocol):
         if length:
             response.add_body(self._out)
 
-    def _append_request(
-        self,
-        code: int,
-        opaque: int,
-        flag: int,
-        header: Header | None,
-        body: bytes | bytearray | memoryview,
-        ext_fields: Mapping[str, str] | None,
-    ) -> None:
-        frame = encode_command(
-            code, opaque, flag=flag, header=header, ext_fields=ext_fields, body=body
-        )
+    def _append_request(self, frame: bytes) -> None:
         self._out.append(frame)
         self._out_size += len(frame)
         self._flush_soon()
@@ -315,7 +304,7 @@ class FrameStream(asyncio.Protocol):
             )
         opaque, future = self._pending.add(timeout)
         try:
-            self._append_request(code, opaque, 0, header, body, ext_fields)
+            self._append_request(encode_request(code, opaque, header, body, 0, ext_fields))
             return await future
         except BaseException:
             # Encoding may fail and the caller may be cancelled; neither leaves anything behind.
@@ -332,7 +321,8 @@ class FrameStream(asyncio.Protocol):
         """Send a request that is not answered. Raises `RemotingClosed`."""
         if self.closed:
             raise RemotingClosed("the connection is closed", str(self))
-        self._append_request(code, self._pending.next_opaque(), 2, header, body, ext_fields)
+        opaque = self._pending.next_opaque()
+        self._append_request(encode_request(code, opaque, header, body, 2, ext_fields))
 
     # Requests of the peer
 

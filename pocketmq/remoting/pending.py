@@ -61,12 +61,11 @@ class PendingRequests(Generic[T]):
 
     def next_opaque(self) -> int:
         """Return a request id that is not pending: it counts up from 1 and wraps."""
-        opaque = self._last_opaque
-        while True:
+        opaque = self._last_opaque + 1
+        while opaque > self._max_opaque or opaque in self._entries:
             opaque = opaque + 1 if opaque < self._max_opaque else 1
-            if opaque not in self._entries:
-                self._last_opaque = opaque
-                return opaque
+        self._last_opaque = opaque
+        return opaque
 
     def add(self, timeout: float) -> tuple[int, asyncio.Future[T]]:
         """Register a request: its opaque, and the future of its answer.
@@ -96,8 +95,13 @@ class PendingRequests(Generic[T]):
 
     def resolve(self, opaque: int, answer: T) -> bool:
         """Hand the answer to its request; return False if none waits for it."""
-        future = self._take(opaque)
-        if future is None or future.done():
+        # As `_take` does, without its call.
+        entry = self._entries.pop(opaque, None)
+        if entry is None:
+            return False
+        future, waiting, _ = entry
+        waiting.discard(opaque)
+        if future.done():
             return False
         future.set_result(answer)
         return True

@@ -14,6 +14,7 @@ from pocketmq.remoting.frame import (
     SerializeType,
     decode_command,
     encode_command,
+    encode_request,
     encode_response_frame,
 )
 from pocketmq.remoting.headers import (
@@ -309,6 +310,29 @@ class TestRequests:
             body=b"b",
             serialize_type=SerializeType(kind),
         )
+
+
+    @pytest.mark.parametrize("ext_fields", [None, {}, {"Signature": "s"}])
+    @pytest.mark.parametrize("header", [None, SEND, GetRouteInfoRequestHeader(topic="T"), Header()])
+    def test_requests_of_ours(
+        self, header: Header | None, ext_fields: dict[str, str] | None
+    ) -> None:
+        fields = header.to_ext() if header else {}
+        frame = encode_request(310, 5, header, b"b", 2, ext_fields)
+        assert decode_command(frame[4:]) == Command(
+            code=310,
+            opaque=5,
+            flag=2,
+            language="PYTHON",
+            version=VERSION,
+            ext_fields=fields | (ext_fields or {}),
+            body=b"b",
+        )
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+
+    def test_a_request_over_16_mib_of_header_can_not_be_written(self) -> None:
+        with pytest.raises(EncodeError, match="16777215 fit"):
+            encode_request(105, 1, GetRouteInfoRequestHeader(topic="T" * (1 << 24)), b"")
 
 
 class TestFrameErrors:

@@ -26,7 +26,7 @@ from pocketmq.client.batch_protocol import BatchProtocol, TooManyChildren
 from pocketmq.client.errors import RemotingError, is_silence
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
-from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.frame import Command, encode_request
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 
@@ -96,12 +96,12 @@ class _Poll:
     def frame(self) -> bytes:
         """As a child; made once."""
         if not self._frame:
-            self._frame = encode_command(_PULL, self.opaque, header=self.header)
+            self._frame = encode_request(_PULL, self.opaque, self.header, b"")
         return self._frame
 
     def first_frame(self, hold: int) -> bytes:
         """As the first child, which bounds the wait of all."""
-        return encode_command(_PULL, self.opaque, header=self.bounded(hold))
+        return encode_request(_PULL, self.opaque, self.bounded(hold), b"")
 
     def bounded(self, hold: int) -> PullMessageRequestHeader:
         """The header with a suspendTimeoutMillis of `hold` ms."""
