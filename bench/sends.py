@@ -17,6 +17,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.route import TopicRoute
 from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Command
 from pocketmq.remoting.frame import encode_request
 
@@ -29,9 +30,9 @@ OFFSET_ID = "7F0000010000B4270000000000002977"
 async def answer(_address: str, code: int, header: Any, body: bytes, **_: Any) -> Command:
     """What a broker does with a send, as far as the producer can tell."""
     encode_request(code, 1, header, body)
-    count = body.count(b"UNIQ_KEY") if header.batch else 1
+    count = body.count(b"UNIQ_KEY") if code == RequestCode.SEND_BATCH_MESSAGE else 1
     ext = {
-        "queueId": str(header.queue_id),
+        "queueId": str(header.share.fields.queue_id),
         "queueOffset": "5",
         "msgId": ",".join([OFFSET_ID] * count),
         "transactionId": OFFSET_ID,

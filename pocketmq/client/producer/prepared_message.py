@@ -7,7 +7,6 @@ The user's Message is not changed. Reference: DefaultMQProducerImpl.sendKernelIm
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
 from collections.abc import Sequence
 
@@ -30,7 +29,6 @@ from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frame import Command
-from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 __all__ = [
     "COMPRESSIONS",
@@ -106,23 +104,6 @@ class PreparedMessage(msgspec.Struct, gc=False):
     sys_flag: int = 0
     batch: bool = False
     shared: bool = False
-
-    def header(
-        self, group: str, template: str, template_queues: int, queue: MessageQueue
-    ) -> SendMessageRequestHeaderV2:
-        return SendMessageRequestHeaderV2(
-            producer_group=group,
-            topic=self.topic,
-            default_topic=template,
-            default_topic_queue_nums=template_queues,
-            queue_id=queue.queue_id,
-            sys_flag=self.sys_flag,
-            born_timestamp=time.time_ns() // 1_000_000,
-            flag=self.flag,
-            properties=self.properties,
-            batch=self.batch,
-            bname=queue.broker_name,
-        )
 
     def result(self, answer: Command, queue: MessageQueue) -> SendResult:
         """The answer to a single message; raises the error of an error answer."""

@@ -29,6 +29,7 @@ from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.client.producer.recall import decoded, refusal
 from pocketmq.client.producer.result import SendResult
+from pocketmq.client.producer.send_header import SendHeaders
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -71,7 +72,7 @@ class Sender:
         self._pool = instance.pool
         self._compression = compression
         self._template = template
-        self._template_queues = template_queues
+        self._headers = SendHeaders(group, template, template_queues)
         self._refused = refused
         #: Where sends to a broker go, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
@@ -147,7 +148,7 @@ class Sender:
             await compress_body(outgoing, self._compression)
 
         async def attempt(target: MessageQueue, share: float) -> None:
-            header = outgoing.header(self.group, self._template, self._template_queues, target)
+            header = self._headers.header(outgoing, target)
             address = self.address(target.broker_name)
             await self._hand_over(address, outgoing.code, header, outgoing.body, share)
 
@@ -242,7 +243,7 @@ class Sender:
                 answer = await request(
                     address,
                     outgoing.code,
-                    outgoing.header(self.group, self._template, self._template_queues, target),
+                    self._headers.header(outgoing, target),
                     outgoing.body,
                     timeout=share,
                 )

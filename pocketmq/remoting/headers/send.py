@@ -63,7 +63,7 @@ class SendMessageRequestHeaderV2(Header, kw_only=True):
     bname: str | None = field(name="n", default=None)
 
     def ext_json(self) -> bytes:
-        # What a producer sends for every message, as one template.
+        # What the proxy sends for every message, as one template.
         if self.max_reconsume_times is not None or self.default_topic_queue_nums is None:
             return Header.ext_json(self)
         return _REQUEST % (
