@@ -194,7 +194,7 @@ class QueueSelector:
         """The broker stored the message after `latency` seconds."""
         if self.switches.send_latency_enable:
             stale_after = self.switches.detect_interval / 1000
-            self.tolerance.record(broker_name, latency, stale_after=stale_after)
+            self.tolerance.answered(broker_name, latency, stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
         """The broker answered with an error: isolated, and reachable because it answered."""

@@ -1,10 +1,13 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketmq.client.selector.latency import (
     IDLE_LATENCY,
     LATENCY_MAX_MS,
+    NOT_AVAILABLE_DURATION_MS,
     PEAK_MEMORY,
     LatencyFaultTolerance,
 )
@@ -225,3 +228,36 @@ def test_the_tables_can_be_set_and_are_checked() -> None:
         LatencyFaultTolerance(clock, latency_max_ms=LATENCY_MAX_MS, not_available_duration_ms=(1,))
     with pytest.raises(ValueError, match="rise"):
         LatencyFaultTolerance(clock, latency_max_ms=(2, 1), not_available_duration_ms=(1, 1))
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["answered", "failed", "silent", "probed"]),
+        st.one_of(st.floats(0, 0.01), st.floats(0, 20)),
+        st.sampled_from([0.0, 0.001, 0.5, 3.0, 40.0]),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=steps, durations=st.sampled_from([NOT_AVAILABLE_DURATION_MS, (1, 0, 5, 0, 1, 0, 9)]))
+def test_an_answer_counts_as_a_recorded_one(
+    steps: list[tuple[str, float, float]], durations: tuple[float, ...]
+) -> None:
+    clock = Clock()
+    quick, slow = (
+        LatencyFaultTolerance(clock, not_available_duration_ms=durations) for _ in range(2)
+    )
+    for what, latency, pause in steps:
+        clock.advance(pause)
+        if what == "answered":
+            quick.answered("a", latency, 2.0)
+            slow.record("a", latency, stale_after=2.0)
+        for tolerance in quick, slow:
+            if what == "probed":
+                tolerance.mark_reachable("a")
+            elif what != "answered":
+                tolerance.record("a", latency, isolate=True, reachable=what != "silent")
+        assert quick.states() == slow.states()
+        assert [item.peak for item in quick] == [item.peak for item in slow]
+        assert quick.all_available() is slow.all_available()
