@@ -10,6 +10,7 @@ from types import CoroutineType
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import Queue
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consumption
+from pocketmq.client.consumer.dispatch.eager_start import begun_coroutine
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
@@ -104,4 +105,4 @@ def _frames(awaited: object) -> Iterator[str]:
         if awaited.cr_frame is not None:
             code = awaited.cr_frame.f_code
             yield f"  {code.co_qualname} ({code.co_filename}:{awaited.cr_frame.f_lineno})"
-        awaited = awaited.cr_await
+        awaited = begun_coroutine(awaited.cr_await) or awaited.cr_await

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Mapping
+from types import CoroutineType
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.dispatch import eager_start
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
 from pocketmq.client.consumer.dispatch.outcomes import Outcomes
@@ -37,6 +39,10 @@ class HandlerCalls:
             return self._consume_observed(message, handler)
         try:
             result = handler(message)  # type: ignore[operator]  # no Batched comes here
+            if type(result) is CoroutineType:
+                # Many end without waiting: a quarter of the time of a message of theirs.
+                rest = eager_start.start(result)
+                return None if rest is None else self._await(message, rest)
         except BaseException as error:
             if not is_failure(error):
                 raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any
 
@@ -73,11 +73,6 @@ class Workers:
 
     def __len__(self) -> int:
         return len(self._workers)
-
-    @property
-    def in_work(self) -> Iterator[ConsumedMessage]:
-        """The messages that are worked on now."""
-        return (worker.message for worker in self._workers if worker.message is not None)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
