@@ -54,14 +54,15 @@ class ConsumeOrderly(ConsumeService):
             pq.ready = False
             if not pq.buffer or pq.dropped or pq.paused or pq.busy:
                 continue
-            if self._locked and monotonic() >= pq.locked_until:
+            now = monotonic()
+            if self._locked and now >= pq.locked_until:
                 continue  # the next renewal renews it or takes the queue away
-            return self._hand_out(pq)
+            return self._hand_out(pq, now)
         return None
 
-    def _hand_out(self, pq: Queue) -> ConsumedMessage:
+    def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
         pq.busy += 1
-        return super()._hand_out(pq)
+        return super()._hand_out(pq, now)
 
     def succeeded(self, message: ConsumedMessage) -> None:
         if message.settled:

@@ -119,7 +119,7 @@ class ConsumeService(ABC):
         while pq.buffer and len(more) < count and not (pq.dropped or pq.paused or self.stopped):
             if self._names.topic(pq.buffer[0]) != first.topic:
                 break  # of another one, in the topic of retries
-            more.append(self._hand_out(pq))
+            more.append(self._hand_out(pq, monotonic()))
         return more
 
     @abstractmethod
@@ -145,7 +145,7 @@ class ConsumeService(ABC):
             timer.cancel()
         self._timers.clear()
 
-    def _hand_out(self, pq: Queue) -> ConsumedMessage:
+    def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
         message = pq.take_one()
         names = self._names
         message.process_queue = pq
@@ -154,8 +154,9 @@ class ConsumeService(ABC):
         message.outcome = self._outcome
         if pq.retries or names.renames_all:
             message.topic = names.topic(message)
-        message.began = monotonic()
-        message.settled = False
+        message.began = now
+        if message.settled:  # before it was put back
+            message.settled = False
         return message
 
     def _finish(self, message: ConsumedMessage) -> bool:
