@@ -7,7 +7,7 @@ itself writes (sent back, due or committed ones). Reference: MessageExtBrokerInn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
+from pocketmq.store.writer import Put, Stored
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -102,6 +103,13 @@ class PutHooks:
             tags_code=tags_code,
             accepted=inner.accepted,
         )
+
+    def put_accepted(self, puts: Sequence[Put]) -> list[Stored]:
+        """Store the first of these messages, as many as one write can take: they were stored and
+        acknowledged before. No hooks are called. Give the first of the others to `put`."""
+        if all(self._is_served(topic) for topic in {put[0] for put in puts}):
+            return self._store.put_many(puts, accepted=True)
+        return []
 
 
 def refuse_inner(properties: Mapping[str, str]) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pocketmq.broker.delayed.timer_counts import TimerCounts
 from pocketmq.broker.message_types import MessageTypes, message_type
 from pocketmq.broker.pop.pop_counts import PopCounts
 from pocketmq.broker.transactions.transaction_counts import TransactionCounts
+from pocketmq.message.properties import decode
 
 MINUTE: Final = "minute"
 HOUR: Final = "hour"
@@ -172,6 +173,18 @@ class Statistics:
             traffic.add(1, 1, size)
         if self.detailed:
             self.types_of(topic).add(message_type(properties), size)
+
+    def count_puts(self, messages: Iterable[tuple[str, int, str]]) -> None:
+        """Count messages that were stored: the topic, size in bytes and encoded properties of
+        each."""
+        sizes: dict[str, list[int]] = {}
+        for topic, size, properties in messages:
+            sizes.setdefault(topic, []).append(size)
+            if self.detailed:
+                self.types_of(topic).add(message_type(decode(properties)), size)
+        for topic, each in sizes.items():
+            for traffic in (self.put_of(topic), self.put):
+                traffic.add(len(each), len(each), sum(each))
 
     def count_dead_letter(self, topic: str, group: str) -> None:
         """Count one message of `topic` that `group` gave up."""

@@ -57,9 +57,10 @@ _NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
 _NEVER: Final = float("inf")
 _OVERHEAD: Final = 512  # bytes of a record that are not its body, in most cases
 
-#: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), reconsume times,
-#: tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is made per message.
-Put = tuple[str, int, ReadableBuffer, str, int, int, int, int, int]
+#: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), packed born host,
+#: reconsume times, tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is
+#: made per message.
+Put = tuple[str, int, ReadableBuffer, str, int, int, int, bytes, int, int]
 
 #: Physical offset, size of the record, queue offset: where a message is stored. Also a plain tuple.
 Stored = tuple[int, int, int]
@@ -379,12 +380,12 @@ class StoreWriter:
             physical_offsets,
         )
 
-    def put_many(self, puts: Sequence[Put], born_host: bytes) -> list[Stored]:
+    def put_many(self, puts: Sequence[Put], *, accepted: bool = False) -> list[Stored]:
         """Store the first of these messages, as many as one write can take.
 
         The messages may belong to any queues. They share one clock reading, one append to the log,
         and one order to flush. Each record is the one that `put` would have written, except that
-        all have the same store timestamp.
+        all have the same store timestamp. `accepted` is that of `put`.
 
         Storing stops before the first message that needs more than an append: a new commit-log or
         consume-queue file, a queue not seen yet, or a size that is refused. Give that message to
@@ -398,11 +399,10 @@ class StoreWriter:
             return results
         by_topic = self._by_topic
         commit_log = self._log
-        most_body = self._config.max_message_size
+        most_body = commit_log.max_record_size if accepted else self._config.max_message_size
         store_host = self._store_host
         common_flag = self._store_host_flag
-        if len(born_host) != _IPV4_HOST:
-            common_flag |= BORN_HOST_V6
+        host_length = _IPV4_HOST
         pack_head = head_packer(common_flag)
         fixed_size = head_size(common_flag)
         timestamp = self._clock()
@@ -419,11 +419,21 @@ class StoreWriter:
         entries: dict[ConsumeQueue, tuple[int, list[int]]] = {}
         try:
             for put in puts:
-                topic, queue_id, body, properties, flag, sys_flag, born, reconsume_times, code = put
+                (
+                    topic, queue_id, body, properties, flag, sys_flag, born, born_host,
+                    reconsume_times, code,
+                ) = put  # fmt: skip
                 try:
                     queue = by_topic[topic][queue_id]
                 except KeyError:
                     break
+                if len(born_host) != host_length:
+                    host_length = len(born_host)
+                    common_flag = self._store_host_flag
+                    if host_length != _IPV4_HOST:
+                        common_flag |= BORN_HOST_V6
+                    pack_head = head_packer(common_flag)
+                    fixed_size = head_size(common_flag)
                 encoded = properties.encode("utf-8", "replace")
                 magic, topic_bytes, overhead = queue.topic_field
                 body_length = len(body)
@@ -437,9 +447,11 @@ class StoreWriter:
                     or body_length > most_body
                     or properties_length > MAX_PROPERTIES
                     or sys_flag & _SPECIAL
-                    or queue.delayed
                 ):
                     break
+                if queue.delayed:
+                    due = delivery_time(properties, timestamp, self._delay_levels)
+                    code = code if due is None else due
                 parts += (
                     pack_head(
                         size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.background import LONGEST_SLEEP_MS
+from pocketmq.broker.delayed.due_run import TURN, TURN_BYTES
 from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
@@ -115,16 +117,54 @@ async def test_an_idle_broker_sleeps(broker: DelayedBroker, time: FakeTime) -> N
     assert time.sleeping == 0
 
 
+@pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_SEC": "1"}])
 async def test_a_flood_is_delivered_in_turns_and_in_order(
-    broker: DelayedBroker, time: FakeTime
+    broker: DelayedBroker, time: FakeTime, delay: dict[str, Any]
 ) -> None:
     bodies = [b"%d" % n for n in range(500)]
     for body in bodies:
-        broker.send(body, DELAY="1")
-    woken = time.woken
-    time.advance(1_000)
-    assert broker.bodies() == bodies
-    assert time.woken - woken >= 500 // 64
+        broker.send(body, **delay)
+    delivered = []
+    while len(broker.bodies()) < 500:
+        time.step()
+        delivered.append(broker.bodies())
+    assert delivered[-1] == bodies
+    ends = [len(part) for part in delivered]
+    assert max(after - before for before, after in itertools.pairwise(ends)) <= TURN
+    assert delivered == [bodies[:end] for end in ends]
+
+
+@pytest.mark.parametrize("delay", [{"DELAY": "1"}, {"TIMER_DELAY_SEC": "1"}])
+async def test_a_turn_ends_with_so_many_bytes(
+    tmp_path: Path, time: FakeTime, delay: dict[str, Any]
+) -> None:
+    size = 400_000
+    async with DelayedBroker(tmp_path, time, mapped_file_size_commit_log=16 << 20) as broker:
+        for n in range(10):
+            broker.send(b"%d" % n * size, UNIQ_KEY=str(n), **delay)
+        turns = [0]
+        while turns[-1] < 10:
+            time.step()
+            turns.append(len(broker.bodies()))
+    assert max(after - before for before, after in itertools.pairwise(turns)) * size < (
+        TURN_BYTES + size
+    )
+
+
+async def test_levels_that_are_overdue_are_delivered_in_the_order_of_their_times(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    for body, level, later in (
+        (b"third", "2", 2_000),
+        (b"first", "1", 0),
+        (b"second", "1", 2_500),
+        (b"fourth", "1", 600),
+        (b"fifth", "1", 0),
+    ):
+        broker.send(body, DELAY=level)
+        time.now += later  # and nothing is delivered
+    time.advance(60_000)
+    assert broker.bodies() == [b"first", b"second", b"third", b"fourth", b"fifth"]
 
 
 async def test_a_clock_set_back_does_not_hold_up_what_waits(

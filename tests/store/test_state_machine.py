@@ -312,10 +312,10 @@ class StoreMachine(RuleBasedStateMachine):
         """What does not fit into the first call is put by itself."""
         self.tick(seconds)
         puts = [
-            (topic, queue_id, one.body, one.properties, 0, 0, 1, 0, tag_hash(one.tag))
+            (topic, queue_id, one.body, one.properties, 0, 0, 1, bytes(8), 0, tag_hash(one.tag))
             for topic, queue_id, one in sent
         ]
-        stored = self.store.put_many(puts, bytes(8))
+        stored = self.store.put_many(puts)
         for (topic, queue_id, one), (begin, size, offset) in zip(sent, stored, strict=False):
             self.note(topic, queue_id, [one], [(begin, begin + size, offset)])
         for topic, queue_id, one in sent[len(stored) :]:

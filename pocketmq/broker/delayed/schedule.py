@@ -19,14 +19,16 @@ Reference: ScheduleMessageService.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
-from pocketmq.broker.delayed.waiting_message import read_waiting, returned
+from pocketmq.broker.delayed.due_run import TURN, TURN_BYTES, store_in_order
+from pocketmq.broker.delayed.waiting_message import put_of, read_waiting, returned, waiting_at
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.statistics import Statistics
 from pocketmq.limited_log import LimitedLog
@@ -36,11 +38,21 @@ from pocketmq.message.record import Record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.results import PutStatus
+from pocketmq.store.writer import Put
 
 log = logging.getLogger(__name__)
 
-TURN: Final = 64  # messages delivered before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
+
+
+class _Overdue(NamedTuple):
+    """A message that is due; in the order of delivery."""
+
+    due: int
+    level: int
+    offset: int
+    physical_offset: int
+    size: int
 
 
 class ScheduleService:
@@ -147,29 +159,63 @@ class ScheduleService:
 
     def _deliver(self) -> None:
         """Deliver what is due, but no more than a turn's worth: the longest overdue first."""
-        if self._clock() < self._now:
+        now = self._clock()
+        if now < self._now:
             # The clock was set back, and what was stored before may seem to be due much later.
             for level in list(self._due):
                 self._look(level)
-        for _ in range(TURN):
-            if not self._due:
-                return
-            level = min(self._due, key=self._due.__getitem__)
-            if self._due[level] > self._clock():
+        levels = [level for level, due in self._due.items() if due <= now]
+        overdue = heapq.merge(*(self._overdue(level, now) for level in levels))
+        run: list[_Overdue] = []
+        puts: list[Put | None] = []
+        size = 0
+        for one in overdue:
+            run.append(one)
+            puts.append(self._put_of(one))
+            size += one.size
+            if len(run) == TURN or size >= TURN_BYTES:
                 break
-            self._deliver_first(level)
+
+        def done(first: int, end: int) -> None:
+            for one in run[first:end]:
+                self._offsets.update(one.level, one.offset + 1)
+
+        def alone(at: int) -> bool:
+            one = run[at]
+            if self._delivered(one.level, one.physical_offset, one.size):
+                self._offsets.update(one.level, one.offset + 1)
+                return True
+            levels.remove(one.level)
+            self._due[one.level] = self._clock() + AGAIN_MS
+            return False
+
+        store_in_order(puts, self._put_hooks, self._statistics, done, alone)
+        for level in levels:
+            self._look(level)
         self._set_alarm()
 
-    def _deliver_first(self, level: int) -> None:
+    def _overdue(self, level: int, now: int) -> Iterator[_Overdue]:
+        """The first messages of a level that are due by `now`."""
         queue = self._queue(level)
         offset = self._offsets.next(level)
-        entry = queue.entry(offset) if queue is not None else None
-        if entry is not None and not self._delivered(level, entry[0], entry[1]):
-            self._due[level] = self._clock() + AGAIN_MS
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return
-        if entry is not None:
-            self._offsets.update(level, offset + 1)
-        self._look(level)
+        due = self._due[level]
+        latest = now + self._levels.milliseconds(level)
+        for physical_offset, size, at in queue.read(offset, TURN):
+            # The clock may have been set back; but a level has an order.
+            due = max(due, at if at <= latest else 0)
+            if due > now:
+                return
+            yield _Overdue(due, level, offset, physical_offset, size)
+            offset += 1
+
+    def _put_of(self, one: _Overdue) -> Put | None:
+        """None if it takes `_delivered` to see what is to become of it."""
+        record = waiting_at(self._store, one.physical_offset)
+        if record is None or record.size != one.size:
+            return None
+        return put_of(record, record.properties_text)
 
     def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
         """Deliver one message; False to try it again. So that it does not hold up the level, one

@@ -29,26 +29,30 @@ import logging
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
-from pocketmq.broker.delayed.waiting_message import read_waiting, returned
+from pocketmq.broker.delayed.due_run import TURN, TURN_BYTES, store_in_order
+from pocketmq.broker.delayed.waiting_message import put_of, read_waiting, returned, waiting_at
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.statistics import Statistics
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
+from pocketmq.message.properties import find
 from pocketmq.message.record import Record
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.results import PutResult, PutStatus
 from pocketmq.store.timer.timer_index import BrokenChain, TimerIndex
 from pocketmq.store.timer.timer_log import DEFAULT, DELETE, NOWHERE, ROLL, TimerUnit
+from pocketmq.store.writer import Put
 
 log = logging.getLogger(__name__)
 
-TURN: Final = 64  # messages before the loop serves others
 AGAIN_MS: Final = 1_000  # after the store took no message
 # A message that is due so soon is not stored again to wait on, as one that comes late from its slot
 # may be: it would come behind what it recalls, or what recalls it.
@@ -72,6 +76,18 @@ class _DueSlot:
         self.messages = 0  # as the wheel counts them: one that takes another back counts less
         self.is_searched = False  # the whole timer log and queue were searched for its messages
         self._done = array("q")  # physical offsets, sorted; they nearly always come in order
+
+    @property
+    def last_done(self) -> int:
+        """The highest physical offset of those that are delivered; -1 without one."""
+        return self._done[-1] if self._done else -1
+
+    def next_units(self, most: int) -> Iterator[tuple[int, int, int]]:
+        """Physical offset, magic and time of entry of the next ones, up to so many."""
+        waiting = self.waiting
+        for end in range(len(waiting), max(len(waiting) - 3 * most, 0), -3):
+            entered, magic, physical_offset = waiting[end - 3 : end]
+            yield physical_offset, magic, entered
 
     def note(self, unit: TimerUnit) -> None:
         self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
@@ -104,6 +120,13 @@ class _DueSlot:
         if not self.first_is_repeated:
             insort(self._done, self.waiting[-1])
         del self.waiting[-3:]
+
+    def done(self, count: int) -> None:
+        """The next ones are delivered, which come in the order of their physical offsets, behind
+        `last_done`."""
+        end = len(self.waiting)
+        self._done.extend(reversed(self.waiting[end + 2 - 3 * count :: 3]))
+        del self.waiting[end - 3 * count :]
 
 
 class TimerBehind(NamedTuple):
@@ -155,7 +178,7 @@ class TimerService:
         self._alarm.cancel()
         try:
             while self._slot is not None:
-                self._deliver_next()
+                self._deliver_next(TURN)
                 await asyncio.sleep(0)
         except _NotStored:
             self._slot = None  # the new master delivers it
@@ -207,7 +230,7 @@ class TimerService:
         self._store.unlisten(TIMER_TOPIC, 0, self._on_arrival)
         try:
             while self._slot is not None:
-                self._deliver_next()
+                self._deliver_next(TURN)
                 await asyncio.sleep(0)
         except _NotStored as refused:
             log.error("the messages of a slot will be delivered again: %s", refused)
@@ -258,7 +281,7 @@ class TimerService:
         index, end = self.index, self._clock()
         if not index.opened:
             return 0 if self._store.max_offset(TIMER_TOPIC, 0) else index.floor(end)
-        record = self._next = self._next or self._read_next()
+        record = self._next = self._next or self._read_next(self._queue())
         if record is not None:
             end = min(end, record.store_timestamp)
         slot = index.next_slot()
@@ -297,11 +320,13 @@ class TimerService:
             self._follow_turn()
             return
         try:
-            for _ in range(TURN):
-                self._tell_time()
+            left = TURN
+            while left > 0:
                 # Deliver first: a slot of the wheel must be free before it is used again.
-                if not self._deliver_next() and not self._enter_next():
+                done = self._deliver_next(left) or self._enter_next(left)
+                if not done:
                     break
+                left -= done
             else:
                 self._alarm.set(0)
                 return
@@ -319,8 +344,9 @@ class TimerService:
         index = self.index
         index.delivered_before(read_time)
         try:
+            queue = self._queue()
             for _ in range(TURN):
-                record = self._next or self._read_next()
+                record = self._next or self._read_next(queue)
                 self._next = None
                 if record is None:
                     index.entered_all()
@@ -353,39 +379,106 @@ class TimerService:
         """It is not later here than when the next message of the queue was stored: what was due
         after that may be taken back by it. A broker that reads its queue again after a kill, or
         has come late, so delivers what it would have delivered in time."""
-        now = self._clock()
-        record = self._next = self._next or self._read_next()
-        if record is not None:
-            now = min(now, record.store_timestamp)
-        self._now_slot = max(self._now_slot, self.index.floor(now))
+        record = self._next = self._next or self._read_next(self._queue())
+        self._now_slot = max(self._now_slot, self._time_until(record))
 
-    def _deliver_next(self) -> bool:
-        """Do one step of delivering what is due; False when nothing is."""
+    def _time_until(self, record: Record | None) -> int:
+        """The slot of now, or of when the next message was stored, if there is one."""
+        now = self._clock()
+        return self.index.floor(now if record is None else min(now, record.store_timestamp))
+
+    def _deliver_next(self, most: int) -> int:
+        """Do the next step of delivering what is due, for at most so many messages. Return for how
+        many; 0 when nothing is due."""
         due = self._slot
         if due is None:
+            self._tell_time()
             time = self.index.next_slot()
             if time is None or time >= self._now_slot:
-                return False
+                return 0
             due = self._slot = _DueSlot(time, self.index.units(time))
         if due.units is not None:
-            try:
-                unit = next(due.units, None)
-            except BrokenChain as broken:
-                self._search(due, str(broken), broken.position)
-                return True
-            if unit is not None:
+            return self._note_next(due, due.units, most)
+        if due.waiting:
+            return self._deliver_run(due, most)
+        self.index.delivered(due.time)
+        self._slot = None
+        return 1
+
+    def _note_next(self, due: _DueSlot, units: Iterator[TimerUnit], most: int) -> int:
+        count = 0
+        try:
+            for unit in islice(units, most):
                 self._note(due, unit)
-            elif due.messages != self.index.congestion(due.time):
+                count += 1
+        except BrokenChain as broken:
+            self._search(due, str(broken), broken.position)
+            return count + 1
+        if count < most:
+            if due.messages != self.index.congestion(due.time):
                 self._search(due, "the timer wheel counts other messages than the timer log has")
             else:
                 due.units = None
-        elif due.waiting:
+        return count + 1
+
+    def _deliver_run(self, due: _DueSlot, most: int) -> int:
+        """Deliver the oldest messages of a slot that are not delivered."""
+        puts, size = self._next_puts(due, most)
+
+        def done(first: int, end: int) -> None:
+            due.done(end - first)
+            self._statistics.timer_dequeued += end - first
+            for put in puts[first:end]:
+                assert put is not None
+                self._statistics.timers.leave(put[0], delivered=True)
+
+        def alone(_at: int) -> bool:
             self._deliver_first(due)
             due.done_first()
-        else:
-            self.index.delivered(due.time)
-            self._slot = None
-        return True
+            return due.units is None
+
+        store_in_order(puts, self._put_hooks, self._statistics, done, alone)
+        return len(puts) if size < TURN_BYTES else most
+
+    def _next_puts(self, due: _DueSlot, most: int) -> tuple[list[Put | None], int]:
+        """What puts the oldest messages of a slot where they were sent to, up to the first one that
+        needs a closer look, which is None; and their bytes."""
+        puts: list[Put | None] = []
+        size = 0
+        before = due.last_done
+        dequeued = self._clock()
+        for physical_offset, magic, entered in due.next_units(most):
+            record = waiting_at(self._store, physical_offset)
+            put = None
+            if record is not None:
+                size += record.size
+                if magic == DEFAULT and physical_offset > before:
+                    put = self._put_of(due, record, entered, dequeued)
+            puts.append(put)
+            if put is None or size >= TURN_BYTES:
+                break
+            before = physical_offset
+        return puts, size
+
+    def _put_of(self, due: _DueSlot, record: Record, entered: int, dequeued: int) -> Put | None:
+        """None if it takes `_deliver_first` to see what is to become of it."""
+        text = record.properties_text
+        slot = self.index.floor(_as_number(find(text, names.TIMER_OUT_MS), -1))
+        if (
+            record.topic != TIMER_TOPIC
+            # It came late, or it is of another slot.
+            or (slot != due.time and (slot > due.time or entered <= slot))
+            or (due.deleted and delete_key(record.properties) in due.deleted)
+            # It has been stored anew. What it then got is replaced, not repeated.
+            or names.TIMER_ENQUEUE_MS in text
+            or names.TIMER_DEQUEUE_MS in text
+        ):
+            return None
+        return put_of(
+            record,
+            text,
+            f"{names.TIMER_ENQUEUE_MS}\x01{entered}\x02{names.TIMER_DEQUEUE_MS}\x01{dequeued}\x02",
+        )
 
     def _deliver_first(self, due: _DueSlot) -> None:
         """Deliver the oldest message of a slot that is not delivered."""
@@ -443,7 +536,7 @@ class TimerService:
     def _without_unit(self, slot: int, damaged: int) -> list[TimerUnit]:
         """Return units for the messages of a slot that have none, or the `damaged` one."""
         index = self.index
-        queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
+        queue = self._queue()
         if queue is None:
             return []
         found = []
@@ -460,10 +553,12 @@ class TimerService:
                 found.append(TimerUnit(NOWHERE, magic, stored, slot, physical, record.size))
         return found
 
-    def _read_next(self) -> Record | None:
+    def _queue(self) -> ConsumeQueue | None:
+        return self._store.queues.get(TIMER_TOPIC, {}).get(0)
+
+    def _read_next(self, queue: ConsumeQueue | None) -> Record | None:
         """Return the next message of the queue, past a turn's worth of those that are gone."""
         index = self.index
-        queue = self._store.queues.get(TIMER_TOPIC, {}).get(0)
         if queue is None:
             return None
         index.queue_offset = min(max(index.queue_offset, queue.min_offset), queue.max_offset)
@@ -477,21 +572,30 @@ class TimerService:
             index.queue_offset += 1
         return None
 
-    def _enter_next(self) -> bool:
-        """Take the next message of the queue into the index; False when there is none."""
+    def _enter_next(self, most: int) -> int:
+        """Take the next messages of the queue into the index, at most so many, and none that would
+        let others become due. Return how many; 0 when there is none."""
         if self._is_set_back:
-            return False
-        if self._next is not None:
-            if self._is_behind(self._next):
+            return 0
+        queue = self._queue()
+        entered = 0
+        while (record := self._next) is not None and entered < most:
+            if entered and self._time_until(record) > self._now_slot:
+                break
+            if self._is_behind(record):
                 self._set_back()
-                return False
-            self._enter(self._next)
+                break
+            self._enter(record)
             self._next = None
             self.index.queue_offset += 1
-        elif self.index.queue_offset >= self._store.max_offset(TIMER_TOPIC, 0):
-            self.index.entered_all()
-            return False
-        return True
+            entered += 1
+            self._next = self._read_next(queue)
+        if entered or self._next is not None or self._is_set_back:
+            return entered
+        if self.index.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            return most  # all that was looked at is gone
+        self.index.entered_all()
+        return 0
 
     def _is_behind(self, record: Record) -> bool:
         """Tell whether a message would come late because the clock was set back: its slot, or the
@@ -635,8 +739,12 @@ def _rolled(record: Record) -> int:
 
 def _number(record: Record, name: str, default: int) -> int:
     """Return a property as an integer; the default if it is missing or not a number."""
-    text = record.properties.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else default
+    return _as_number(record.properties.get(name), default)
+
+
+def _as_number(text: str | None, default: int) -> int:
+    number = text and text.isascii() and text.isdecimal() and len(text) < 19
+    return int(text) if text and number else default
 
 
 class _NotStored(Exception):

@@ -15,9 +15,12 @@ from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.properties import find
 from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.writer import Put
 
 # Anybody may send into the timer topic: what no record can hold must not get as far as the store.
 _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
@@ -43,6 +46,42 @@ def read_waiting(
         )
         return None
     return record
+
+
+def waiting_at(store: MessageStore, physical_offset: int) -> Record | None:
+    """Return the waiting message at a physical offset; None where there is none."""
+    try:
+        return decode(store.record_at(physical_offset))
+    except (RecordNotFound, RecordError):
+        return None
+
+
+def put_of(record: Record, text: str, added: str = "") -> Put | None:
+    """Return what puts a waiting message where it was sent to, with `added` behind its properties,
+    whose `text` is. None if they do not say where that is.
+
+    This is `returned` for runs of messages: the properties are searched and not taken apart, which
+    is half of the work. The body is still that of the record.
+    """
+    topic = find(text, names.REAL_TOPIC)
+    queue_id = find(text, names.REAL_QID) or ""
+    if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
+        return None
+    if added and text[-1] != names.PROPERTY_SEPARATOR:
+        text += names.PROPERTY_SEPARATOR
+    tag = find(text, names.TAGS)
+    return (
+        topic,
+        int(queue_id),
+        record.body,
+        text + added,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        0 if tag is None else tag_hash(tag),
+    )
 
 
 def returned(record: Record, log: LimitedLog) -> InnerMessage | None:

@@ -78,6 +78,10 @@ class ConsumeQueueTable:
         """Return the topics with queues. One whose directory is empty may be among them."""
         return [*self.by_topic, *(topic for topic in self._unopened if topic not in self.by_topic)]
 
+    def has_topic(self, topic: str) -> bool:
+        """Return whether `topics` lists it."""
+        return topic in self.by_topic or topic in self._unopened
+
     def queue_ids(self, topic: str) -> set[int]:
         """Return the ids of a topic's queues, open or not."""
         return {*self.by_topic.get(topic, ()), *self._ids_on_disk(topic)}

@@ -38,7 +38,7 @@ class QueuesByTopic(Mapping[str, Mapping[int, ConsumeQueue]]):
         self._table = table
 
     def __getitem__(self, topic: str) -> Mapping[int, ConsumeQueue]:
-        if topic not in self._table.topics():
+        if not self._table.has_topic(topic):
             raise KeyError(topic)
         return QueuesOfTopic(self._table, topic)
 

@@ -52,6 +52,7 @@ class SendMany:
         if context.unflushed.full or (context.safety.waits and self._near_limits(requests)):
             return ()
         code = requests[0].code
+        born_host = requests[0].connection.peer_packed
         targets = context.targets
         suffix = context.suffix
         puts: list[Put] = []
@@ -100,6 +101,7 @@ class SendMany:
                     header.flag,
                     sys_flag | target.sys_flag,
                     header.born_timestamp,
+                    born_host,
                     header.reconsume_times,
                     tags_code,
                 )
@@ -107,7 +109,7 @@ class SendMany:
             planned.append((request, target, queue_id, unique_id))
         if not puts:
             return ()
-        stored = self._store.put_many(puts, requests[0].connection.peer_packed)
+        stored = self._store.put_many(puts)
         self._count(planned, stored)
         if self._statistics.detailed:
             self._count_types(planned, puts, stored)
