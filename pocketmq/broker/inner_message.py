@@ -75,20 +75,13 @@ class PutHooks:
         if not inner.accepted:
             refuse_inner(inner.properties)
         if not direct:
-            topic = inner.topic
-            for hook in self.hooks:
-                hook(inner)
-                if inner.topic != topic:
-                    break
+            self._run_hooks(inner)
         if not self._is_served(inner.topic):
             # Not MESSAGE_ILLEGAL: a delayed or half message waits for an official broker.
             return PutResult(
                 PutStatus.SERVICE_NOT_AVAILABLE,
                 remark=f"topic {inner.topic} is not served by this broker",
             )
-        tags_code = inner.tags_code
-        if tags_code is None:
-            tags_code = tag_hash(inner.properties.get(names.TAGS, ""))
         return self._store.put(
             inner.topic,
             inner.queue_id,
@@ -100,8 +93,32 @@ class PutHooks:
             born_host=inner.born_host,
             reconsume_times=inner.reconsume_times,
             prepared_transaction_offset=inner.prepared_transaction_offset,
-            tags_code=tags_code,
+            tags_code=_tags_code(inner),
             accepted=inner.accepted,
+        )
+
+    def prepare(self, inner: InnerMessage) -> Put | None:
+        """Call the hooks for a message, and return what `MessageStore.put_many` takes; None if it
+        is for `put`, and not as it is now.
+
+        Raises:
+            RemotingError: as `put`.
+        """
+        refuse_inner(inner.properties)
+        self._run_hooks(inner)
+        if not self._is_served(inner.topic):
+            return None
+        return (
+            inner.topic,
+            inner.queue_id,
+            inner.body,
+            names.encode(inner.properties),
+            inner.flag,
+            inner.sys_flag,
+            inner.born_timestamp,
+            inner.born_host,
+            inner.reconsume_times,
+            _tags_code(inner),
         )
 
     def put_accepted(self, puts: Sequence[Put]) -> list[Stored]:
@@ -110,6 +127,18 @@ class PutHooks:
         if all(self._is_served(topic) for topic in {put[0] for put in puts}):
             return self._store.put_many(puts, accepted=True)
         return []
+
+    def _run_hooks(self, inner: InnerMessage) -> None:
+        topic = inner.topic
+        for hook in self.hooks:
+            hook(inner)
+            if inner.topic != topic:
+                break
+
+
+def _tags_code(inner: InnerMessage) -> int:
+    code = inner.tags_code
+    return tag_hash(inner.properties.get(names.TAGS, "")) if code is None else code
 
 
 def refuse_inner(properties: Mapping[str, str]) -> None:

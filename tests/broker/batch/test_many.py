@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
@@ -81,6 +82,30 @@ async def test_good_children_are_stored_together(
     await make_with_room(broker, client, topic)
     assert set(codes(await batch(client, [send(topic)] * COUNT))) == {0}
     assert (together.handed, together.taken) == ([COUNT], [COUNT])
+
+
+@pytest.mark.parametrize(
+    ("properties", "queue"),
+    [
+        pytest.param({"DELAY": "18"}, (SCHEDULE_TOPIC, 17), id="delayed"),
+        pytest.param({"TIMER_DELAY_SEC": "3600"}, (TIMER_TOPIC, 0), id="timed"),
+        pytest.param({"TRAN_MSG": "true"}, (HALF_TOPIC, 0), id="half"),
+    ],
+)
+async def test_messages_that_wait_first_are_stored_together(
+    broker: Broker,
+    client: Client,
+    topic: str,
+    together: CountedTogether,
+    properties: dict[str, str],
+    queue: tuple[str, int],
+) -> None:
+    await make(client, topic, properties=properties)
+    broker.store.queues[queue[0]][queue[1]].make_room(COUNT + 1)
+    answers = await batch(client, [send(topic, properties=properties)] * COUNT)
+    assert set(codes(answers)) == {0}
+    assert (together.handed, together.taken) == ([COUNT], [COUNT])
+    assert all(("recallHandle" in one.ext_fields) == (queue[0] == TIMER_TOPIC) for one in answers)
 
 
 async def test_a_store_that_refuses(

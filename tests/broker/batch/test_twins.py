@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
+import time
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.statistics import Statistics
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -43,6 +45,7 @@ PROPERTIES = st.dictionaries(
     st.sampled_from(["TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "k"]),
     st.sampled_from(["a", "b", "false", "true", "18", "0"]),  # level 18 is due in two hours
 )
+LATER = [str(int(time.time()) * 1_000 + 3_600_000 + more) for more in (0, 1, 1_000)]
 FOREIGN = int(RequestCode.GET_MAX_OFFSET)
 
 
@@ -69,6 +72,33 @@ def delayed(draw: st.DrawFn) -> Child:
     """Always late, where `sends` makes any property of anything."""
     properties = {"UNIQ_KEY": "U", "DELAY": draw(st.sampled_from(["1", "2"]))}
     return send(draw(TOPICS), b"late", code=draw(st.sampled_from([10, 310])), properties=properties)
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> Child:
+    """What waits first: until a time, which does not come meanwhile, or for the end of its
+    transaction."""
+    timed = {"TIMER_DELIVER_MS": draw(st.sampled_from(LATER))}
+    properties = draw(
+        st.sampled_from(
+            [
+                timed,
+                {**timed, "TIMER_DEL_UNIQKEY": "A+U"},
+                {**timed, "DELAY": "2"},
+                {"TIMER_DELIVER_MS": "soon"},
+                {"TRAN_MSG": "true", "PGROUP": "P"},
+                {"TRAN_MSG": "true", **timed},
+            ]
+        )
+    )
+    return send(
+        draw(TOPICS),
+        b"waits",
+        code=draw(st.sampled_from([10, 310])),
+        properties={"UNIQ_KEY": "U", **properties},
+        sys_flag=draw(st.sampled_from([0, 4])),
+        serialize_type=draw(KINDS),
+    )
 
 
 @st.composite
@@ -182,6 +212,7 @@ class Twins(RuleBasedStateMachine):
                 mapped_file_size_consume_queue=200,
                 max_message_size=4096,
                 message_delay_level="1h 2h",  # nothing becomes due meanwhile
+                metrics_exporter_type="LOG",  # so that messages are counted by type
             )
             self.brokers.append(await self.open.enter_async_context(Broker(config)))
         batched, single = self.brokers
@@ -211,7 +242,9 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         children=st.lists(
-            sends() | sends() | delayed() | batches() | unfit(310), min_size=1, max_size=30
+            sends() | sends() | delayed() | waiting() | batches() | unfit(310),
+            min_size=1,
+            max_size=30,
         )
     )
     def send(self, children: list[Child]) -> None:
@@ -265,6 +298,20 @@ class Twins(RuleBasedStateMachine):
         assert (one_put.messages, one_put.times, one_put.size) == (
             other_put.messages, other_put.times, other_put.size,
         )  # fmt: skip
+        counts, others = (counts_of(broker.tables.statistics) for broker in self.brokers)
+        assert counts == others
+
+
+def counts_of(statistics: Statistics) -> Any:
+    """What was put, by topic and type, and the transactions that are not ended."""
+    return statistics.transactions.pending, {
+        topic: (
+            traffic.messages,
+            traffic.size,
+            sorted(statistics.types_of(topic).split(traffic.messages, traffic.size)),
+        )
+        for topic, traffic in statistics.topic_put.items()
+    }
 
 
 def entries_of(store: Any) -> dict[tuple[str, int], list[Any]]:
@@ -304,14 +351,13 @@ class SingleRequests:
         await self._peer.close()
 
     async def ask(self, children: Sequence[Child]) -> list[Command]:
-        """The answers in the order of the children."""
+        """The answers in the order of the children. Each is asked for when the one before it is
+        answered: requests that come in one read may be executed together, too."""
+        answers = []
         for opaque, child in enumerate(children):
             self._peer.send(child.frame(opaque))
-        answers: dict[int, Command] = {}
-        for _ in children:
-            answer = await self._peer.read()
-            answers[answer.opaque] = answer
-        return [answers[opaque] for opaque in range(len(children))]
+            answers.append(await self._peer.read())
+        return answers
 
 
 class SyncFlushTwins(Twins):

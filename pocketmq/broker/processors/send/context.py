@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.broker.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.put_safety import PutSafety
@@ -13,9 +14,11 @@ from pocketmq.broker.statistics import Traffic
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
+from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.properties import find
 from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.remoting.request import Request
 from pocketmq.remoting.stored_answer import StoredAnswer
 
 SEPARATOR: Final = "\x02"
@@ -77,3 +80,23 @@ class SendContext:
         self.safety = safety
         self.unflushed = GroupCommit(config, safety)
         self.unwritten = unwritten
+
+    def inner_message(
+        self, request: Request[Any], topic: str, queue_id: int, properties: dict[str, str]
+    ) -> InnerMessage:
+        """Return the message of a send that leaves the straight line, to be put into `topic`. Its
+        decoded `properties` get a unique id and the broker's own."""
+        header = request.header
+        properties.setdefault(names.UNIQ_KEY, new_unique_id())
+        properties.update(self.added)
+        return InnerMessage(
+            topic,
+            queue_id,
+            request.body,
+            properties,
+            header.born_timestamp,
+            request.connection.peer_packed,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            reconsume_times=header.reconsume_times,
+        )

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
-from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import (
     SendChecks,
@@ -86,16 +86,15 @@ class SendProcessor:
         self._put_hooks = put_hooks
         self._checks = checks
         self._statistics = statistics
-        context = SendContext(config, safety, unwritten, store_host)
+        context = self._context = SendContext(config, safety, unwritten, store_host)
         self.unflushed = context.unflushed
-        self._many = SendMany(store, statistics, context)
+        self._many = SendMany(config, store, put_hooks, statistics, context)
         self._runs = SendRuns.find(store, statistics, context, store_host)
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
         self._answers = context.answers
         self._detailed = statistics.detailed
         self._safety = safety
-        self._added = context.added
         self._suffix = context.suffix
         self._stored_message = context.stored_message
         self._stored_batch = context.stored_batch
@@ -248,19 +247,8 @@ class SendProcessor:
                 properties[names.DELAY] = "-1"
         if queue_id < 0:
             queue_id = self._random_queue(target)
-        unique_id = properties.setdefault(names.UNIQ_KEY, new_unique_id())
-        properties.update(self._added)
-        inner = InnerMessage(
-            topic.topic_name,
-            queue_id,
-            request.body,
-            properties,
-            header.born_timestamp,
-            request.connection.peer_packed,
-            flag=header.flag,
-            sys_flag=header.sys_flag | target.sys_flag,
-            reconsume_times=header.reconsume_times,
-        )
+        inner = self._context.inner_message(request, topic.topic_name, queue_id, properties)
+        inner.sys_flag |= target.sys_flag
         result = self._put_hooks.put(inner)
         if result.status is not _PUT_OK:
             return self._answers.not_stored(result)
@@ -273,7 +261,10 @@ class SendProcessor:
             origin = properties.get(names.RETRY_TOPIC, header.topic)
             self._statistics.count_dead_letter(origin, header.topic.removeprefix(RETRY_PREFIX))
         answer = self._answers.header(
-            self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
+            self._answers.msg_id(result.physical_offset),
+            queue_id,
+            result.queue_offset,
+            properties[names.UNIQ_KEY],
         )
         answer.recall_handle = recall_handle(inner, header.topic, self._config.broker_name)
         if not self._checks.is_saved(topic.topic_name):

@@ -2,23 +2,29 @@
 
 Each of them passes the same checks as a single send, changes the same statistics and gets the same
 answer. They share one write into the commit log and one wait.
-Only ordinary messages take part: `send_many` stops before a send that leaves the straight line of
-`SendProcessor.send`, and the dispatcher passes that one to `SendProcessor.send`.
+A message that must wait first (delayed, timed, a half message) takes part as its put hook left it.
+`send_many` stops before a send that is refused, or that needs another check than the ones which its
+topic has passed, and the dispatcher passes that one to `SendProcessor.send`.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pocketmq.broker.message_types import LARGE, SMALL
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delayed.put_hooks import recall_handle
+from pocketmq.broker.inner_message import InnerMessage, PutHooks
+from pocketmq.broker.message_types import LARGE, SMALL, MessageTypes, message_type
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics import Statistics, Traffic
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.properties import SHARDING_KEY, find
+from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.properties import POP_CK, SHARDING_KEY, UNIQ_KEY, decode, find
 from pocketmq.message.tags import tag_hash
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
@@ -30,15 +36,33 @@ _RECORD_OVERHEAD: Final = 512
 
 SendRequest = Request[Any]  # header: SendHeader
 
-#: A send to store, its topic, its queue id and its unique id.
-Planned = tuple[SendRequest, Target, int, str]
+
+class Moved(NamedTuple):
+    """What counts the messages of a topic to which put hooks move them."""
+
+    traffic: Traffic
+    types: MessageTypes
+
+
+#: A send to store, what counts it, its queue id, its unique id; and the message, if the put hooks
+#: have seen it.
+Planned = tuple[SendRequest, Target | Moved, int, str, InnerMessage | None]
 
 
 class SendMany:
     """Stores several sends of one connection with one write."""
 
-    def __init__(self, store: MessageStore, statistics: Statistics, context: SendContext) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        put_hooks: PutHooks,
+        statistics: Statistics,
+        context: SendContext,
+    ) -> None:
+        self._config = config
         self._store = store
+        self._put_hooks = put_hooks
         self._statistics = statistics
         self._context = context
 
@@ -60,6 +84,7 @@ class SendMany:
         known_before: str | None = None
         known_rest = ""
         tags_code = 0
+        moved: dict[str, Moved] = {}
         for request in requests:
             header = request.header
             if request.code != code:
@@ -79,7 +104,13 @@ class SendMany:
             unique_id, _, rest = after.partition(SEPARATOR)
             if before != known_before or rest != known_rest or not (found and unique_id):
                 if leaves_the_line(properties):
-                    break
+                    known_before = None
+                    row = self._after_hooks(request, target, queue_id, moved)
+                    if row is None:
+                        break
+                    puts.append(row[0])
+                    planned.append(row[1])
+                    continue
                 tag = find(properties, "TAGS")
                 tags_code = 0 if tag is None else tag_hash(tag)
                 if found and unique_id and (not before or before[-1] == SEPARATOR):
@@ -106,16 +137,47 @@ class SendMany:
                     tags_code,
                 )
             )
-            planned.append((request, target, queue_id, unique_id))
+            planned.append((request, target, queue_id, unique_id, None))
         if not puts:
             return ()
         stored = self._store.put_many(puts)
         self._count(planned, stored)
+        if HALF_TOPIC in moved:
+            self._begin_transactions(planned, stored)
         if self._statistics.detailed:
             self._count_types(planned, puts, stored)
-        if context.plain and not context.safety.waits:
-            return self._answers_at_once(planned, stored)
-        return self._answers_or_waits(planned, puts, stored)
+        if not context.plain or context.safety.waits:
+            return self._answers_or_waits(planned, puts, stored)
+        answers = self._answers_at_once(planned, stored)
+        if moved:
+            self._add_recall_handles(answers, planned, stored)
+        return answers
+
+    def _after_hooks(
+        self, request: SendRequest, target: Target, queue_id: int, moved: dict[str, Moved]
+    ) -> tuple[Put, Planned] | None:
+        """Return what stores a message that may have to wait first; None if it is for
+        `SendProcessor.send`."""
+        topic = request.header.topic
+        properties = decode(request.header.properties)
+        properties.pop(POP_CK, None)
+        inner = self._context.inner_message(request, topic, queue_id, properties)
+        inner.sys_flag |= target.sys_flag
+        try:
+            put = self._put_hooks.prepare(inner)
+        except RemotingError:
+            return None
+        if put is None:
+            return None
+        counts: Target | Moved = target
+        if inner.topic != topic:
+            if inner.topic not in moved:
+                statistics = self._statistics
+                moved[inner.topic] = Moved(
+                    statistics.put_of(inner.topic), statistics.types_of(inner.topic)
+                )
+            counts = moved[inner.topic]
+        return put, (request, counts, queue_id, properties[UNIQ_KEY], inner)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
         """Tell whether these sends might pass the limits of sends in flight."""
@@ -132,8 +194,13 @@ class SendMany:
         if len({row[1] for row in planned}) == 1:
             planned[0][1].traffic.add(count, count, total)
             return
-        for (_, target, _, _), (_, size, _) in zip(planned, stored, strict=False):
+        for (_, target, _, _, _), (_, size, _) in zip(planned, stored, strict=False):
             target.traffic.add(1, 1, size)
+
+    def _begin_transactions(self, planned: Sequence[Planned], stored: Sequence[Stored]) -> None:
+        for (request, _, _, _, inner), _ in zip(planned, stored, strict=False):
+            if inner is not None and inner.topic == HALF_TOPIC:
+                self._statistics.transactions.begin(request.header.topic)
 
     @staticmethod
     def _count_types(
@@ -141,15 +208,39 @@ class SendMany:
     ) -> None:
         # Most are normal and all of them in one bucket: that costs a tenth of a look at each.
         sizes = [size for _, size, _ in stored]
-        if SHARDING_KEY not in "".join([put[3] for put in puts]):
+        is_plain = not any(row[4] for row in planned)
+        if is_plain and SHARDING_KEY not in "".join([put[3] for put in puts]):
             largest = max(sizes, default=0)
             if largest <= SMALL:
                 return
             if min(sizes) > SMALL and largest <= LARGE and len({row[1] for row in planned}) == 1:
                 planned[0][1].types.large[0] += len(sizes)
                 return
-        for (_, target, _, _), put, size in zip(planned, puts, sizes, strict=False):
-            target.types.add(line_type(put[3]), size)
+        for (_, target, _, _, inner), put, size in zip(planned, puts, sizes, strict=False):
+            kind = line_type(put[3]) if inner is None else message_type(inner.properties)
+            target.types.add(kind, size)
+
+    def _add_recall_handles(
+        self,
+        answers: list[Response | bytes | None],
+        planned: Sequence[Planned],
+        stored: Sequence[Stored],
+    ) -> None:
+        """Replace the answers to timed messages by ones with the handle that recalls them."""
+        rows = zip(planned, stored, strict=False)
+        for at, ((request, _, queue_id, unique_id, inner), (physical, _, offset)) in enumerate(
+            rows
+        ):
+            handle = self._recall_handle(request, inner)
+            if handle is not None:
+                header = self._header(physical, queue_id, offset, unique_id)
+                header.recall_handle = handle
+                answers[at] = Response(0, None, header)
+
+    def _recall_handle(self, request: SendRequest, inner: InnerMessage | None) -> str | None:
+        if inner is None:
+            return None
+        return recall_handle(inner, request.header.topic, self._config.broker_name)
 
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
@@ -161,7 +252,7 @@ class SendMany:
             prepared(
                 request.serialize_type, request.opaque, physical, queue_id, queue_offset, unique_id
             )
-            for (request, _, queue_id, unique_id), (physical, _, queue_offset) in zip(
+            for (request, _, queue_id, unique_id, _), (physical, _, queue_offset) in zip(
                 planned, stored, strict=False
             )
         ]
@@ -173,10 +264,11 @@ class SendMany:
         answers: list[Response | bytes | None] = []
         waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
         waiting_size = 0
-        for (request, _, queue_id, unique_id), put, (physical, size, queue_offset) in zip(
+        for (request, _, queue_id, unique_id, inner), put, (physical, size, queue_offset) in zip(
             planned, puts, stored, strict=False
         ):
             answer = self._header(physical, queue_id, queue_offset, unique_id)
+            answer.recall_handle = self._recall_handle(request, inner)
             if self._context.safety.waits and find(put[3], "WAIT") != "false":
                 waiting.append((request, answer))
                 waiting_size += size
