@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -364,7 +364,11 @@ class SyncFlushTwins(Twins):
     flush = FlushDiskType.SYNC_FLUSH
 
 
+# Without shrinking: each example starts two brokers, and a failure would take half an hour.
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target]
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+TestTwins.settings = settings(max_examples=15, stateful_step_count=12, deadline=None, phases=PHASES)
 TestSyncFlushTwins = SyncFlushTwins.TestCase
-TestSyncFlushTwins.settings = settings(max_examples=5, stateful_step_count=10, deadline=None)
+TestSyncFlushTwins.settings = settings(
+    max_examples=5, stateful_step_count=10, deadline=None, phases=PHASES
+)
