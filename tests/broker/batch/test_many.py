@@ -14,6 +14,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.request import Request, Response
+from pocketmq.store.config import FlushDiskType
 from tests.broker.batch.batches import SEND, Child, batch, send
 from tests.broker.conftest import Client, StartBroker, serving
 
@@ -92,17 +93,20 @@ async def test_good_children_are_stored_together(
         pytest.param({"TRAN_MSG": "true"}, (HALF_TOPIC, 0), id="half"),
     ],
 )
+@pytest.mark.parametrize("flush", FlushDiskType)
 async def test_messages_that_wait_first_are_stored_together(
-    broker: Broker,
-    client: Client,
+    start_broker: StartBroker,
     topic: str,
-    together: CountedTogether,
+    flush: FlushDiskType,
     properties: dict[str, str],
     queue: tuple[str, int],
 ) -> None:
-    await make(client, topic, properties=properties)
-    broker.store.queues[queue[0]][queue[1]].make_room(COUNT + 1)
-    answers = await batch(client, [send(topic, properties=properties)] * COUNT)
+    broker = await start_broker(flush_disk_type=flush)
+    together = CountedTogether(broker)
+    async with serving(together.dispatcher, broker) as client:
+        await make(client, topic, properties=properties)
+        broker.store.queues[queue[0]][queue[1]].make_room(COUNT + 1)
+        answers = await batch(client, [send(topic, properties=properties)] * COUNT)
     assert set(codes(answers)) == {0}
     assert (together.handed, together.taken) == ([COUNT], [COUNT])
     assert all(("recallHandle" in one.ext_fields) == (queue[0] == TIMER_TOPIC) for one in answers)
