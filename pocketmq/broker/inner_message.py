@@ -118,6 +118,7 @@ class PutHooks:
             inner.born_timestamp,
             inner.born_host,
             inner.reconsume_times,
+            inner.prepared_transaction_offset,
             _tags_code(inner),
         )
 

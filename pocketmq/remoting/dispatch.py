@@ -25,8 +25,9 @@ Handler = Callable[[Request[Any]], Answer]
 
 ManyHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
 """Serves the first of several requests of one connection, as many as it can in one go, and gives
-one answer for each: a response, its whole frame, or None (by `reply`, later). The one after them
-is to be dispatched alone. If it raises, none of them was executed."""
+one answer for each: a response, its whole frame, or None (by `reply`, later). It stops before a
+request of another code than the first one's, whose own handler that is for; one of the same code
+after them is to be dispatched alone. If it raises, none of them was executed."""
 
 
 class ExecutedRead(NamedTuple):
@@ -291,12 +292,13 @@ def _checked(route: Route, check: Check) -> Route:
     execute: ManyHandler = many
 
     def many_checked(requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
-        # Up to the first refusal; if it is the first request, that is dispatched alone.
+        # Up to the first refusal; if it is the first request, that is dispatched alone. And not
+        # those behind another code, which `execute` would leave: a check may be expensive.
         answers: list[Response | bytes | None] = []
         allowed = 0
+        code = requests[0].code
         for request in requests:
-            refusal = check(request)
-            if refusal is not None:
+            if request.code != code or check(request) is not None:
                 break
             allowed += 1
         if allowed:

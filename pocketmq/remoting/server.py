@@ -326,17 +326,22 @@ class ServerConnection(FrameStream):
     def _run_together(self, requests: list[Request[Any]]) -> None:
         """Execute requests that may share what they cost, and answer them; empties the list."""
         done = 0
-        if len(requests) > 1 and not self.overloaded:
-            answers = self._dispatch_many(requests)
-            done = len(answers)
-            for request, answer in zip(requests, answers, strict=False):
-                if type(answer) is bytes:
-                    self._out.append(answer)
-                    self._out_size += len(answer)
-                elif answer is not None:
-                    self._append_response(request, answer)  # type: ignore[arg-type]
-        for request in requests[done:]:
-            self._run(request)
+        while done < len(requests):
+            rest = requests[done:]
+            if len(rest) > 1 and not self.overloaded:
+                answers = self._dispatch_many(rest)
+                done += len(answers)
+                for request, answer in zip(rest, answers, strict=False):
+                    if type(answer) is bytes:
+                        self._out.append(answer)
+                        self._out_size += len(answer)
+                    elif answer is not None:
+                        self._append_response(request, answer)  # type: ignore[arg-type]
+            # What stopped them, and what is like it, goes alone; another code begins anew.
+            code = rest[0].code
+            while done < len(requests) and requests[done].code == code:
+                self._run(requests[done])
+                done += 1
         requests.clear()
 
     def _process_flagged(self, request: Request[Any], frame: bytes | memoryview) -> None:

@@ -58,9 +58,9 @@ _NEVER: Final = float("inf")
 _OVERHEAD: Final = 512  # bytes of a record that are not its body, in most cases
 
 #: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), packed born host,
-#: reconsume times, tags code: the arguments of `StoreWriter.put`. A plain tuple, because one is
-#: made per message.
-Put = tuple[str, int, ReadableBuffer, str, int, int, int, bytes, int, int]
+#: reconsume times, prepared transaction offset, tags code: the arguments of `StoreWriter.put`.
+#: A plain tuple, because one is made per message.
+Put = tuple[str, int, ReadableBuffer, str, int, int, int, bytes, int, int, int]
 
 #: Physical offset, size of the record, queue offset: where a message is stored. Also a plain tuple.
 Stored = tuple[int, int, int]
@@ -421,7 +421,7 @@ class StoreWriter:
             for put in puts:
                 (
                     topic, queue_id, body, properties, flag, sys_flag, born, born_host,
-                    reconsume_times, code,
+                    reconsume_times, prepared_offset, code,
                 ) = put  # fmt: skip
                 try:
                     queue = by_topic[topic][queue_id]
@@ -456,7 +456,7 @@ class StoreWriter:
                     pack_head(
                         size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical,
                         sys_flag & _NO_HOSTS | common_flag, born, born_host, timestamp,
-                        store_host, reconsume_times, 0, body_length,
+                        store_host, reconsume_times, prepared_offset, body_length,
                     ),
                     body,
                     topic_bytes,

@@ -14,6 +14,7 @@ from pocketmq.message.limits import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
 from pocketmq.message.record import Record
@@ -110,6 +111,49 @@ async def test_a_rollback_leaves_nothing_to_read(
     assert ops(broker) == ["0,1,2,"]
     [op] = records(broker, OP_HALF_TOPIC)
     assert op.properties == {"TAGS": "d", "WAIT": "true"}
+
+
+async def test_ends_that_come_in_one_read(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    """Each of them gets what it would get alone."""
+    sent = [await producer.begin(topic, clock, b"%d" % n, TAGS="a") for n in range(4)]
+    delayed = await producer.begin(topic, clock, b"later", DELAY="3")
+    timed = await producer.begin(topic, clock, b"timed", TIMER_DELAY_SEC="100")
+    rolled_back = await producer.begin(topic, clock, b"never")
+    last = await producer.begin(f"{topic}2", clock, b"last")
+    end = producer.end
+    answers = await asyncio.gather(
+        *map(end, sent[:3]),
+        end(delayed),
+        end(sent[3], producer_group="another"),
+        end(sent[0]),
+        end(timed),
+        end(rolled_back, ROLLBACK),
+        end(Half(7, 4711)),
+        end(sent[3], tran_state_table_offset=99),
+        end(last),
+        end(sent[3]),
+    )
+    wrong = {4, 8, 9}
+    assert [n for n, answer in enumerate(answers) if answer.code] == sorted(wrong)
+    assert bodies(records(broker, topic)) == [b"0", b"1", b"2", b"0", b"3"]
+    assert bodies(records(broker, f"{topic}2")) == [b"last"]
+    assert bodies(records(broker, SCHEDULE_TOPIC, 2)) == [b"later"]
+    assert bodies(records(broker, TIMER_TOPIC)) == [b"timed"]
+    assert ops(broker) == ["0,1,2,4,0,5,6,7,3,"]
+    counts = broker.tables.statistics.transactions
+    # The one that was committed twice counts once.
+    assert sum(counts.committed.values()) == 7
+    assert (sum(counts.rolled_back.values()), sum(counts.pending.values())) == (1, 0)
+    places = [(half.physical_offset, half.queue_offset) for half in halves(broker)]
+    stored = records(broker, topic)
+    assert [record.prepared_transaction_offset for record in stored] == [
+        places[n][0] for n in (0, 1, 2, 0, 3)
+    ]
+    assert {(record.sys_flag, record.properties["TAGS"]) for record in stored} == {(8, "a")}
+    traffic = broker.tables.statistics.put_of(topic)
+    assert traffic.messages == 5
 
 
 async def test_who_does_not_know_gets_no_answer(

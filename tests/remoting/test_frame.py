@@ -311,7 +311,6 @@ class TestRequests:
             serialize_type=SerializeType(kind),
         )
 
-
     @pytest.mark.parametrize("ext_fields", [None, {}, {"Signature": "s"}])
     @pytest.mark.parametrize("header", [None, SEND, GetRouteInfoRequestHeader(topic="T"), Header()])
     def test_requests_of_ours(

@@ -517,14 +517,15 @@ async def test_deferred_answers_of_one_turn_leave_in_one_write() -> None:
 class Many:
     """A handler that takes up to `most` requests at once, and one that takes them alone."""
 
-    CODE = 9100
+    CODE, OTHER = 9100, 9101
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.calls: list[list[int]] = []
 
     def register(self, dispatcher: Dispatcher) -> None:
-        dispatcher.register(self.CODE, self.alone, many=self.together)
+        for code in (self.CODE, self.OTHER):
+            dispatcher.register(code, self.alone, many=self.together)
         dispatcher.register(ECHO, self.alone)
 
     def alone(self, request: Request[Any]) -> Response:
@@ -534,14 +535,18 @@ class Many:
     def together(self, requests: Sequence[Request[Any]]) -> list[Response]:
         if self.most < 0:
             raise ZeroDivisionError("on purpose")
-        taken = requests[: self.most]
+        code = requests[0].code
+        alike = list(itertools.takewhile(lambda request: request.code == code, requests))
+        taken = alike[: self.most]
         if taken:
             self.calls.append([request.opaque for request in taken])
         return [Response() for _ in taken]
 
 
 @given(
-    codes=st.lists(st.sampled_from([Many.CODE] * 4 + [ECHO]), min_size=1, max_size=90),
+    codes=st.lists(
+        st.sampled_from([Many.CODE] * 4 + [Many.OTHER] * 2 + [ECHO]), min_size=1, max_size=90
+    ),
     most=st.sampled_from([-1, 0, 1, 2, MOST_TOGETHER]),
     garbage=st.booleans(),
 )
@@ -571,6 +576,16 @@ async def test_requests_of_one_read_go_together() -> None:
     connection, _ = connect(RemotingServer(dispatcher, clock=lambda: 0.0))
     connection.data_received(b"".join(frame(Many.CODE, n) for n in range(40)))
     assert [len(call) for call in many.calls] == [1, MOST_TOGETHER, 7]
+
+
+async def test_requests_of_several_codes_go_together_by_runs_of_one_code() -> None:
+    dispatcher = Dispatcher()
+    many = Many(2)
+    many.register(dispatcher)
+    connection, _ = connect(RemotingServer(dispatcher, clock=lambda: 0.0))
+    codes = [Many.CODE] * 4 + [Many.OTHER] * 2 + [Many.CODE] * 2
+    connection.data_received(b"".join(frame(code, n) for n, code in enumerate(codes)))
+    assert many.calls == [[0], [1, 2], [3], [4, 5], [6, 7]]
 
 
 async def test_few_large_buffers_are_not_joined() -> None:

@@ -26,18 +26,23 @@ TOPICS = ("A", "B", "T" * 200, SCHEDULE_TOPIC)
 def message(topic: str = "A", queue_id: int = 0, body: bytes = b"body", **more: Any) -> Put:
     values: dict[str, Any]
     values = {"properties": "", "flag": 0, "sys_flag": 0, "born": 1, "reconsume": 0, "code": 0}
-    values |= {"born_host": BORN_HOST} | more
+    values |= {"born_host": BORN_HOST, "prepared": 0} | more
     return (
         topic, queue_id, body, values["properties"], values["flag"], values["sys_flag"],
-        values["born"], values["born_host"], values["reconsume"], values["code"],
+        values["born"], values["born_host"], values["reconsume"],
+        values["prepared"], values["code"],
     )  # fmt: skip
 
 
 def put_alone(store: MessageStore, put: Put) -> Any:
-    topic, queue_id, body, properties, flag, sys_flag, born, born_host, reconsume_times, code = put
+    (
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, reconsume_times,
+        prepared, code,
+    ) = put  # fmt: skip
     return store.put(
         topic, queue_id, body, properties, flag=flag, sys_flag=sys_flag, born_timestamp=born,
-        born_host=born_host, reconsume_times=reconsume_times, tags_code=code,
+        born_host=born_host, reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared, tags_code=code,
     )  # fmt: skip
 
 
@@ -72,6 +77,7 @@ puts = st.builds(
     born=st.integers(0, 2**40),
     born_host=st.sampled_from([BORN_HOST, bytes(range(20))]),
     reconsume=st.integers(0, 5),
+    prepared=st.integers(0, 2**40),
     code=st.integers(-(2**31), 2**31 - 1),
 )
 

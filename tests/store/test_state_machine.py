@@ -312,7 +312,7 @@ class StoreMachine(RuleBasedStateMachine):
         """What does not fit into the first call is put by itself."""
         self.tick(seconds)
         puts = [
-            (topic, queue_id, one.body, one.properties, 0, 0, 1, bytes(8), 0, tag_hash(one.tag))
+            (topic, queue_id, one.body, one.properties, 0, 0, 1, bytes(8), 0, 0, tag_hash(one.tag))
             for topic, queue_id, one in sent
         ]
         stored = self.store.put_many(puts)

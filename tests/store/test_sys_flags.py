@@ -40,7 +40,7 @@ def alone(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
 
 def among_many(store: MessageStore, sys_flag: int, born_host: bytes) -> int | None:
     """`put_many` stops before a message that it does not take; that one is put alone."""
-    put = ("T", 0, b"%d" % sys_flag, "TAGS\x01a\x02", 0, sys_flag, 1, born_host, 0, 97)
+    put = ("T", 0, b"%d" % sys_flag, "TAGS\x01a\x02", 0, sys_flag, 1, born_host, 0, 0, 97)
     stored = store.put_many([put])
     return stored[0][0] if stored else alone(store, sys_flag, born_host)
 

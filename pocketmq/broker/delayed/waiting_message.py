@@ -80,6 +80,7 @@ def put_of(record: Record, text: str, added: str = "") -> Put | None:
         record.born_timestamp,
         record.born_host,
         record.reconsume_times,
+        0,
         0 if tag is None else tag_hash(tag),
     )
 

@@ -11,10 +11,12 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import delay_level
+from pocketmq.broker.delayed.waiting_message import put_of
 from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.properties import find
 from pocketmq.message.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -29,6 +31,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.writer import Put
 
 #: All half messages of a broker, and all ops, are in one queue.
 QUEUE_ID: Final = 0
@@ -96,6 +99,30 @@ def committed(half: Record) -> InnerMessage:
     return inner
 
 
+def usual_commit(half: Record, group: str | None) -> Put | None:
+    """Return what stores the message that a commit of a producer `group` stores, as `committed`
+    does. None if that takes a closer look: what is not as usual, or may have to wait first.
+    """
+    text = half.properties_text
+    if (
+        find(text, names.PGROUP) != group
+        or names.DELAY in text
+        or names.TIMER_DELIVER_MS in text
+        or names.TRAN_PREPARED_QUEUE_OFFSET in text
+        or names.CHECK_IMMUNITY_TIME_IN_SECONDS in text
+    ):
+        return None
+    put = put_of(half, text)
+    if put is None:
+        return None
+    topic, queue_id, body, _, flag, sys_flag, born, born_host, reconsume_times, _, code = put
+    sys_flag = sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
+    return (
+        topic, queue_id, body, text, flag, sys_flag, born, born_host, reconsume_times,
+        half.physical_offset, code,
+    )  # fmt: skip
+
+
 def real_queue(half: Record) -> tuple[str, int]:
     """Return the topic and queue id that a half message was sent to. Raises RemotingError."""
     topic = half.properties.get(names.REAL_TOPIC)
@@ -113,7 +140,8 @@ def origin_of(half: Record) -> int:
     """Return the half queue offset of the send, which is the same for a half message and all its
     copies.
     """
-    origin = number(half.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
+    # Not taken apart for this: few half messages are copies.
+    origin = number(find(half.properties_text, names.TRAN_PREPARED_QUEUE_OFFSET))
     return half.queue_offset if origin is None else origin
 
 

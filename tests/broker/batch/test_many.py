@@ -13,6 +13,7 @@ from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
+from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.config import FlushDiskType
 from tests.broker.batch.batches import SEND, Child, batch, send
@@ -23,17 +24,18 @@ ENOUGH = 4  # times that a child is handed over, on average
 
 
 class CountedTogether:
-    """The broker's own handlers; notes how many sends each call got, and how many it took.
+    """The broker's own handlers; notes how many requests of one code each call got, and how many it
+    took.
 
     `many` is what executes them.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, counted: int = SEND) -> None:
         self.handed: list[int] = []
         self.taken: list[int] = []
         self.dispatcher = Dispatcher()
         for code, route in broker.dispatcher.codes.items():
-            if code == SEND:
+            if code == counted:
                 assert route.many is not None
                 self.many = route.many
                 self.dispatcher.register(code, route.handler, route.header, many=self._counted)
@@ -110,6 +112,27 @@ async def test_messages_that_wait_first_are_stored_together(
     assert set(codes(answers)) == {0}
     assert (together.handed, together.taken) == ([COUNT], [COUNT])
     assert all(("recallHandle" in one.ext_fields) == (queue[0] == TIMER_TOPIC) for one in answers)
+
+
+async def test_commits_are_stored_together(broker: Broker, topic: str) -> None:
+    together = CountedTogether(broker, RequestCode.END_TRANSACTION)
+    async with serving(together.dispatcher, broker) as client:
+        await make_with_room(broker, client, topic)
+        half = {"TRAN_MSG": "true", "PGROUP": "PG"}
+        answers = await batch(client, [send(topic, properties=half)] * COUNT)
+        places = [
+            (int(one.ext_fields["queueOffset"]), int(one.ext_fields["msgId"][16:], 16))
+            for one in answers
+        ]
+        ends = [
+            EndTransactionRequestHeader("PG", *place, commit_or_rollback=8, msg_id="U")
+            for place in places
+        ]
+        ended = await batch(client, [Child(RequestCode.END_TRANSACTION, end) for end in ends])
+    assert set(codes(ended)) == {0}
+    assert (together.handed, together.taken) == ([COUNT], [COUNT])
+    assert len(broker.components.transactions.ops.ended) == COUNT
+    assert broker.store.max_offset(topic, 0) == 2 + COUNT
 
 
 async def test_a_store_that_refuses(

@@ -75,6 +75,19 @@ async def test_acknowledged_messages_leave_no_trace_but_the_offset(
     assert len(broker.components.pop.deliveries.buffer) == 0
 
 
+async def test_acknowledgements_with_another_request_behind_them(
+    client: Client, pops: PopClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They come in one read, in which the first request is executed alone."""
+    await fill(client, topic, "", "", "")
+    first, *others = await pops.pop()
+    answers = await asyncio.gather(
+        pops.ack(first), *map(pops.ack, others), client.send(topic), client.send(topic)
+    )
+    assert {answer.code for answer in answers} == {0}
+    assert "together" not in caplog.text
+
+
 async def test_the_answer(client: Client, pops: PopClient, topic: str, time: FakeTime) -> None:
     await fill(client, topic, "", "", "")
     await fill(client, topic, "", queue_id=2)

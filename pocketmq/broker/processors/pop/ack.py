@@ -73,7 +73,10 @@ class AckProcessor:
         ack, subtract = self._deliveries.buffer.ack, self._in_flight.subtract
         wakes = self._config.enable_pop_message_threshold
         answers: list[Response | bytes] = []
+        code = requests[0].code
         for request in requests:
+            if request.code != code:
+                break
             header = request.header
             words = header.extra_info.split(" ", 2)
             try:

@@ -6,7 +6,7 @@ Reference: broker EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfM
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -19,6 +19,7 @@ from pocketmq.broker.transactions.half_message import (
     committed,
     half_at,
     immunity_ms,
+    usual_commit,
 )
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.broker.unwritten_sends import UnwrittenSends
@@ -38,7 +39,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.results import PutResult
+from pocketmq.store.writer import Put
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,12 @@ class EndTransactionProcessor:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the transaction codes here."""
-        dispatcher.register(RequestCode.END_TRANSACTION, self.end, EndTransactionRequestHeader)
+        dispatcher.register(
+            RequestCode.END_TRANSACTION,
+            self.end,
+            EndTransactionRequestHeader,
+            many=self.end_many,
+        )
         dispatcher.register(
             RequestCode.RESUME_CHECK_HALF_MESSAGE,
             self.resume_check,
@@ -84,6 +90,59 @@ class EndTransactionProcessor:
 
     def end(self, request: EndRequest) -> Response | None:
         """Commit or roll back. A producer that does not know yet gets no answer, in any case."""
+        answers = self.end_many((request,))
+        return answers[0] if answers else self._end_with_care(request)
+
+    def end_many(self, requests: Sequence[EndRequest]) -> Sequence[Response | None]:
+        """Commit the first of these, as many as one write can take, and answer them: usual commits
+        of usual messages. What stops them is for `end`."""
+        ops = self._ops
+        puts: list[Put] = []
+        halves: list[Record] = []
+        code = requests[0].code
+        for request in requests if not ops.full else ():
+            if request.code != code:
+                break
+            header = request.header
+            half = half_at(self._store, header.commit_log_offset)
+            if (
+                half is None
+                or header.commit_or_rollback != sysflag.TRANSACTION_COMMIT
+                or half.queue_offset != header.tran_state_table_offset
+                or not self._is_allowed(request, half)
+            ):
+                break
+            put = usual_commit(half, header.producer_group)
+            if put is None:
+                break
+            halves.append(half)
+            puts.append(put)
+        stored = self._put_hooks.put_accepted(puts) if puts else []
+        self._statistics.count_puts(
+            (put[0], size, put[3]) for put, (_, size, _) in zip(puts, stored, strict=False)
+        )
+        answers = []
+        now = self._clock()
+        for request, half, put, (physical_offset, size, _) in zip(
+            requests, halves, puts, stored, strict=False
+        ):
+            is_first = not ops.covers(half)
+            ops.end(half)
+            if is_first:
+                self._statistics.transactions.commit(put[0], now - half.born_timestamp)
+            answers.append(self._answer(request, physical_offset + size))
+        return answers
+
+    @staticmethod
+    def _is_allowed(request: EndRequest, half: Record) -> bool:
+        if request.caller is not None:
+            try:
+                request.caller.require_topic(half.properties.get(names.REAL_TOPIC, ""), "Pub")
+            except RemotingError:
+                return False
+        return True
+
+    def _end_with_care(self, request: EndRequest) -> Response | None:
         header = request.header
         if header.commit_or_rollback not in _ENDS:
             if header.commit_or_rollback != sysflag.TRANSACTION_NONE:
@@ -115,6 +174,7 @@ class EndTransactionProcessor:
                 transactions.rollback(half.properties.get(names.REAL_TOPIC, ""))
             return Response()
         inner = committed(half)
+        topic = inner.topic  # until it is moved, because it is delayed as well
         result = self._put_hooks.put(inner)
         if not result.ok:
             code, remark = NOT_STORED[result.status]
@@ -123,8 +183,8 @@ class EndTransactionProcessor:
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)
         if is_first:
-            transactions.commit(inner.topic, self._clock() - half.born_timestamp)
-        return self._answer(request, result)
+            transactions.commit(topic, self._clock() - half.born_timestamp)
+        return self._answer(request, result.end_offset)
 
     def _check(self, half: Record, header: EndTransactionRequestHeader) -> None:
         if not header.from_transaction_check and half.properties.get(
@@ -146,12 +206,12 @@ class EndTransactionProcessor:
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
             )
 
-    def _answer(self, request: EndRequest, result: PutResult) -> Response | None:
+    def _answer(self, request: EndRequest, end_offset: int) -> Response | None:
         if not self._safety.waits:
             self._unwritten.add(request)
             return Response()
         self._safety.when_safe(
-            result.end_offset, lambda code, remark: request.reply(Response(code, remark))
+            end_offset, lambda code, remark: request.reply(Response(code, remark))
         )
         return None
 

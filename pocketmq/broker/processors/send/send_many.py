@@ -134,6 +134,7 @@ class SendMany:
                     header.born_timestamp,
                     born_host,
                     header.reconsume_times,
+                    0,
                     tags_code,
                 )
             )
