@@ -7,6 +7,8 @@ from enum import Enum
 
 import msgspec
 
+from pocketmq.message.buffers import ReadableBuffer
+
 
 class PutStatus(Enum):
     """The outcome of a put."""
@@ -62,14 +64,15 @@ class GetStatus(Enum):
 
 
 class GetResult(msgspec.Struct):
-    """Messages of one queue, as slices of the mapped commit log.
+    """Messages of one queue: slices of the mapped commit log, or copies of small ones.
 
     A slice keeps its file mapped for as long as it lives, so send it or copy it, and let it go.
 
     Attributes:
         next_begin_offset: queue offset to go on from.
         min_offset, max_offset: of the queue; `max_offset` is the next one to be written.
-        buffers: the records in order; records that lie side by side share one slice.
+        buffers: the records in order; records that lie side by side share one slice, and small ones
+            that lie apart share one copy.
         message_count, size: messages in `buffers`, and their bytes.
         behind: bytes of commit log behind the last message read (how far the reader lags).
     """
@@ -78,7 +81,7 @@ class GetResult(msgspec.Struct):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    buffers: list[memoryview] = []
+    buffers: list[ReadableBuffer] = []
     message_count: int = 0
     size: int = 0
     behind: int = 0

@@ -23,8 +23,8 @@ from pocketmq.store.queue.queue_entry import (
     Entry,
     iter_entries,
     pack_entry,
-    unpack_entries,
     unpack_entry,
+    unpack_places,
 )
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
@@ -252,8 +252,8 @@ class ConsumeQueue:
 
     def places(self, offset: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the physical offsets and the sizes of the entries that `read` gives."""
-        flat = unpack_entries(self._slice(offset, count))
-        return flat[0::3], flat[1::3]
+        flat = unpack_places(self._slice(offset, count))
+        return flat[0::2], flat[1::2]
 
     def entry(self, offset: int) -> Entry | None:
         """Return the entry of one offset; None outside [min_offset, max_offset)."""

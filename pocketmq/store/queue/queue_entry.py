@@ -32,11 +32,16 @@ def pack_entries(flat: Sequence[int]) -> bytes:
     return b"".join([pack_entries(flat[at : at + 3 * _MANY]) for at in steps])
 
 
-def unpack_entries(data: memoryview) -> tuple[int, ...]:
-    """Return physical offset, size and tags code of each entry, flat."""
-    return _packer(len(data) // _ENTRY.size).unpack(data)
+def unpack_places(data: memoryview) -> tuple[int, ...]:
+    """Return physical offset and size of each entry, flat."""
+    return _place_unpacker(len(data) // _ENTRY.size).unpack(data)
 
 
 @lru_cache(maxsize=512)
 def _packer(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
+
+
+@lru_cache(maxsize=512)
+def _place_unpacker(count: int) -> Struct:
+    return Struct(">" + "qi8x" * count)

@@ -2,8 +2,9 @@
 
 Every read looks at the heads, since a damaged entry points at other bytes than its message. The
 head repeats what the entry says (size, physical offset) and where the message belongs (queue id,
-queue offset). The topic stands behind the body; a read compares it for the first and the last of
-its messages, since all entries of a file that belongs to another queue are that queue's.
+queue offset). The topic stands behind the body; it is compared for the first and the last of the
+messages that are looked at together, since all entries of a file that belongs to another queue are
+that queue's.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RecordHeads:
 
     def agree(self, queue: ConsumeQueue, offset: int, end: int) -> bool:
         """Return whether the messages of `queue` from `offset` to `end` lie where their entries
-        say, all in one file."""
+        say, and have its topic as far as that is looked at."""
         while offset < end:
             block = offset // _BLOCK
             begin, behind, until = self._compared.get((queue, block), (0, 0, 0.0))
@@ -81,8 +82,14 @@ class RecordHeads:
         place = SoundPlace(
             file.view, file.base_offset, queue.topic_field.magic, queue.queue_id, offset
         )
-        behind = offset + count_sound(entries[:near], place)
-        if behind > offset:
+        count = count_sound(entries[:near], place)
+        if count and not (
+            has_topic(file, queue, first[0])
+            and has_topic(file, queue, int(entries["physical"][count - 1]))
+        ):
+            count = 0
+        behind = offset + count
+        if count:
             now = self._clock()
             begin, known, until = self._compared.pop((queue, block), (0, 0, 0.0))
             if known != offset or until < now:
@@ -93,10 +100,13 @@ class RecordHeads:
         return behind
 
     def _compare_few(self, file: MappedFile, queue: ConsumeQueue, offset: int, end: int) -> int:
+        ends = offset, end - 1
         for number, (physical, size, _) in enumerate(queue.read(offset, end - offset), offset):
             try:
                 check_head(file, queue, number, physical, size)
             except CorruptRecord:
+                return number
+            if number in ends and not has_topic(file, queue, physical):
                 return number
         return end
 
@@ -118,7 +128,9 @@ def few_agree(
             return False
         if _unpack_head(view, at) != (size, magic, queue_id, number, physical):
             return False
-    return True
+    return has_topic(file, queue, physicals[0]) and (
+        len(sizes) == 1 or has_topic(file, queue, physicals[-1])
+    )
 
 
 def has_topic(file: MappedFile, queue: ConsumeQueue, physical: int) -> bool:
