@@ -8,13 +8,17 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.put_safety import PutSafety
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.frame import decode_command
 from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.log.slow_waits import SlowWaits
 
 _LONG_WAITS: Final = 20_000  # more than a disk answers in a second
 
-Waiting = tuple[Request[Any], SendMessageResponseHeader]
+#: A send, and the answer to it if all goes well: the header of the answer, or its frame where the
+#: request takes frames.
+Waiting = tuple[Request[Any], SendMessageResponseHeader | bytes]
 
 
 class GroupCommit:
@@ -47,8 +51,14 @@ class GroupCommit:
     def answer_when_safe(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
         """Answer these when the log is safe up to the physical offset `end_offset`; with
         FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT when that takes too long, and with
-        SERVICE_NOT_AVAILABLE when it fails."""
+        SERVICE_NOT_AVAILABLE when it fails.
+
+        Their bodies are let go at once: each is a view of all that its read brought, and what comes
+        in meanwhile would need fresh memory.
+        """
         count = len(sends)
+        for request, _ in sends:
+            request.body = b""
         self._add(count, size)
         began = self._clock()
 
@@ -57,7 +67,13 @@ class GroupCommit:
             self.answered += count
             self.long_waits.note(self._clock() - began, count)
             for request, answer in sends:
-                request.reply(Response(code, remark, answer))
+                if type(answer) is not bytes:
+                    request.reply(Response(code, remark, answer))  # type: ignore[arg-type]
+                elif code == ResponseCode.SUCCESS:
+                    request.reply_frame(answer)
+                else:
+                    fields = decode_command(answer[4:]).ext_fields
+                    request.reply(Response(code, remark, ext_fields=fields))
 
         self._safety.when_safe(end_offset, safe)
 

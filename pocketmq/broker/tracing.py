@@ -93,9 +93,10 @@ class Tracing:
             if parent is None:
                 return handler(request)
             began = time_ns()
+            size = len(request.body)  # a send that waits for the disk lets go of it
 
             def end(request: Request[Any], answer: Response | bytes) -> None:
-                self._stored(request, answer, parent, state, began)
+                self._stored(request, answer, parent, state, began, size)
 
             return _until_answered(handler, request, end)
 
@@ -108,10 +109,11 @@ class Tracing:
         parent: str,
         state: str | None,
         began: int,
+        size: int,
     ) -> None:
         topic = request.header.topic
         span = self._span("store", topic, parent, state, began)
-        span.set_attribute("messaging.message.body.size", len(request.body))
+        span.set_attribute("messaging.message.body.size", size)
         span.set_attribute("messaging.rocketmq.producer_group", request.header.producer_group)
         if isinstance(answer, Response) and answer.code != ResponseCode.SUCCESS:
             span.set_attribute("error.type", str(int(answer.code)))

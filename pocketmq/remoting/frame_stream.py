@@ -217,7 +217,8 @@ class FrameStream(asyncio.Protocol):
         self._out_size = sum(map(len, self._out))
         return found
 
-    def _respond_frame(self, request: Request[Any], frame: bytes) -> None:
+    def respond_frame(self, request: Request[Any], frame: bytes) -> None:
+        """Answer by a whole frame, as `respond` does."""
         if not self.closed and not request.oneway:
             self._out.append(frame)
             self._out_size += len(frame)
@@ -335,7 +336,7 @@ class FrameStream(asyncio.Protocol):
         if type(result) is Response:
             self.respond(request, result)
         elif type(result) is bytes:
-            self._respond_frame(request, result)
+            self.respond_frame(request, result)
         elif result is not None:
             self.spawn(request, result)  # type: ignore[arg-type]
 

@@ -87,6 +87,10 @@ class RequestConnection(Channel, Protocol):
     ) -> Set[int]:
         """As of any channel; or of children, whose parent has the opaque `within`."""
 
+    def respond_frame(self, request: "Request[Any]", frame: bytes) -> None:
+        """Answer a request of the connection itself by a whole frame; do nothing when the peer is
+        gone."""
+
     @property
     def overloaded(self) -> bool:
         """As many tasks run for this connection as may: requests are to be refused."""
@@ -205,6 +209,18 @@ class Request(msgspec.Struct, Generic[H]):
             if self.observer is not None:
                 self.observer.answered(self, response)
             self.channel.respond(self, response)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether `reply_frame` may answer: it is no child of a batch."""
+        return self.channel is self.connection
+
+    def reply_frame(self, frame: bytes) -> None:
+        """Do the same with a success that is encoded already; see `takes_frames`."""
+        if not self.flag & 2:
+            if self.observer is not None:
+                self.observer.answered(self, Response())
+            self.connection.respond_frame(self, frame)
 
 
 _NO_HEADER = Header()

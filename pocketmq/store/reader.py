@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.record import RecordError, properties_of
 from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
@@ -170,7 +169,7 @@ class StoreReader:
         end = physicals[-1] + sizes[-1] - base
         if end > file.size:
             return None
-        buffers: list[ReadableBuffer] = []
+        buffers: list[bytes | memoryview] = []
         if end - begin != total:
             # Records that lie side by side are given as one slice.
             run_end = begin
@@ -223,7 +222,7 @@ class StoreReader:
         limit = max_messages
         if codes is not None or accept is not None:
             limit = max(self._scan_limit, max_messages)
-        buffers: list[ReadableBuffer] = []
+        buffers: list[bytes | memoryview] = []
         status = _NO_MATCHED_MESSAGE
         next_offset = offset
         count = total = last_end = 0
@@ -296,7 +295,7 @@ class StoreReader:
         self,
         queue: ConsumeQueue,
         next_offset: int,
-        buffers: list[ReadableBuffer],
+        buffers: list[bytes | memoryview],
         count: int,
         total: int,
         end: int,

@@ -7,8 +7,6 @@ from enum import Enum
 
 import msgspec
 
-from pocketmq.message.buffers import ReadableBuffer
-
 
 class PutStatus(Enum):
     """The outcome of a put."""
@@ -81,7 +79,7 @@ class GetResult(msgspec.Struct):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    buffers: list[ReadableBuffer] = []
+    buffers: list[bytes | memoryview] = []
     message_count: int = 0
     size: int = 0
     behind: int = 0

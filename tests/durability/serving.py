@@ -142,7 +142,7 @@ def served_by(
     return found
 
 
-def readable(buffer: memoryview) -> Iterator[Record]:
+def readable(buffer: bytes | memoryview) -> Iterator[Record]:
     """Return the records of what a pull gives, without those whose parts are damaged."""
     at = 0
     while at < len(buffer):

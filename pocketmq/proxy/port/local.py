@@ -210,6 +210,13 @@ class LocalLink:
 
     def respond(self, request: Request[Any], response: Response) -> None:
         """Answer a request, now or later."""
+        self._collect(request, response)
+
+    def respond_frame(self, request: Request[Any], frame: bytes) -> None:
+        """Answer a request by a whole frame, now or later."""
+        self._collect(request, frame)
+
+    def _collect(self, request: Request[Any], response: Response | bytes) -> None:
         if request.opaque in self._waiting:
             self._collected.append((request.opaque, response))
             self._port.flush_later(self)

@@ -54,7 +54,7 @@ class PeekProcessor:
                 f"maxMsgNums is {header.max_msg_nums}, it must be from 1 to {MOST_MESSAGES}",
             )
         topic = self._access.readable(header, request.connection)
-        buffers: list[memoryview] = []
+        buffers: list[bytes | memoryview] = []
         left, rest = header.max_msg_nums, 0
         for name, queue_id in self._queues(header, topic):
             offset = self._pop_offset.peek(header.consumer_group, name, queue_id)
@@ -87,7 +87,7 @@ class PeekProcessor:
         return queues
 
     def _read(
-        self, topic: str, queue_id: int, offset: int, most: int, buffers: list[memoryview]
+        self, topic: str, queue_id: int, offset: int, most: int, buffers: list[bytes | memoryview]
     ) -> int:
         most_bytes = self._config.max_transfer_bytes_on_message_in_memory
         result = self._store.get(topic, queue_id, offset, most, max_bytes=most_bytes)

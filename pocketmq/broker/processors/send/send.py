@@ -177,11 +177,15 @@ class SendProcessor:
         waits = self._safety.waits and find(properties, "WAIT") != "false"
         if not waits:
             self._note_unwritten((request.channel, request.opaque))
-        if self._plain and not waits:
-            return self._stored_message.encode(
+        if self._plain and (not waits or request.takes_frames):
+            frame = self._stored_message.encode(
                 request.serialize_type, request.opaque, result.physical_offset, queue_id,
                 result.queue_offset, unique_id,
             )  # fmt: skip
+            if not waits:
+                return frame
+            self.unflushed.answer_when_safe(((request, frame),), result.end_offset, size)
+            return None
         answer = self._answers.header(
             self._answers.msg_id(result.physical_offset), queue_id, result.queue_offset, unique_id
         )
@@ -330,12 +334,17 @@ class SendProcessor:
             for begin, end in itertools.pairwise((*offsets, result.end_offset)):
                 target.types.add(kind, end - begin)
         msg_ids = self._answers.msg_ids(offsets)
-        if prepare and not self._safety.waits and unique_id:
-            self._unwritten.add(request)
-            return self._stored_batch.encode(
+        waits = self._safety.waits and find(request.header.properties, names.WAIT) != "false"
+        if prepare and unique_id and (not waits or request.takes_frames):
+            frame = self._stored_batch.encode(
                 request.serialize_type, request.opaque, msg_ids.encode(), queue_id,
                 result.queue_offset, unique_id,
             )  # fmt: skip
+            if waits:
+                self.unflushed.answer_when_safe(((request, frame),), result.end_offset, size)
+                return None
+            self._unwritten.add(request)
+            return frame
         answer = self._answers.header(msg_ids, queue_id, result.queue_offset, unique_id)
         if new:
             return self._answer_when_known(request, answer, result, header.topic)

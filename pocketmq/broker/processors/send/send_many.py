@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
+from pocketmq.broker.group_commit import Waiting
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.message_types import LARGE, SMALL, MessageTypes, message_type
 from pocketmq.broker.processors.send.checks import leaves_the_line
@@ -263,14 +264,30 @@ class SendMany:
     ) -> list[Response | bytes | None]:
         """Return the answers of sends that need not wait, and None for the others."""
         answers: list[Response | bytes | None] = []
-        waiting: list[tuple[SendRequest, SendMessageResponseHeader]] = []
+        waiting: list[Waiting] = []
         waiting_size = 0
+        # All are of one connection, or of one batch.
+        frames = self._context.plain and planned[0][0].takes_frames
+        prepared = self._context.stored_message.encode
         for (request, _, queue_id, unique_id, inner), put, (physical, size, queue_offset) in zip(
             planned, puts, stored, strict=False
         ):
+            waits = self._context.safety.waits and not (
+                "WAIT\x01false" in put[3] and find(put[3], "WAIT") == "false"
+            )
+            handle = self._recall_handle(request, inner)
+            if waits and frames and handle is None:
+                frame = prepared(
+                    request.serialize_type, request.opaque, physical, queue_id, queue_offset,
+                    unique_id,
+                )  # fmt: skip
+                waiting.append((request, frame))
+                waiting_size += size
+                answers.append(None)
+                continue
             answer = self._header(physical, queue_id, queue_offset, unique_id)
-            answer.recall_handle = self._recall_handle(request, inner)
-            if self._context.safety.waits and find(put[3], "WAIT") != "false":
+            answer.recall_handle = handle
+            if waits:
                 waiting.append((request, answer))
                 waiting_size += size
                 answers.append(None)
