@@ -19,7 +19,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.send import send, send_many, send_runs
+from pocketmq.broker.processors.send import context, send, send_many, send_runs
 from pocketmq.message.checksum import crc32
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import encode_command
@@ -150,7 +150,7 @@ async def executed(
 ) -> Outcome:
     """Give the reads to a broker with or without the accelerator."""
     with monkeypatch.context() as patch:
-        for module in (send, send_many):
+        for module in (context, send, send_many):
             patch.setattr(module, "new_unique_id", lambda: "7F" * 16)
         patch.setattr(random, "randrange", lambda queues: queues - 1)
         if pure:
