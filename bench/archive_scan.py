@@ -22,9 +22,10 @@ from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.sparse_log import REQUEST, REQUESTS
 from pocketmq.archive.sync import broker_folder, sync
-from pocketmq.store.scan import COLUMNS, ScanRequest, scan
+from pocketmq.store.scan.columns import COLUMNS
+from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import plan
+from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
 
 TARGET = 0.8

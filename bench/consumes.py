@@ -22,7 +22,7 @@ from pocketmq.client.route import TopicRoute
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageQueue
-from pocketmq.message.record import MAGIC_V1, QUEUE_OFFSET_AT, encode_into, record_size
+from pocketmq.message.record_layout import MAGIC_V1, QUEUE_OFFSET_AT, encode_into, record_size
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.command import Command
 from pocketmq.remoting.frame import decode_command, encode_command

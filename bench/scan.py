@@ -31,7 +31,7 @@ from bench.work_directory import work_directory
 from pocketmq.spark import pruned
 from pocketmq.spark.java import SparkUnavailable, find_java, use_java
 from pocketmq.spark.schema import arrow_schema, ddl
-from pocketmq.store.scan import scan
+from pocketmq.store.scan.direct_scan import scan
 
 TARGET = 0.6
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pocketmq
-from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
@@ -143,16 +143,16 @@ def write_sparse(directory: Path, number: int) -> bytes:
     """Write a file of the log with one message and a blank; return the message's entry."""
     directory.mkdir(parents=True, exist_ok=True)
     topic, base = b"old", number * SEGMENT
-    size = records.record_size(len(BODY), len(topic), 0, 0, 1)
+    size = layout.record_size(len(BODY), len(topic), 0, 0, 1)
     content = bytearray(size + 8)
     now = 1_700_000_000_000 + number
-    records.encode_into(
-        content, 0, size=size, magic=records.MAGIC_V1, body_crc=body_crc(BODY), queue_id=0, flag=0,
+    layout.encode_into(
+        content, 0, size=size, magic=layout.MAGIC_V1, body_crc=body_crc(BODY), queue_id=0, flag=0,
         queue_offset=number, physical_offset=base, sys_flag=0, born_timestamp=now, born_host=HOST,
         store_timestamp=now, store_host=HOST, reconsume_times=0, prepared_transaction_offset=0,
         body=BODY, topic=topic, properties=b"",
     )  # fmt: skip
-    content[size:] = struct.pack(">iI", SEGMENT - size, records.BLANK_MAGIC)
+    content[size:] = struct.pack(">iI", SEGMENT - size, layout.BLANK_MAGIC)
     path = directory / f"{base:020d}"
     path.write_bytes(content)
     with path.open("r+b") as file:

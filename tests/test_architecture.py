@@ -13,11 +13,14 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.bare_python import EXECUTOR, run_with
+
 PROJECT = Path(__file__).parent.parent
 
 #: The packages inside pocketmq, and what each may import; "pocketmq" is what lies beside them.
 MAY_IMPORT = {
     "_extras": set(),
+    "_lazy": {"_extras"},
     "limited_log": set(),
     "message": set(),
     "remoting": {"limited_log", "message"},
@@ -40,10 +43,11 @@ MAY_IMPORT = {
     "proxy": {"auth", "client", "limited_log", "message", "remoting"},
     "archive": {"message", "store"},
     "tables": {"_extras", "message", "store"},
-    "spark": {"_extras", "archive", "client", "message", "store", "tables"},
+    "spark": {"_extras", "_lazy", "archive", "client", "message", "store", "tables"},
     "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
     "pocketmq": {
         "_extras",
+        "_lazy",
         "auth",
         "limited_log",
         "message",
@@ -137,6 +141,58 @@ ONLY_IN = {
     "jinja2": ("dashboard/rendering.py",),
     "markupsafe": ("dashboard/rendering.py",),
     "uvloop": ("remoting/service.py",),
+}
+
+
+#: What executors of Spark read partitions of files with, and all that this loads of ours. Their
+#: Python may have no more than numpy and pyarrow, and what plans is none of their business.
+EXECUTORS_IMPORT = (
+    "archive.archive_files",
+    "archive.tiered_files",
+    "spark.partition_reading",
+    "spark.source",
+)
+EXECUTORS_LOAD = {
+    "": {"_extras", "_lazy", "archive", "message", "spark", "store"},
+    "archive": {
+        "archive_files",
+        "errors",
+        "location",
+        "objects",
+        "parts",
+        "queue_chunks",
+        "sparse_log",
+        "tiered_files",
+    },
+    "message": {
+        "buffers",
+        "checksum",
+        "compression",
+        "identity",
+        "limits",
+        "properties",
+        "record_layout",
+        "sysflag",
+    },
+    "spark": {"needed_packages", "partition_reading", "slice_partition", "source"},
+    "store": {"errors", "queue", "scan"},
+    "store.queue": {"entry_array", "queue_entry"},
+    "store.scan": {
+        "bodies",
+        "columns",
+        "errors",
+        "gather",
+        "heads",
+        "noted_queues",
+        "property_table",
+        "queue_end",
+        "queue_slice",
+        "queue_snapshot",
+        "reader",
+        "segments",
+        "selection",
+        "store_files",
+    },
 }
 
 
@@ -346,6 +402,20 @@ def test_the_data_source_is_a_public_name_that_is_imported_on_use() -> None:
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
+
+
+def test_executors_load_what_reading_takes_and_no_more() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+    program = "".join(f"import pocketmq.{module}\n" for module in EXECUTORS_IMPORT)
+    program += "print(*(name for name in sys.modules if name.startswith('pocketmq.')))"
+    ended = run_with(EXECUTOR, program)
+    assert ended.returncode == 0, ended.stderr
+    expected = {
+        f"pocketmq.{package}.{module}" if package else f"pocketmq.{module}"
+        for package, inner in EXECUTORS_LOAD.items()
+        for module in inner
+    }
+    assert set(ended.stdout.split()) == expected
 
 
 #: Base classes whose only subclass is in another file, and why each is right.

@@ -11,6 +11,9 @@ Objects never change: a reader that has a manifest can rely on what it names. Th
 network up:
 
 - `location` opens a URL, `objects` reads and writes what is there, `errors` says what went wrong;
-- `manifest` is the list of what is there, `queue_index` the entries of a part;
+- `parts` and `queue_chunks` are what an archive consists of, `sparse_log` the log as far as it was
+  needed; `archive_files` and `tiered_files` are what readers of planned slices take bytes from;
+- `manifest` is the list of what is there, `queue_index` the entries of a part; `archived_store` and
+  `tiered_store` plan with them, `archives` finds them;
 - `sealed` finds out what of a store can be archived, `sync` uploads it, `verify` reads it again.
 """

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from pocketmq.archive.location import Location
-from pocketmq.archive.manifest import Part
 from pocketmq.archive.objects import Objects
-from pocketmq.archive.queue_index import Chunk, FetchedChunks, QueueChunk
+from pocketmq.archive.parts import Part
+from pocketmq.archive.queue_chunks import Chunk, FetchedChunks, QueueChunk
 from pocketmq.archive.sparse_log import log_of
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.segments import Segments

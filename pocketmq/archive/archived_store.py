@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from pocketmq.archive.archive_files import ArchiveFiles, Chunks, PlacedChunk
 from pocketmq.archive.errors import NoArchive, ObjectDamaged
 from pocketmq.archive.location import Location
-from pocketmq.archive.manifest import Part, read_manifest
+from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.objects import Objects
+from pocketmq.archive.parts import Part
 from pocketmq.archive.queue_index import Directory, decode_directory
 from pocketmq.message.checksum import crc32
-from pocketmq.message.record import HEAD_SIZE
+from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.store.queue.entry_array import EntryArray
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, NO_TAIL, QueueSlice, Tail, entries_of
+from pocketmq.store.scan.queue_snapshot import place_in
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.segments import Segments, Unreadable
-from pocketmq.store.scan.snapshot import place_in
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
         raise ObjectDamaged(url, "its directory has a wrong checksum")
     try:
         return decode_directory(content)
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise ObjectDamaged(url, f"its directory cannot be read: {error}") from None
 
 

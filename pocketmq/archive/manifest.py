@@ -6,50 +6,23 @@ a killed upload leaves is in no manifest.
 
 from __future__ import annotations
 
-from typing import Final
-
-import msgspec
+import json
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from pocketmq.archive.errors import ObjectMissing, WrongManifest
 from pocketmq.archive.objects import NEW, Objects
+from pocketmq.archive.parts import Part, StoredObject
+
+T = TypeVar("T")
 
 NAME: Final = "manifest.json"
 FORMAT: Final = "pocketmq-archive"
 VERSION: Final = 1
 
 
-class StoredObject(msgspec.Struct, frozen=True, rename="camel"):
-    """An object: its name below the manifest's folder, its bytes, and their SHA-256 (hex)."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a commit log: records and blanks, whole.
-
-    Attributes:
-        begin, end: physical offsets.
-        head: CRC-32 of the first 4096 bytes, to tell whether a store is the one it came from.
-        log: the bytes of the commit log.
-        queues: the queue entries of its records.
-        directory_at: the byte of `queues` where its directory begins.
-        directory_crc: CRC-32 of the directory.
-        messages: how many entries there are.
-    """
-
-    begin: int
-    end: int
-    head: int
-    log: StoredObject
-    queues: StoredObject
-    directory_at: int
-    directory_crc: int
-    messages: int
-
-
-class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+@dataclass(frozen=True, slots=True)
+class Manifest:
     """What an archive has of one broker.
 
     Attributes:
@@ -64,18 +37,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     written: int
     topics: dict[str, int]
     parts: tuple[Part, ...]
-    format: str = FORMAT
-    version: int = VERSION
 
     @property
     def end(self) -> int:
         """The physical offset behind the last part; 0 without parts."""
         return self.parts[-1].end if self.parts else 0
-
-
-class _Head(msgspec.Struct):
-    format: str = ""
-    version: int = 0
 
 
 def read_manifest(objects: Objects) -> Manifest | None:
@@ -103,19 +69,21 @@ def _read(objects: Objects, name: str) -> Manifest | None:
         return None
     url = objects.url(name)
     try:
-        head = msgspec.json.decode(content, type=_Head)
-    except msgspec.DecodeError as error:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise WrongManifest(url, f"is no manifest: {error}") from None
-    if head.format != FORMAT:
-        raise WrongManifest(url, f"is no manifest of an archive: its format is {head.format!r}")
-    if head.version > VERSION:
-        raise WrongManifest(
-            url,
-            f"has version {head.version}; this pocketmq reads up to {VERSION}: install a newer one",
-        )
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        found = fields.get("format", "") if isinstance(fields, dict) else ""
+        raise WrongManifest(url, f"is no manifest of an archive: its format is {found!r}")
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except msgspec.DecodeError as error:
+        version = _whole(fields, "version")
+        if version > VERSION:
+            raise WrongManifest(
+                url,
+                f"has version {version}; this pocketmq reads up to {VERSION}: install a newer one",
+            )
+        manifest = _manifest(fields)
+    except _Damage as error:
         raise WrongManifest(url, f"is damaged: {error}") from None
     for before, part in zip(manifest.parts, manifest.parts[1:], strict=False):
         if part.begin < before.end:
@@ -125,4 +93,78 @@ def _read(objects: Objects, name: str) -> Manifest | None:
 
 def write_manifest(objects: Objects, manifest: Manifest) -> None:
     """Replace the manifest of a broker's folder."""
-    objects.replace(NAME, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    fields = {
+        "brokerName": manifest.broker_name,
+        "written": manifest.written,
+        "topics": manifest.topics,
+        "parts": list(map(_part_fields, manifest.parts)),
+        "format": FORMAT,
+        "version": VERSION,
+    }
+    objects.replace(NAME, json.dumps(fields, indent=1, ensure_ascii=False).encode())
+
+
+def _part_fields(part: Part) -> dict[str, Any]:
+    return {
+        "begin": part.begin,
+        "end": part.end,
+        "head": part.head,
+        "log": _object_fields(part.log),
+        "queues": _object_fields(part.queues),
+        "directoryAt": part.directory_at,
+        "directoryCrc": part.directory_crc,
+        "messages": part.messages,
+    }
+
+
+def _object_fields(stored: StoredObject) -> dict[str, Any]:
+    return {"name": stored.name, "size": stored.size, "sha256": stored.sha256}
+
+
+class _Damage(ValueError):
+    """A field that is missing, or not what it should be."""
+
+
+def _manifest(fields: dict[str, Any]) -> Manifest:
+    """Return the manifest with these fields. Raises _Damage."""
+    topics = _of_kind(fields, "topics", dict)
+    return Manifest(
+        _of_kind(fields, "brokerName", str),
+        _whole(fields, "written"),
+        {topic: _whole(topics, topic) for topic in topics},
+        tuple(map(_part, _of_kind(fields, "parts", list))),
+    )
+
+
+def _part(fields: Any) -> Part:
+    if not isinstance(fields, dict):
+        raise _Damage("a part is no object")
+    return Part(
+        _whole(fields, "begin"),
+        _whole(fields, "end"),
+        _whole(fields, "head"),
+        _object(_of_kind(fields, "log", dict)),
+        _object(_of_kind(fields, "queues", dict)),
+        _whole(fields, "directoryAt"),
+        _whole(fields, "directoryCrc"),
+        _whole(fields, "messages"),
+    )
+
+
+def _object(fields: dict[str, Any]) -> StoredObject:
+    return StoredObject(
+        _of_kind(fields, "name", str), _whole(fields, "size"), _of_kind(fields, "sha256", str)
+    )
+
+
+def _whole(fields: dict[str, Any], name: str) -> int:
+    return _of_kind(fields, name, int)
+
+
+def _of_kind(fields: dict[str, Any], name: str, kind: type[T]) -> T:
+    if name not in fields:
+        raise _Damage(f"{name} is missing")
+    value = fields[name]
+    if type(value) is not kind:
+        raise _Damage(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+    return value

@@ -7,49 +7,24 @@ fetches and checks the few that it needs. The directory is JSON: topic → queue
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, Final, NamedTuple
+import json
+from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
-from pocketmq.archive.errors import ObjectDamaged
-from pocketmq.archive.objects import Objects
+from pocketmq.archive.queue_chunks import Chunk
+from pocketmq.message import properties as names
 from pocketmq.message.checksum import crc32
-from pocketmq.message.properties import TAGS
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record_layout import RecordError, decode_parts
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, Rows
-from pocketmq.store.scan.segments import ByteArray
-from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.snapshot import StoreSnapshot
 
 ENTRIES: Final = 16_384
 """The most entries of a chunk: 320 KiB."""
-_KEPT_CHUNKS: Final = 128
-_OPEN_FILES: Final = 64
-
-
-class Chunk(NamedTuple):
-    """Some entries of a queue without a gap.
-
-    Attributes:
-        first: queue offset of the first.
-        entries: how many.
-        at: the byte of the object where they begin.
-        crc: CRC-32 of the entries.
-        physical: physical offset of the record of the first entry.
-        bytes: of all records.
-        stored: when the record of the first entry was stored, in ms.
-    """
-
-    first: int
-    entries: int
-    at: int
-    crc: int
-    physical: int
-    bytes: int
-    stored: int
+_WHOLE_NUMBERS: Final = {int}
 
 
 Directory = dict[str, dict[int, list[Chunk]]]
@@ -64,8 +39,20 @@ class QueueIndex(NamedTuple):
 
 
 def decode_directory(content: bytes) -> Directory:
-    """Return a directory. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(content, type=Directory)
+    """Return a directory. Raises ValueError."""
+    try:
+        return {
+            topic: {int(queue_id): list(map(_chunk, rows)) for queue_id, rows in queues.items()}
+            for topic, queues in json.loads(content).items()
+        }
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _chunk(row: list[int]) -> Chunk:
+    if set(map(type, row)) != _WHOLE_NUMBERS:
+        raise ValueError("a chunk has something else than whole numbers")
+    return Chunk(*row)
 
 
 def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:
@@ -99,7 +86,7 @@ def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:
         if chunks:
             directory.setdefault(topic, {})[queue_id] = chunks
     directory_at = len(content)
-    content += msgspec.json.encode(directory)
+    content += json.dumps(directory, ensure_ascii=False, separators=(",", ":")).encode()
     return QueueIndex(bytes(content), directory_at, messages)
 
 
@@ -147,63 +134,7 @@ def _tags_code(store: StoreSnapshot, physical: int) -> int:
     segment = store.log.find(physical)
     assert segment is not None, "the record was found there"
     try:
-        record = decode(segment.view, physical - segment.base, check_crc=False)
+        *_, properties = decode_parts(segment.view, physical - segment.base, check_crc=False)
     except RecordError:
         return 0
-    return tag_hash(record.properties.get(TAGS) or "")
-
-
-class QueueChunk:
-    """A chunk as a segment of its queue, in bytes as the files of a consume queue."""
-
-    def __init__(self, fetched: FetchedChunks, name: str, chunk: Chunk) -> None:
-        self.base = chunk.first * ENTRY_DTYPE.itemsize
-        self.size = chunk.entries * ENTRY_DTYPE.itemsize
-        self.name = name
-        self.chunk = chunk
-        self._fetched = fetched
-
-    @property
-    def path(self) -> str:
-        """The URL of the object."""
-        return self._fetched.objects.url(self.name)
-
-    @property
-    def bytes(self) -> ByteArray:
-        """The entries. Raises ArchiveError."""
-        return np.frombuffer(self._fetched.content(self), np.uint8)
-
-    @property
-    def view(self) -> memoryview:
-        """The entries as a memoryview."""
-        return self.bytes.data
-
-
-class FetchedChunks:
-    """Reads chunks, and keeps those used last: 40 MiB at most."""
-
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
-        self._recent: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._files: OrderedDict[str, Any] = OrderedDict()
-
-    def content(self, part: QueueChunk) -> bytes:
-        """Return the entries of a chunk. Raises ArchiveError."""
-        key = part.name, part.chunk.at
-        found = self._recent.get(key)
-        if found is not None:
-            self._recent.move_to_end(key)
-            return found
-        file = self._files.get(part.name)
-        if file is None:
-            file = self._files[part.name] = self.objects.open(part.name)
-            if len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)
-        found = bytes(self.objects.read_range(file, part.name, part.chunk.at, part.size))
-        if len(found) != part.size or crc32(found) != part.chunk.crc:
-            reason = f"the entries at byte {part.chunk.at} have a wrong checksum"
-            raise ObjectDamaged(self.objects.url(part.name), reason)
-        self._recent[key] = found
-        if len(self._recent) > _KEPT_CHUNKS:
-            self._recent.popitem(last=False)
-        return found
+    return tag_hash(names.decode(properties).get(names.TAGS) or "")

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, peek
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, peek
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.segments import Segments
-from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
+from pocketmq.store.scan.snapshot import State, StoreSnapshot
 from pocketmq.store.scan.tail import take_snapshot
 
 

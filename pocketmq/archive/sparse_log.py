@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 from pocketmq.archive.errors import ObjectDamaged
-from pocketmq.archive.manifest import Part
 from pocketmq.archive.objects import Objects
+from pocketmq.archive.parts import Part
 from pocketmq.store.scan.segments import ByteArray, Int64Array, Segments, Unread, Unreadable
 
 BLOCK: Final = 128 * 1024

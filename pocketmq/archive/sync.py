@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -21,13 +22,12 @@ import msgspec
 from pocketmq.archive.errors import ObjectDamaged, OtherStore
 from pocketmq.archive.manifest import (
     Manifest,
-    Part,
-    StoredObject,
     read_interrupted,
     read_manifest,
     write_manifest,
 )
 from pocketmq.archive.objects import Objects
+from pocketmq.archive.parts import Part, StoredObject
 from pocketmq.archive.queue_index import QueueIndex, build
 from pocketmq.archive.sealed import SealedLog, Span, sealed_log
 from pocketmq.message.checksum import crc32
@@ -126,7 +126,7 @@ class _Sync:
         topics = configured_queues(self._root)
         for topic, queue_id in sealed.store.queues:
             topics[topic] = max(topics.get(topic, 0), queue_id + 1)
-        manifest = msgspec.structs.replace(manifest, topics=topics)
+        manifest = replace(manifest, topics=topics)
         report = SyncReport(self._folder.shown, manifest.broker_name, 0, 0)
         spans = list(sealed.spans(manifest.end, whole_files=not everything))
         if manifest.parts and spans and spans[0].begin > manifest.end:
@@ -141,7 +141,7 @@ class _Sync:
         expired: tuple[Part, ...] = ()
         if prune:
             expired = tuple(p for p in manifest.parts if p.end <= sealed.store.log.begin)
-            manifest = msgspec.structs.replace(manifest, parts=manifest.parts[len(expired) :])
+            manifest = replace(manifest, parts=manifest.parts[len(expired) :])
         if expired or before is None or (before.topics, before.parts) != (topics, manifest.parts):
             self._write(manifest)
         for part in expired:
@@ -188,7 +188,7 @@ class _Sync:
             def finish() -> None:
                 nonlocal manifest
                 part = waiting.popleft().result()
-                manifest = msgspec.structs.replace(manifest, parts=(*manifest.parts, part))
+                manifest = replace(manifest, parts=(*manifest.parts, part))
                 self._write(manifest)
                 report.uploaded += 1
                 report.bytes += part.end - part.begin
@@ -239,7 +239,7 @@ class _Sync:
         return StoredObject(name, len(content), digest.hexdigest())
 
     def _write(self, manifest: Manifest) -> None:
-        write_manifest(self._folder, msgspec.structs.replace(manifest, written=self._clock()))
+        write_manifest(self._folder, replace(manifest, written=self._clock()))
 
 
 def _content(store: StoreSnapshot, span: Span) -> memoryview:

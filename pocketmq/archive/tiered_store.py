@@ -13,51 +13,14 @@ and then the queue, each synced. A full file of the log ends with 16 bytes that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
 
-from pocketmq.store.scan.errors import NotVisible
+from pocketmq.archive.tiered_files import LOG, QUEUE, TieredFiles
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.segments import Mappings, Segments, Unreadable, mapped, undisturbed
-from pocketmq.store.scan.snapshot import QueueSnapshot, first_stored_from
-
-_LOG: Final = "COMMIT_LOG"
-_QUEUE: Final = "CONSUME_QUEUE"
-
-
-@dataclass(frozen=True)
-class TieredFiles:
-    """What a broker has put into the directory `root`, which has its name."""
-
-    root: Path
-    has_log_per_queue: ClassVar[bool] = True
-
-    @property
-    def broker_name(self) -> str:
-        """The name of the broker."""
-        return self.root.name
-
-    def log(self, topic: str, queue_id: int) -> Segments:
-        """Return the files of the commit log of a queue, as they are now."""
-        return mapped(self.root / topic / str(queue_id) / _LOG)
-
-    def queue(self, topic: str, queue_id: int) -> Segments:
-        """Return the files of a consume queue, as they are now."""
-        return mapped(self.root / topic / str(queue_id) / _QUEUE)
-
-    def check_visible(self) -> None:
-        """Raise NotVisible if this machine does not have it."""
-        if not self.root.is_dir():
-            raise NotVisible(self.root)
-
-    def needed_for(self, slices: object) -> TieredFiles:
-        """Return the same: it is small."""
-        return self
-
-    def __str__(self) -> str:
-        return str(self.root)
+from pocketmq.store.scan.snapshot import first_stored_from
 
 
 class TieredStore:
@@ -87,14 +50,14 @@ class TieredStore:
 
     def _read_queue(self, topic: str, queue_id: int) -> QueueSnapshot:
         # The queue first: what it points at is in the log by then.
-        directory = self.files.root / topic / str(queue_id) / _QUEUE
+        directory = self.files.root / topic / str(queue_id) / QUEUE
         queue = QueueSnapshot(topic, queue_id, mapped(directory, self._mappings))
         queue.find_end(crashed=False)
         queue.trim(self._log(topic, queue_id))
         return queue
 
     def _log(self, topic: str, queue_id: int) -> Segments:
-        return mapped(self.files.root / topic / str(queue_id) / _LOG, self._mappings)
+        return mapped(self.files.root / topic / str(queue_id) / LOG, self._mappings)
 
 
 class TieredBroker:
@@ -135,4 +98,4 @@ def tiered_brokers(directory: Path) -> list[Path]:
 def _logs(directory: Path) -> Iterator[Path]:
     """Return the directories of commit logs."""
     for above in ("", "*/", "*_*/*/"):
-        yield from (path for path in directory.glob(f"{above}*/*/{_LOG}") if path.is_dir())
+        yield from (path for path in directory.glob(f"{above}*/*/{LOG}") if path.is_dir())

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from pocketmq.archive.errors import ObjectMissing
-from pocketmq.archive.manifest import Manifest, StoredObject
+from pocketmq.archive.manifest import Manifest
 from pocketmq.archive.objects import Objects
+from pocketmq.archive.parts import StoredObject
 
 _BLOCK: Final = 4 * 1024 * 1024
 

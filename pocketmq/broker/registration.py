@@ -24,6 +24,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
 from pocketmq.message import fastjson
 from pocketmq.message.checksum import body_crc
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.remoting.bodies.registration import (
     RegisterBrokerBody,
     TopicConfig,
@@ -214,7 +215,7 @@ class Registration:
             return
         try:
             table = fastjson.decode(body).get("table") or {}
-        except (fastjson.FastjsonError, AttributeError):
+        except (FastjsonError, AttributeError):
             log.warning("the name server's order topics cannot be read: %.80r", body)
             return
         self._on_order_topics(table)

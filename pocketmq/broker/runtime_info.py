@@ -22,7 +22,7 @@ from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.statistics import Statistics
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.remoting.codes import VERSION
 from pocketmq.store.message_store import MessageStore
 

@@ -28,7 +28,7 @@ from pocketmq.store.errors import StoreError
 from pocketmq.tables.errors import TableError, UndecodableBody
 
 if TYPE_CHECKING:
-    from pocketmq.store.scan import ScanRequest
+    from pocketmq.store.scan.plan import ScanRequest
 
 #: A row group of the file, bytes in memory. A scan gives a few MiB at a time, and less at the end
 #: of each queue; readers open large groups faster than many small ones.
@@ -89,7 +89,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file, or bring the table up to date."""
-    from pocketmq.store.scan import ALL_COLUMNS, COLUMNS
+    from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 
     columns = options.columns or list(COLUMNS)
     if columns == ["help"]:
@@ -136,7 +136,8 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
-    from pocketmq.store.scan import ALL_COLUMNS, scan
+    from pocketmq.store.scan.columns import ALL_COLUMNS
+    from pocketmq.store.scan.direct_scan import scan
     from pocketmq.store.scan.query import application_topics, topics_of
     from pocketmq.store.scan.queue_listing import NO_QUEUE
 
@@ -167,7 +168,7 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
 
 def _request(options: argparse.Namespace) -> ScanRequest:
-    from pocketmq.store.scan import ScanRequest
+    from pocketmq.store.scan.plan import ScanRequest
     from pocketmq.store.scan.selection import Range, Selection
 
     times = [

@@ -25,9 +25,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "spark-pack",
         description="Writes pocketmq to a file for spark-submit: FILE.zip for --py-files, where "
-        "the Python of the executors has numpy, pyarrow and msgspec; FILE.tar.gz for --archives, "
-        "which is this virtual environment with all its packages but PySpark. Its executors need "
-        "the same Python that the environment was made with, at the same path.",
+        "the Python of the executors has numpy and pyarrow, and msgspec if they read from running "
+        "brokers or write; FILE.tar.gz for --archives, which is this virtual environment with all "
+        "its packages but PySpark. Its executors need the same Python that the environment was "
+        "made with, at the same path.",
     )
     parser.add_argument(
         "file", type=_file, metavar="FILE", help="what to write, ending with .zip or .tar.gz"

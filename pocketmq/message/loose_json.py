@@ -13,6 +13,7 @@ import re
 from typing import Any, Final
 
 from pocketmq.message import fastjson
+from pocketmq.message.fastjson_text import FastjsonError
 
 MAX_LENGTH: Final = 64 << 10
 """Bytes of a text that is read so."""
@@ -38,17 +39,17 @@ def decode(data: bytes | bytearray | memoryview | str) -> Any:
     """Read `data`, in the standard form or any other that fastjson takes.
 
     Raises:
-        pocketmq.message.fastjson.FastjsonError: it cannot be read.
+        FastjsonError: it cannot be read.
     """
     try:
         return fastjson.decode(data)
-    except fastjson.FastjsonError:
+    except FastjsonError:
         if len(data) > MAX_LENGTH:
             raise
     try:
         text = data if isinstance(data, str) else str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise fastjson.FastjsonError(f"not UTF-8: {error}") from None
+        raise FastjsonError(f"not UTF-8: {error}") from None
     return fastjson.decode(_standard(text.removeprefix("\ufeff").rstrip(_END)))
 
 
@@ -61,7 +62,7 @@ def _standard(text: str) -> str:
         token = match.group()
         first = token[0]
         if first == "/" and token[1:2] == "*" and (len(token) < 4 or token[-2:] != "*/"):
-            raise fastjson.FastjsonError(f"a comment without end at character {match.start()}")
+            raise FastjsonError(f"a comment without end at character {match.start()}")
         if token.isspace() or token.startswith(("/*", "//")):
             continue
         if first == ",":
@@ -69,7 +70,7 @@ def _standard(text: str) -> str:
             continue
         if first in "\"'":
             if len(token) == 1 or token[-1] != first:
-                raise fastjson.FastjsonError(f"a string without end at character {match.start()}")
+                raise FastjsonError(f"a string without end at character {match.start()}")
             token = f'"{_IN_TEXT.sub(_escaped, token[1:-1])}"'
         elif first not in "{}[]:":
             if number := _NUMBER.fullmatch(token):

@@ -12,12 +12,12 @@ from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, dec
 from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.payload import decode_payload, encode_payload
-from pocketmq.message.record import (
+from pocketmq.message.record import Record
+from pocketmq.message.record_layout import (
     HEAD_SIZE,
     MAGIC_V1,
     MAX_TOPIC_V1,
     Parts,
-    Record,
     decode_parts,
     unpack_head,
 )

@@ -10,6 +10,7 @@ import msgspec
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import fastjson
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.namesrv.text_file import TextFile
 
 log = logging.getLogger("pocketmq.namesrv.kv_config")
@@ -49,13 +50,13 @@ class KVConfig:
         """
         try:
             self._table = self._parse(self._file.read())
-        except (OSError, UnicodeDecodeError, fastjson.FastjsonError) as error:
+        except (OSError, UnicodeDecodeError, FastjsonError) as error:
             try:
                 backup = self._file.read_backup()
                 if backup is None:
                     raise error
                 self._table = self._parse(backup)
-            except (OSError, UnicodeDecodeError, fastjson.FastjsonError):
+            except (OSError, UnicodeDecodeError, FastjsonError):
                 raise KVConfigError(
                     f"{self._file.path} cannot be read ({error}) and has no readable backup: "
                     "mend it or move it away"

@@ -1,4 +1,4 @@
-"""Plans partitions on the driver and reads them on the executors."""
+"""Plans what batches read, on the driver. What goes to the executors is `partition_reading`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
 from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
-from pocketmq.spark.partition_reading import read_partition
+from pocketmq.spark.partition_reading import TaskReader, handed_over
 from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
-from pocketmq.spark.slice_partition import NotedPartition, SlicePartition, limits_per_store
+from pocketmq.spark.slice_partition import NotedPartition, SlicePartition
+from pocketmq.spark.store_plans import limits_per_store, task_reader
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.noted_queues import plan_noted
+from pocketmq.store.scan.noted_plan import plan_noted
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.query import application_topics, listed
@@ -155,7 +156,14 @@ class RocketMQReader(DataSourceReader):
             StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
             QueueNotRead: a broker did not answer within the timeout, or refused.
         """
-        return read_partition(partition, self._options, self._schema, self._selection())
+        return self._task_reader().read(partition)
+
+    def __reduce__(self) -> tuple[Callable[[TaskReader], TaskReader], tuple[TaskReader]]:
+        # Spark pickles its reader for the tasks, which have no use for what plans.
+        return handed_over, (self._task_reader(),)
+
+    def _task_reader(self) -> TaskReader:
+        return task_reader(self._options, self._schema, self._selection())
 
     def _selection(self) -> Selection:
         return self._pushed.selection & Selection(store_timestamp=self._options.stored)

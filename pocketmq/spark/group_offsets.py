@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pocketmq.spark.lag import read_offsets
 from pocketmq.spark.option_error import SECURITY_NAMES, by_proper_name, shown
+from pocketmq.spark.stream_lag import read_offsets
 from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
 
 if TYPE_CHECKING:

@@ -1,28 +1,79 @@
-"""Reads a partition where its records are: in files, or at brokers."""
+"""Reads partitions of files on an executor.
+
+This, and what it imports, is all that Spark's workers load to read files. They may not have more
+than numpy and pyarrow, and start sooner without the rest, so nothing that plans belongs here:
+`tests/test_architecture.py` has the list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pocketmq.spark.live.partition import LivePartition
-from pocketmq.spark.options import Options
-from pocketmq.spark.slice_partition import read_slices
+from pocketmq.spark.slice_partition import NotedPartition, SlicePartition
+from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.selection import Selection
 
+T = TypeVar("T")
 
-def read_partition(
-    partition: InputPartition, options: Options, schema: Any, selection: Selection
-) -> Iterator[Any]:
-    """Return the records of one partition as `pyarrow.RecordBatch`es of an Arrow schema.
 
-    Raises what `read_slices` and `read_live` raise.
+class TaskReader(Protocol):
+    """What a task reads its partition with. Can be pickled."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the records of one partition as `pyarrow.RecordBatch`es."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Reads what was planned of stores and archives.
+
+    Attributes:
+        schema: the Arrow schema that Spark expects.
+        selection: which records.
+        decompress, fail_on_data_loss: the options of these names.
     """
-    if isinstance(partition, LivePartition) and options.live is not None:
-        # Imported on use: reading files takes no package of the client.
-        from pocketmq.spark.live.reading import read_live
 
-        return read_live(partition, options, options.live, schema, selection)
-    return read_slices(partition, options, schema, selection)
+    schema: Any
+    selection: Selection
+    decompress: bool
+    fail_on_data_loss: bool
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the records of one partition as `pyarrow.RecordBatch`es.
+
+        Raises:
+            NotVisible: the store is not at its path on this machine.
+            StoreCorrupt, RecordsLost: a record is corrupt or gone (failOnDataLoss).
+        """
+        slices: Iterable[QueueSlice]
+        if isinstance(partition, NotedPartition):
+            slices = partition.queues.slices(partition.files)
+            physical = partition.queues.physical
+        elif isinstance(partition, SlicePartition):
+            slices, physical = partition.slices, partition.physical
+        else:
+            return  # what Spark makes up when there are no partitions
+        partition.files.check_visible()
+        reader = SliceReader(
+            partition.files,
+            self.schema.names,
+            selection=self.selection & Selection(physical_offset=physical),
+            decompress=self.decompress,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+        for part in slices:
+            for batch in reader.read(part):
+                # The same arrays under Spark's schema, which may call columns not nullable.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+def handed_over(reader: T) -> T:
+    """Return the reader that goes to the executors in place of the one that plans: what the latter
+    is unpickled with."""
+    return reader

@@ -1,27 +1,25 @@
-"""What Spark is given: the data source named `rocketmq`."""
+"""What Spark is given: the data source named `rocketmq`.
+
+Spark sends it to the executors with every read, although they never call it. So each method
+imports what it does on the driver, and importing this module takes nothing but PySpark.
+"""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-import pyspark
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from pocketmq.archive.archives import brokers_under
-from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
-from pocketmq.spark.options import Options, Use
-from pocketmq.spark.schema import ddl
-from pocketmq.store.scan.snapshot import check_store
+from pocketmq.spark.needed_packages import needed_for
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
 
 
 class RocketMQDataSource(DataSource):
@@ -101,20 +99,15 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """All columns. Checks the options and the paths, so that a mistake shows at `load`."""
-        options = Options.parse(self.options)
-        for root in options.roots:
-            check_store(root)
-        for location in options.archives:
-            brokers_under(location)
-        return ddl(options.include_metadata)
+        with needed_for("the source rocketmq"):
+            from pocketmq.spark.readers import columns_of
+        return columns_of(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns in `schema`."""
-        options = Options.parse(self.options, Use.BATCH, self.parallelism)
-        wanted = PUSHED_PER_SCAN if options.push_filters is None else options.push_filters
-        if wanted and _spark_pushes():
-            return PushdownReader(options, schema)
-        return RocketMQReader(options, schema)
+        with needed_for("the source rocketmq"):
+            from pocketmq.spark.readers import batch_reader
+        return batch_reader(self.options, schema, self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for `spark.readStream`, or one that fails the query with the reason.
@@ -123,33 +116,23 @@ class RocketMQDataSource(DataSource):
         behind one of its own (UnboundLocalError).
         """
         try:
-            if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-                raise NotImplementedError(
-                    "streams of the source rocketmq need pyspark 4.2 or newer; this is "
-                    f"{pyspark.__version__}; spark.read works with it"
-                )
-            from pocketmq.spark.stream_reader import RocketMQStreamReader
-
-            return RocketMQStreamReader(
-                Options.parse(self.options, Use.STREAM, self.parallelism), schema
-            )
+            with needed_for("the source rocketmq"):
+                from pocketmq.spark.readers import stream_reader
+            return stream_reader(self.options, schema, self.parallelism)
         except Exception as error:
             return _Refusal(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what `DataFrame.write` sends messages with."""
-        # Imported on use: who reads files needs nothing of a client.
         from pocketmq.spark.writer import batch_writer
-        from pocketmq.spark.writer_options import WriterOptions
 
-        return batch_writer(WriterOptions.parse(self.options, streaming=False), schema, overwrite)
+        return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return what `DataFrame.writeStream` sends messages with."""
         from pocketmq.spark.writer import stream_writer
-        from pocketmq.spark.writer_options import WriterOptions
 
-        return stream_writer(WriterOptions.parse(self.options, streaming=True), schema, overwrite)
+        return stream_writer(self.options, schema, overwrite)
 
 
 class _Refusal(DataSourceStreamReader):
@@ -173,19 +156,3 @@ class _Refusal(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> NoReturn:
         """Raise the reason."""
         raise self._reason
-
-
-PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")
-"""Whether this Spark keeps what was pushed with the one scan it was pushed for. The change that
-brought limits to Python sources (SPARK-58551) also moved it there."""
-
-
-def _spark_pushes() -> bool:
-    """Return whether Spark is about to push filters down to the reader it asks for.
-
-    The configuration is not to be had here, in a Python worker. But Spark uses another worker
-    module when pushing is on and there are filters, and that module alone calls `pushFilters`.
-    """
-    name = "pyspark.sql.worker.data_source_pushdown_filters"
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return name in sys.modules or (main is not None and main.name == name)

@@ -26,8 +26,9 @@ from pyspark.sql.types import StructType
 
 from pocketmq.spark.admission import Admission, TriggerLimits
 from pocketmq.spark.options import Options
-from pocketmq.spark.partition_reading import read_partition
+from pocketmq.spark.partition_reading import TaskReader, handed_over
 from pocketmq.spark.schema import arrow_schema
+from pocketmq.spark.store_plans import task_reader
 from pocketmq.spark.stream_queues import QueueEnds, StreamQueues
 from pocketmq.spark.stream_stores import StreamStores
 from pocketmq.store.scan.errors import RecordsLost
@@ -251,8 +252,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends is not None and stop <= ends.stored
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return the records of one partition as `pyarrow.RecordBatch`es; see `read_partition`."""
-        return read_partition(partition, self._options, self._schema, ALL_RECORDS)
+        """Return the records of one partition as `pyarrow.RecordBatch`es; see `FileReader.read` and
+        `LiveReader.read`."""
+        return self._task_reader().read(partition)
+
+    def __reduce__(self) -> tuple[Callable[[TaskReader], TaskReader], tuple[TaskReader]]:
+        # As `RocketMQReader` does.
+        return handed_over, (self._task_reader(),)
+
+    def _task_reader(self) -> TaskReader:
+        return task_reader(self._options, self._schema, ALL_RECORDS)
 
     # --- loss ---------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from pocketmq.archive.archives import BrokerArchive, brokers_under
 from pocketmq.spark.batch_reader import check_names, leave_out
 from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
+from pocketmq.spark.slice_partition import SlicePartition
+from pocketmq.spark.store_plans import limits_per_store, request_of
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore

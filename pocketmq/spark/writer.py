@@ -8,7 +8,7 @@ task has sent stays, and the next attempt sends it again, with the same row ids.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyspark
@@ -18,9 +18,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pocketmq.spark.message_columns import check_columns
-from pocketmq.spark.row_sender import send_rows
-from pocketmq.spark.rows import Rows
-from pocketmq.spark.writer_options import WriterOptions
+from pocketmq.spark.needed_packages import needed_for
+
+with needed_for("writing to brokers"):
+    from pocketmq.spark.row_sender import send_rows
+    from pocketmq.spark.rows import Rows
+    from pocketmq.spark.writer_options import WriterOptions
 
 __all__ = ["batch_writer", "stream_writer"]
 
@@ -31,13 +34,15 @@ _StreamArrowWriter: Final[Any] = getattr(
 
 
 def batch_writer(
-    options: WriterOptions, schema: StructType, overwrite: bool
+    given: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """Return what `DataFrame.write` sends with.
+    """Return what `DataFrame.write` sends with, for options as Spark gives them.
 
     Raises:
-        ValueError: the mode is overwrite, or the columns make no messages.
+        ValueError: an option has a value that cannot be meant, or does not exist; the mode is
+            overwrite; or the columns make no messages.
     """
+    options = WriterOptions.parse(given, streaming=False)
     if overwrite:
         raise ValueError(
             "mode overwrite: messages that are stored cannot be replaced; "
@@ -49,14 +54,15 @@ def batch_writer(
 
 
 def stream_writer(
-    options: WriterOptions, schema: StructType, overwrite: bool
+    given: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> datasource.DataSourceStreamWriter:
-    """Return what `DataFrame.writeStream` sends with.
+    """Return what `DataFrame.writeStream` sends with, for options as Spark gives them.
 
     Raises:
-        ValueError: the output mode is complete, or the columns make no messages.
+        ValueError: as of `batch_writer`, with the output mode complete.
         NotImplementedError: this PySpark is older than 4.1.
     """
+    options = WriterOptions.parse(given, streaming=True)
     if _StreamArrowWriter is datasource.DataSourceStreamWriter:
         raise NotImplementedError(
             f"streams to RocketMQ need PySpark 4.1 or newer; this is {pyspark.__version__}. "

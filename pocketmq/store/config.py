@@ -9,9 +9,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from pocketmq.message.limits import MAX_BODY
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT
 
-CONSUME_QUEUE_UNIT: Final = 20
-"""Bytes of a consume-queue entry."""
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 TABLES: Final = (

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.message import fastjson
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.store.errors import StoreError, remedy
 from pocketmq.store.files import Files
 
@@ -142,7 +143,7 @@ class ConfigFile:
             return None, _EMPTY
         try:
             document = fastjson.decode(content)
-        except fastjson.FastjsonError as error:
+        except FastjsonError as error:
             return None, f"cannot be read ({error})"
         if not isinstance(document, dict):
             return None, "holds no JSON object"

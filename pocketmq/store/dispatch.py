@@ -7,9 +7,10 @@ CommitLog.checkMessageAndReturnSize makes, and CommitLogDispatcherBuildConsumeQu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pocketmq.message import properties as names
 from pocketmq.message.limits import SCHEDULE_TOPIC
-from pocketmq.message.record import Record
 from pocketmq.message.sysflag import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -18,6 +19,9 @@ from pocketmq.message.sysflag import (
 )
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.delay_level import DelayLevels
+
+if TYPE_CHECKING:
+    from pocketmq.message.record import Record  # scans come here without msgspec
 
 _NO_ENTRY = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 

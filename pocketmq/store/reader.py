@@ -12,13 +12,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from pocketmq.message.record import RecordError, properties_of
-from pocketmq.store.config import CONSUME_QUEUE_UNIT, StoreConfig
+from pocketmq.message.record_layout import RecordError, properties_of
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT
 from pocketmq.store.queue.record_heads import RecordHeads, few_agree
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 

@@ -26,7 +26,6 @@ from pocketmq.message.sysflag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
@@ -43,6 +42,7 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
 from pocketmq.store.results import PutResult, PutStatus, StoreCounters
 

@@ -108,7 +108,7 @@ class NewMessages:
             for queue, offset in moved.items():
                 yield Progress(queue, offset, None)
             reader = SliceReader(
-                LocalFiles(root), self._columns, fail_on_data_loss=not self._skip_lost
+                LocalFiles(root, broker), self._columns, fail_on_data_loss=not self._skip_lost
             )
             for part in parts:
                 queue = StreamQueue(part.topic, broker, part.queue_id)

@@ -18,7 +18,7 @@ from pocketmq.archive.objects import Objects
 from pocketmq.archive.open_store import open_store
 from pocketmq.archive.sync import sync
 from pocketmq.store.errors import StoreCorrupt
-from pocketmq.store.scan import ALL_COLUMNS
+from pocketmq.store.scan.columns import ALL_COLUMNS
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan

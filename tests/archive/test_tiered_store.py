@@ -18,7 +18,7 @@ from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.errors import NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.store.errors import StoreCorrupt
-from pocketmq.store.scan import ALL_COLUMNS
+from pocketmq.store.scan.columns import ALL_COLUMNS
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan

@@ -23,8 +23,8 @@ def test_the_source_can_be_imported_from_the_zip(tmp_path: Path) -> None:
     # In this order: the zip wins over an installation.
     code = (
         "import pocketmq, pyspark_rocketmq\n"
+        "from pocketmq.spark import RocketMQDataSource, register\n"
         "from pocketmq.spark.stream_reader import RocketMQStreamReader\n"
-        "from pocketmq.spark.slice_partition import read_slices\n"
         "print(pocketmq.open_store, pocketmq.__file__, pyspark_rocketmq.__file__)"
     )
     done = subprocess.run(

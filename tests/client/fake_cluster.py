@@ -14,7 +14,7 @@ from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import encode_offset_msg_id, pack_host
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.message import MessageQueue
-from pocketmq.message.record import MAGIC_V1, encode_into, record_size
+from pocketmq.message.record_layout import MAGIC_V1, encode_into, record_size
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.queue_lock import (

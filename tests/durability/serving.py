@@ -11,7 +11,8 @@ from typing import NamedTuple
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables import Tables
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 from tests.fake_time import FakeTime

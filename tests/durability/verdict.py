@@ -12,7 +12,8 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.tables import Tables
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.store.errors import RecordNotFound, StoreError
 from pocketmq.store.files import Files
 from pocketmq.store.message_store import MessageStore

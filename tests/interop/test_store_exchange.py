@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.message.record import HEAD_SIZE
+from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.snapshot.store_snapshot import write_snapshot

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.message.fastjson import FastjsonError, decode, decode_into, encode, message_queue_of
+from pocketmq.message.fastjson import decode, decode_into, encode, message_queue_of
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 
 QUEUE = MessageQueue("T", "b0", 1)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.identity import decode_offset_msg_id, encode_offset_msg_id, host_text
 from pocketmq.message.message import MessageExt
 from pocketmq.message.properties import find
-from pocketmq.message.record import BLANK_MAGIC, Record
+from pocketmq.message.record import Record
+from pocketmq.message.record_layout import BLANK_MAGIC
 from pocketmq.message.sysflag import COMPRESSED
 
 
@@ -19,7 +21,7 @@ def walk(commit_log: list[tuple[int, bytes]]) -> Iterator[Record]:
     for base, content in commit_log:
         at = 0
         while at < len(content):
-            size, magic = records.peek(content, at)
+            size, magic = layout.peek(content, at)
             if size == 0:
                 break
             if magic == BLANK_MAGIC:
@@ -80,7 +82,7 @@ def test_records_as_a_pull_answer_holds_them(golden: Any) -> None:
     for _, content in golden.commit_log:
         # Zeros or a blank follow the last record: they end the list.
         found += [record.physical_offset for record in records.iter_records(content)]
-        with pytest.raises(records.RecordError):
+        with pytest.raises(layout.RecordError):
             list(records.iter_records(content + b"\0\0\0\0", strict=True))
     assert found == sorted(golden.messages)
 
@@ -91,12 +93,12 @@ def test_encoding_gives_the_stored_bytes(golden: Any) -> None:
         written = bytearray(len(content))
         for record in walk([(base, content)]):
             topic = record.topic.encode()
-            size = records.record_size(
+            size = layout.record_size(
                 len(record.body), len(topic), len(record.properties_bytes), record.sys_flag
             )
             assert size == record.size
             at = record.physical_offset - base
-            records.encode_into(
+            layout.encode_into(
                 written,
                 at,
                 size=size,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message import loose_json
-from pocketmq.message.fastjson import FastjsonError
+from pocketmq.message.fastjson_text import FastjsonError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8),

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.identity import pack_host
@@ -14,11 +15,11 @@ from pocketmq.message.properties import encode
 def stored(body: bytes, properties: dict[str, str], sys_flag: int = 0) -> records.Record:
     text = encode(properties).encode()
     topic = b"TopicTest"
-    size = records.record_size(len(body), len(topic), len(text), sys_flag)
+    size = layout.record_size(len(body), len(topic), len(text), sys_flag)
     host = pack_host("127.0.0.1", 10911)
     buffer = bytearray(size)
-    records.encode_into(
-        buffer, 0, size, records.MAGIC_V1, body_crc(body), 3, 7, 11, 4096, sys_flag,
+    layout.encode_into(
+        buffer, 0, size, layout.MAGIC_V1, body_crc(body), 3, 7, 11, 4096, sys_flag,
         1000, host, 2000, host, 2, 0, body, topic, text,
     )  # fmt: skip
     return records.decode(buffer)

@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt
-from pocketmq.message.record import RecordError, decode_parts
+from pocketmq.message.record_layout import RecordError, decode_parts
 from tests.message.test_record import a_record, encoded, fields
 
 
@@ -20,7 +20,7 @@ def pulled(draw: st.DrawFn) -> bytes:
     topic = draw(st.sampled_from([b"T", b"", b"TopicTest", b"t" * 200]))
     common = {
         "topic": topic,
-        "magic": records.MAGIC_V2 if len(topic) > records.MAX_TOPIC_V1 else records.MAGIC_V1,
+        "magic": layout.MAGIC_V2 if len(topic) > layout.MAX_TOPIC_V1 else layout.MAGIC_V1,
     }
     data = b""
     for _ in range(draw(st.integers(0, 6))):

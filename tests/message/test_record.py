@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
-from pocketmq.message.record import CorruptRecord, Record, RecordError, TruncatedRecord
+from pocketmq.message.record import Record
+from pocketmq.message.record_layout import CorruptRecord, RecordError, TruncatedRecord
 
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -23,9 +25,9 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     body = draw(st.binary(max_size=300))
     topic = draw(names)
     return {
-        "magic": draw(st.sampled_from([records.MAGIC_V1, records.MAGIC_V2]))
-        if len(topic) <= records.MAX_TOPIC_V1
-        else records.MAGIC_V2,
+        "magic": draw(st.sampled_from([layout.MAGIC_V1, layout.MAGIC_V2]))
+        if len(topic) <= layout.MAX_TOPIC_V1
+        else layout.MAGIC_V2,
         "body_crc": body_crc(body),
         "queue_id": draw(i32),
         "flag": draw(i32),
@@ -45,22 +47,22 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def encoded(values: dict[str, Any]) -> bytes:
-    size = records.record_size(
+    size = layout.record_size(
         len(values["body"]),
         len(values["topic"]),
         len(values["properties"]),
         values["sys_flag"],
-        1 if values["magic"] == records.MAGIC_V1 else 2,
+        1 if values["magic"] == layout.MAGIC_V1 else 2,
     )
     buffer = bytearray(size)
-    records.encode_into(buffer, 0, size=size, **values)
+    layout.encode_into(buffer, 0, size=size, **values)
     assert len(buffer) == size
     return bytes(buffer)
 
 
 def a_record(**changes: Any) -> bytes:
     values: dict[str, Any] = {
-        "magic": records.MAGIC_V1,
+        "magic": layout.MAGIC_V1,
         "body_crc": body_crc(b"hello"),
         "queue_id": 3,
         "flag": 7,
@@ -101,15 +103,15 @@ def test_round_trip_within_other_bytes(values: dict[str, Any], before: bytes, af
 @given(fields(), st.data())
 def test_the_properties_alone(values: dict[str, Any], data: st.DataObject) -> None:
     raw = bytearray(encoded(values))
-    assert records.properties_of(memoryview(raw)) == records.decode(raw).properties
+    assert layout.properties_of(memoryview(raw)) == records.decode(raw).properties
 
     with pytest.raises(CorruptRecord):
-        records.properties_of(memoryview(raw)[: data.draw(st.integers(0, len(raw) - 1))])
+        layout.properties_of(memoryview(raw)[: data.draw(st.integers(0, len(raw) - 1))])
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     # Damage that it does not look at hides nothing from it; what both read is the same.
     with contextlib.suppress(RecordError):
-        found = records.properties_of(memoryview(raw))
+        found = layout.properties_of(memoryview(raw))
         assert found == records.decode(raw, check_crc=False).properties
 
 
@@ -143,18 +145,18 @@ def test_any_bytes_are_a_record_or_an_error(raw: bytes) -> None:
 
 def test_layout_of_a_record() -> None:
     raw = a_record()
-    assert len(raw) == records.MIN_RECORD + 5 + 9 + 10
-    assert struct.unpack_from(">q", raw, records.QUEUE_OFFSET_AT) == (11,)
-    assert struct.unpack_from(">q", raw, records.PHYSICAL_OFFSET_AT) == (4096,)
-    assert struct.unpack_from(">i", raw, records.SYS_FLAG_AT) == (0,)
-    assert struct.unpack_from(">q", raw, records.STORE_TIMESTAMP_AT) == (1_795_240_640_488,)
+    assert len(raw) == layout.MIN_RECORD + 5 + 9 + 10
+    assert struct.unpack_from(">q", raw, layout.QUEUE_OFFSET_AT) == (11,)
+    assert struct.unpack_from(">q", raw, layout.PHYSICAL_OFFSET_AT) == (4096,)
+    assert struct.unpack_from(">i", raw, layout.SYS_FLAG_AT) == (0,)
+    assert struct.unpack_from(">q", raw, layout.STORE_TIMESTAMP_AT) == (1_795_240_640_488,)
     assert raw.endswith(b"hello\x09TopicTest\x00\x0aTAGS\x01TagA\x02")
     assert raw[4:8] == bytes.fromhex("DAA320A7")
 
 
 def test_version_2_has_a_topic_length_of_two_bytes() -> None:
     topic = b"T" * 300
-    raw = a_record(magic=records.MAGIC_V2, topic=topic)
+    raw = a_record(magic=layout.MAGIC_V2, topic=topic)
     assert raw[4:8] == bytes.fromhex("DAA320AB")
     assert raw[88 + 5 : 88 + 5 + 2] == b"\x01\x2c"
     assert records.decode(raw).topic == topic.decode()
@@ -193,7 +195,7 @@ def test_a_wrong_checksum_is_told_unless_unasked() -> None:
     ("at", "layout", "value", "reason"),
     [
         (4, ">I", 0xDAA320A8, "magic 0xdaa320a8"),
-        (4, ">I", records.BLANK_MAGIC, "a blank"),
+        (4, ">I", layout.BLANK_MAGIC, "a blank"),
         (0, ">i", 90, "body of 5 bytes"),
         (0, ">i", -1, "body of 5 bytes"),
         (0, ">i", 114, "do not add up"),
@@ -228,8 +230,8 @@ def test_what_does_not_decode_ends_the_list() -> None:
 
 def test_blank() -> None:
     buffer = bytearray(b"x" * 64)
-    records.encode_blank_into(buffer, 24, 40)
-    assert records.peek(buffer, 24) == (40, records.BLANK_MAGIC)
+    layout.encode_blank_into(buffer, 24, 40)
+    assert layout.peek(buffer, 24) == (40, layout.BLANK_MAGIC)
     assert buffer[:24] + buffer[32:] == b"x" * 56  # only the head is written
     with pytest.raises(TruncatedRecord):
-        records.peek(buffer, 60)
+        layout.peek(buffer, 60)

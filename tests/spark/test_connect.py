@@ -19,7 +19,7 @@ pytest.importorskip("pandas", reason="pip install 'pyspark[connect]'")
 
 from pocketmq.cli import main
 from pocketmq.remoting.service import ExitCode
-from tests.spark.test_shipping import python_without_pocketmq
+from tests.spark.test_shipping import READING, python_with
 from tests.store.made_store import MadeStore
 
 pytestmark = pytest.mark.spark
@@ -130,10 +130,18 @@ def test_a_server_that_has_pocketmq(tmp_path: Path, store: Path) -> None:
 def test_a_client_brings_the_source_for_batches(tmp_path: Path, store: Path) -> None:
     package = tmp_path / "pocketmq.zip"
     assert main(["spark-pack", str(package)]) == ExitCode.OK
-    python = python_without_pocketmq(tmp_path / "venv")
+    python = python_with(tmp_path / "venv", READING)
     found = run(tmp_path, store, python, package=package, server_path="")
     assert "DATA_SOURCE_NOT_FOUND" in found["by itself"]
     assert found["registered"] == 100
     assert found["tags"] == {"a": 50, "b": 50}
     # Spark makes the readers of streams in a process that does not see what clients have added.
     assert "No module named 'pocketmq'" in found["streamed"]
+
+
+def test_a_server_that_is_started_with_the_zip(tmp_path: Path, store: Path) -> None:
+    package = tmp_path / "pocketmq.zip"
+    assert main(["spark-pack", str(package)]) == ExitCode.OK
+    python = python_with(tmp_path / "venv", READING)
+    found = run(tmp_path, store, python, package=None, server_path=str(package))
+    assert (found["by itself"], found["registered"], found["streamed"]) == (100, 100, 100)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.message import Message
-from pocketmq.store.scan import scan
+from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.plan import ScanRequest
 from tests.store.made_store import MadeStore
 

@@ -1,81 +1,127 @@
-"""Executors whose Python has no pocketmq read with what `pocketmq spark-pack` sends."""
+"""Executors whose Python has no pocketmq work with what `pocketmq spark-pack` sends."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import venv
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
 
+from pocketmq.archive.location import Location
+from pocketmq.archive.sync import sync
 from pocketmq.cli import main
 from pocketmq.message.compression import CompressionType, compress
+from pocketmq.message.message import Message
 from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.remoting.service import ExitCode
-from tests.store.made_store import MadeStore
+from pocketmq.sync import Producer
+from pocketmq.testing import RocketMQ
+from tests.archive.conftest import s3_bucket, s3_endpoint
+from tests.store.made_store import NOW, MadeStore
+
+__all__ = ["s3_bucket", "s3_endpoint"]
 
 pytestmark = pytest.mark.spark
 
-PACKAGES = ("numpy", "numpy.libs", "pyarrow", "msgspec")
+READING = ("numpy", "numpy.libs", "pyarrow")
+"""All that a Python needs to read files, and what its wheels bring."""
 
-JOB = """
-import sys
+START = """
+import json, sys
 from pyspark.sql import SparkSession
+zip, directory, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 builder = SparkSession.builder.master("local-cluster[1,1,1024]")
 for setting, value in {
     "spark.executor.memory": "512m",
     "spark.log.level": "OFF",
-    "spark.submit.pyFiles": sys.argv[1],
+    "spark.executorEnv.PYTHONPATH": "",  # they have nothing but what is sent
+    "spark.submit.pyFiles": zip,
     "spark.ui.enabled": "false",
+    **arguments["settings"],
 }.items():
     builder = builder.config(setting, value)
 spark = builder.getOrCreate()
 from pocketmq.spark import pruned, register
 register(spark)
-frame = spark.read.format("rocketmq").load(sys.argv[2])
-print("counted", pruned(frame, lambda messages: messages.groupBy().count()).first()[0])
-plain = spark.read.format("rocketmq").option("subscribe", "T").load(sys.argv[2])
-print("read", plain.selectExpr("max(CAST(body AS STRING))").first()[0])
-try:
-    frame.select("body").collect()
-except Exception as error:
-    print("failed", str(error))
+results = {}
+
+def note(name, get):
+    try:
+        results[name] = get()
+    except Exception as error:
+        results[name] = str(error)
+
+def read(place, **options):
+    return spark.read.format("rocketmq").options(**options).load(place)
+
+def streamed(place, name):
+    stream = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(place)
+    query = (
+        stream.selectExpr("CAST(body AS STRING) AS text").writeStream.format("parquet")
+        .trigger(availableNow=True).option("checkpointLocation", f"{directory}/marks/{name}")
+        .start(f"{directory}/rows/{name}")
+    )
+    query.awaitTermination()
+    return spark.read.parquet(f"{directory}/rows/{name}").count()
+"""
+END = """
 spark.stop()
+print(json.dumps(results))
+"""
+
+FILES = """
+for name, place in arguments["places"].items():
+    note(f"{name} counted", lambda: pruned(read(place), lambda t: t.groupBy().count()).first()[0])
+    note(f"{name} read", lambda: read(place).selectExpr("max(CAST(body AS STRING))").first()[0])
+    note(f"{name} streamed", lambda: streamed(place, name))
+note("packed", lambda: read(arguments["packed"]).select("body").collect())
+"""
+
+BROKERS = """
+options = arguments["options"]
+note("read", lambda: read(None, subscribe="T", **options).count())
+rows = spark.sql("SELECT 'U' AS topic, 'body' AS body")
+note("written", lambda: rows.write.format("rocketmq").options(**options).mode("append").save())
+"""
+
+HIDE = """
+import os, sys
+if "HIDDEN" in os.environ:
+    sys.modules["msgspec"] = None  # as if it were not installed
 """
 
 
-def python_without_pocketmq(directory: Path) -> Path:
-    """A Python that has only what the source needs."""
+def python_with(directory: Path, packages: tuple[str, ...]) -> Path:
+    """A Python that has only these packages. The environment variable HIDDEN hides msgspec."""
     venv.create(directory, with_pip=False)
-    [packages] = directory.glob("lib/python*/site-packages")
+    [own] = directory.glob("lib/python*/site-packages")
     origin = find_spec("numpy")
     assert origin is not None
     assert origin.origin is not None
-    for name in PACKAGES:
+    for name in packages:
         source = Path(origin.origin).parents[1] / name
         if source.exists():
-            (packages / name).symlink_to(source)
+            (own / name).symlink_to(source)
+    (own / "sitecustomize.py").write_text(HIDE)
     return directory / "bin" / "python"
 
 
-def test_executors_read_with_the_zip(tmp_path: Path) -> None:
+def run(tmp_path: Path, job: str, packages: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
+    """What a job notes whose workers run a Python with these packages."""
     from pocketmq.spark.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
-    store = MadeStore(tmp_path / "store")
-    for number in range(10):
-        store.put(body=b"body %d" % number)
-    packed = compress(b"x" * 100, CompressionType.LZ4)
-    store.put("Z", body=packed, sys_flag=COMPRESSED | CompressionType.LZ4 << COMPRESSION_TYPE_SHIFT)
-    store.write()
     package = tmp_path / "pocketmq.zip"
     assert main(["spark-pack", str(package)]) == ExitCode.OK
     # A home of its own, since workers write into it.
@@ -86,15 +132,16 @@ def test_executors_read_with_the_zip(tmp_path: Path) -> None:
     assert installed.origin is not None
     for path in Path(installed.origin).parent.iterdir():
         (home / path.name).symlink_to(path)
-    job = tmp_path / "job.py"
-    job.write_text(JOB)
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = tmp_path / "job.py"
+    program.write_text(START + job + END)
     done = subprocess.run(
-        [sys.executable, "-P", str(job), str(package), str(tmp_path / "store")],
-        env=kept
+        [sys.executable, "-P", program, package, tmp_path, json.dumps(arguments)],
+        env=os.environ
         | {
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYSPARK_PYTHON": str(python_without_pocketmq(tmp_path / "venv")),
+            "PYSPARK_PYTHON": str(python_with(tmp_path / "venv", packages)),
+            # Spark starts the readers of streams in a process that does not see what is sent.
+            "PYTHONPATH": str(package),
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
@@ -104,6 +151,57 @@ def test_executors_read_with_the_zip(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert "counted 11" in done.stdout, done.stderr
-    assert "read body 9" in done.stdout, done.stdout
-    assert "a body is compressed with LZ4, which needs the package lz4" in done.stdout
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+def test_executors_read_files_with_numpy_and_pyarrow(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """So does the Python on the driver's machine that plans."""
+    store = MadeStore(tmp_path / "store", segment_size=1024)
+    for number in range(50):
+        store.put(queue_id=number % 2, body=b"body %02d" % number)
+    store.write()
+    places = {"store": str(tmp_path / "store"), "archive": f"file://{tmp_path}/archive"}
+    if find_spec("moto") is not None and find_spec("boto3") is not None:
+        places["s3"] = request.getfixturevalue("s3_bucket").url("archive")
+    for url in (url for name, url in places.items() if name != "store"):
+        sync(tmp_path / "store", Location(url).open(), everything=True, clock=lambda: NOW)
+    packed = MadeStore(tmp_path / "packed")
+    flag = COMPRESSED | CompressionType.LZ4 << COMPRESSION_TYPE_SHIFT
+    packed.put(body=compress(b"x" * 100, CompressionType.LZ4), sys_flag=flag)
+    found = run(tmp_path, FILES, READING, places=places, packed=str(packed.write()), settings={})
+    assert "a body is compressed with LZ4, which needs the package lz4" in found.pop("packed")
+    expected = {"counted": 50, "read": "body 49", "streamed": 50}
+    if find_spec("pyspark.sql.streaming.datasource") is None:  # streams need PySpark 4.2
+        expected.pop("streamed")
+        found = {name: value for name, value in found.items() if "streamed" not in name}
+    assert found == {f"{name} {what}": value for name in places for what, value in expected.items()}
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["with-msgspec", "without-msgspec"])
+def test_executors_use_brokers_if_they_have_msgspec_too(
+    tmp_path: Path, rocketmq_module: RocketMQ, hidden: bool
+) -> None:
+    """The Python on the driver's machine has it in any case."""
+    server = rocketmq_module
+    server.sync.create_topic("T", queues=1)
+    server.sync.create_topic("U", queues=1)
+    with Producer("tests", namesrv=server.namesrv) as producer:
+        producer.send(Message("T", b"body"))
+    found = run(
+        tmp_path,
+        BROKERS,
+        (*READING, "msgspec"),
+        options={"namesrv": server.namesrv},
+        settings={"spark.executorEnv.HIDDEN": "yes"} if hidden else {},
+    )
+    if hidden:
+        needs = "needs the package msgspec, which this Python does not have"
+        assert f"reading from running brokers {needs}" in found["read"]
+        assert f"writing to brokers {needs}" in found["written"]
+    else:
+        assert found["read"] >= 1
+        assert found["written"] is None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.message import record as records
+from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageExt
@@ -61,19 +62,19 @@ class MadeStore:
         offset = self.next_offsets[key] if queue_offset is None else queue_offset
         raw = properties if isinstance(properties, bytes) else encode(properties or {}).encode()
         name = topic.encode()
-        version = 2 if magic == records.MAGIC_V2 or len(name) > records.MAX_TOPIC_V1 else 1
+        version = 2 if magic == layout.MAGIC_V2 or len(name) > layout.MAX_TOPIC_V1 else 1
         sys_flag = fields.get("sys_flag", 0)
-        size = records.record_size(len(body), len(name), len(raw), sys_flag, version)
+        size = layout.record_size(len(body), len(name), len(raw), sys_flag, version)
         rest = self.segment_size - len(self.log) % self.segment_size
-        if rest < size + records.MIN_BLANK:
+        if rest < size + layout.MIN_BLANK:
             at = len(self.log)
             self.log += bytes(rest)
-            records.encode_blank_into(self.log, at, rest)
+            layout.encode_blank_into(self.log, at, rest)
         physical = len(self.log)
         self.log += bytes(size)
         self.now += 1
         values: dict[str, Any] = {
-            "magic": (records.MAGIC_V1, records.MAGIC_V2)[version - 1],
+            "magic": (layout.MAGIC_V1, layout.MAGIC_V2)[version - 1],
             "body_crc": body_crc(body),
             "queue_id": queue_id,
             "flag": 0,
@@ -87,7 +88,7 @@ class MadeStore:
             "reconsume_times": 0,
             "prepared_transaction_offset": 0,
         } | fields
-        records.encode_into(
+        layout.encode_into(
             self.log, physical, size=size, body=body, topic=name, properties=raw, **values
         )
         self.next_offsets[key] = offset + 1

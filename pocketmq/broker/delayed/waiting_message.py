@@ -16,7 +16,8 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.properties import find
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore

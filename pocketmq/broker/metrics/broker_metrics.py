@@ -31,7 +31,7 @@ from pocketmq.broker.subscription_group import is_tool_group
 from pocketmq.broker.tables import Tables
 from pocketmq.broker.transactions.transaction_counts import FINISH_BOUNDS
 from pocketmq.message.limits import RETRY_PREFIX
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.monitoring.families import (
     COUNTER,
     GAUGE,

@@ -34,7 +34,8 @@ from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import RETRY_PREFIX
-from pocketmq.message.record import Record, RecordError, decode, iter_records
+from pocketmq.message.record import Record, decode, iter_records
+from pocketmq.message.record_layout import RecordError
 from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
 from pocketmq.remoting.errors import BodyError
 from pocketmq.store.message_store import MessageStore

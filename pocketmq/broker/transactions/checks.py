@@ -44,7 +44,8 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import CheckTransactionStateRequestHeader

@@ -17,13 +17,12 @@ from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.properties import find
-from pocketmq.message.record import (
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_V1,
-    Record,
     RecordError,
-    decode,
     encode_into,
     record_size,
 )

@@ -17,7 +17,8 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -40,7 +40,8 @@ from pocketmq.message import sysflag
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.message import Message, MessageExt, MessageQueue
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import Code, RequestCode
 from pocketmq.remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,

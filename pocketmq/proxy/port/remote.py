@@ -22,7 +22,8 @@ from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Trie
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.message import MessageQueue
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.proxy.port.broker_port import (
     ASKED_HEADERS,
     REQUEST_TIMEOUT,

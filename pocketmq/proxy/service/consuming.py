@@ -17,8 +17,8 @@ from pocketmq.message.receipt_handle import (
     ReceiptHandleError,
     decode_receipt_handle,
 )
-from pocketmq.message.record import RecordError
 from pocketmq.message.record import decode as decode_record
+from pocketmq.message.record_layout import RecordError
 from pocketmq.message.tags import TagExpression, TagExpressionError
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT, Answer, Link

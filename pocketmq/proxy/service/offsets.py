@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.message.message import MessageQueue
-from pocketmq.message.record import RecordError, iter_records
+from pocketmq.message.record import iter_records
+from pocketmq.message.record_layout import RecordError
 from pocketmq.proxy.port.broker_port import REQUEST_TIMEOUT
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call

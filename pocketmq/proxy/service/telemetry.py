@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, GrpcError, GrpcStatus, Outgoing

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from pocketmq.message import fastjson, loose_json
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.errors import BodyError
@@ -49,11 +50,11 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             raise BodyError(f"no body where a {cls.__name__} is expected")
         try:
             return cls._exactly(data)
-        except fastjson.FastjsonError as error:
+        except FastjsonError as error:
             first = error
         try:
             return cls._leniently(data, first)
-        except fastjson.FastjsonError as error:
+        except FastjsonError as error:
             raise BodyError(f"the body is not a {cls.__name__}: {error}") from None
 
     def need(self, name: str, value: T | None) -> T:
@@ -71,9 +72,7 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         return fastjson.decode_into(data, cls)
 
     @classmethod
-    def _leniently(
-        cls, data: bytes | bytearray | memoryview, error: fastjson.FastjsonError
-    ) -> Self:
+    def _leniently(cls, data: bytes | bytearray | memoryview, error: FastjsonError) -> Self:
         """Reads a body that could not be read exactly because of `error`."""
         wrong_shape = isinstance(error, fastjson.ShapeError)
         if len(data) > (lenient.MAX_LENGTH if wrong_shape else loose_json.MAX_LENGTH):
@@ -100,7 +99,7 @@ class QueueBody(Body):
     @classmethod
     def _from_fields(cls, fields: Any) -> Self:
         if not isinstance(fields, dict):
-            raise fastjson.FastjsonError(f"expected an object, got {type(fields).__name__}")
+            raise FastjsonError(f"expected an object, got {type(fields).__name__}")
         cls._adapt(fields)
         return super()._from_fields(_without_nulls(fields))
 

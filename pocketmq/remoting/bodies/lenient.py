@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from pocketmq.message import loose_json
-from pocketmq.message.fastjson import FastjsonError
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 
 T = TypeVar("T")

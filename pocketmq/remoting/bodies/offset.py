@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import field
 
-from pocketmq.message.fastjson import FastjsonError
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.base import Body, QueueBody, keyed_by_queue, queue
 from pocketmq.remoting.bodies.registration import DataVersion

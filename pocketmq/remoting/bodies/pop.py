@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import field
 
-from pocketmq.message import fastjson, loose_json
+from pocketmq.message import loose_json
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.bodies.base import Body, QueueBody, enum, objects, queue
@@ -90,7 +91,7 @@ class BatchAckMessageRequestBody(Body):
 
     @classmethod
     def _leniently(
-        cls, data: bytes | bytearray | memoryview, error: fastjson.FastjsonError
+        cls, data: bytes | bytearray | memoryview, error: FastjsonError
     ) -> "BatchAckMessageRequestBody":
         if len(data) > loose_json.MAX_LENGTH:
             raise error

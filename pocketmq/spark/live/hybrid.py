@@ -19,7 +19,8 @@ from pocketmq.spark.live.queues import LiveQueue
 from pocketmq.spark.live.splitting import split
 from pocketmq.spark.option_error import OptionError, two_of_one
 from pocketmq.spark.options import Options
-from pocketmq.spark.slice_partition import SlicePartition, limits_per_store, request_of
+from pocketmq.spark.slice_partition import SlicePartition
+from pocketmq.spark.store_plans import limits_per_store, request_of
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.offsets import CLOCK_STEP_MS
 from pocketmq.store.scan.plan import plan

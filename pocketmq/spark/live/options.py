@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pocketmq.spark.needed_packages import needed_for
 from pocketmq.spark.option_error import SECURITY_NAMES, OptionError, shown
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ class LiveOptions:
                 if name in given:
                     raise shown(name, given[name], "needs the option namesrv")
             return None
-        # Reading files takes no package of the client, and executors may not have any.
-        from pocketmq.client.consumer.expression import Expression
-        from pocketmq.client.errors import RemotingError
-        from pocketmq.client.validation import consumer_group
-        from pocketmq.spark.connection_options import TIMEOUT, Connection, seconds
+        # Reading files takes no package of the client.
+        with needed_for("reading from running brokers"):
+            from pocketmq.client.consumer.expression import Expression
+            from pocketmq.client.errors import RemotingError
+            from pocketmq.client.validation import consumer_group
+            from pocketmq.spark.connection_options import TIMEOUT, Connection, seconds
 
         group = given.get("consumerGroup", READER_GROUP).strip()
         try:

@@ -1,49 +1,69 @@
-"""Reads a partition from brokers, on an executor."""
+"""Reads partitions from brokers, on an executor."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition
-from pocketmq.spark.live.pulls import TaskPulls
-from pocketmq.spark.options import Options
+from pocketmq.spark.needed_packages import needed_for
+from pocketmq.spark.partition_reading import FileReader
 from pocketmq.store.errors import StoreError
 from pocketmq.store.scan.pulled import PulledQueue, PulledReader
-from pocketmq.store.scan.selection import Selection
+
+with needed_for("reading from running brokers"):
+    from pocketmq.spark.live.pulls import TaskPulls
 
 log = logging.getLogger(__name__)
 
 
-def read_live(
-    partition: LivePartition, options: Options, live: LiveOptions, schema: Any, selection: Selection
-) -> Iterator[Any]:
-    """Return the messages of a partition as `pyarrow.RecordBatch`es of an Arrow schema.
+@dataclass(frozen=True, slots=True)
+class LiveReader:
+    """Reads what was planned of brokers, and of files beside them.
 
-    Raises:
-        QueueNotRead: a broker did not answer within the timeout, or refused.
-        RecordsLost, PulledCorrupt: records are gone or corrupt (failOnDataLoss).
-        OSError: a file of TLS cannot be read.
+    Attributes:
+        files: reads the partitions of files. Its options hold for brokers as well.
+        live: how brokers are asked.
     """
 
-    def lose(count: int, error: StoreError) -> None:
-        if options.fail_on_data_loss:
-            raise error
-        log.warning("left out %d offsets: %s", count, error)
+    files: FileReader
+    live: LiveOptions
 
-    reader = PulledReader(
-        schema.names,
-        lose,
-        selection=selection,
-        tags=live.expression.tags.tags or None,
-        decompress=options.decompress,
-    )
-    for part, answers in TaskPulls(partition.ranges, live, lose):
-        queue = PulledQueue(part.broker, part.topic, part.queue_id)
-        for batch in reader.read(queue, answers, part.start, part.stop):
-            # The same arrays under Spark's schema, which may call columns not nullable.
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the records of one partition as `pyarrow.RecordBatch`es.
+
+        Raises what `FileReader.read` raises, and:
+            QueueNotRead: a broker did not answer within the timeout, or refused.
+            RecordsLost, PulledCorrupt: records are gone or corrupt (failOnDataLoss).
+            OSError: a file of TLS cannot be read.
+        """
+        if isinstance(partition, LivePartition):
+            return self._pulled(partition)
+        return self.files.read(partition)
+
+    def _pulled(self, partition: LivePartition) -> Iterator[Any]:
+        files, live = self.files, self.live
+
+        def lose(count: int, error: StoreError) -> None:
+            if files.fail_on_data_loss:
+                raise error
+            log.warning("left out %d offsets: %s", count, error)
+
+        reader = PulledReader(
+            files.schema.names,
+            lose,
+            selection=files.selection,
+            tags=live.expression.tags.tags or None,
+            decompress=files.decompress,
+        )
+        for part, answers in TaskPulls(partition.ranges, live, lose):
+            queue = PulledQueue(part.broker, part.topic, part.queue_id)
+            for batch in reader.read(queue, answers, part.start, part.stop):
+                # The same arrays under Spark's schema, which may call columns not nullable.
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

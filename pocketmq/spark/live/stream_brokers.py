@@ -15,7 +15,7 @@ from pocketmq.spark.live.planning import check_names, check_topics, queues_asked
 from pocketmq.spark.live.queues import Brokers, LiveQueue
 from pocketmq.spark.live.splitting import split
 from pocketmq.spark.options import Options
-from pocketmq.spark.slice_partition import limits_per_store
+from pocketmq.spark.store_plans import limits_per_store
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds, resolve
 from pocketmq.store.scan.stream_offsets import StreamQueue

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile
 from pocketmq.store.index.index_file import IndexFile

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile, has_data, list_files
 from pocketmq.store.check.queue_check import ranges
@@ -19,7 +20,8 @@ from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.queue_slice import Rows
-from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.snapshot import StoreSnapshot
 
 # A broker stamps records in the order of the log, but its clock may be set back a little.
 _CLOCK_STEP_MS: Final = 60_000

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from pocketmq.message.record import (
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MIN_BLANK,
     MIN_RECORD,
     RecordError,
-    decode,
     peek,
     size_of_parts,
 )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.message import fastjson
+from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.limits import TIMER_TOPIC, is_system_topic
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.index_check import check_index
@@ -418,7 +419,7 @@ def table_problem(path: Path) -> str:
         return f"missing or empty, but there is {backup.name}" if usable else ""
     try:
         document = fastjson.decode(content)
-    except fastjson.FastjsonError as error:
+    except FastjsonError as error:
         return str(error)
     if not isinstance(document, dict):
         return "it holds no JSON object"

@@ -1,6 +1,6 @@
 """Encodes records for appending, in as few calls as possible.
 
-The layout is that of `pocketmq.message.record` (a test compares the two).
+The layout is that of `pocketmq.message.record_layout` (a test compares the two).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from pocketmq.message.buffers import ReadableBuffer
-from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1
 
 # size … bodyLength, by the sysFlag bits 4 and 5.
 _HEADS: Final = tuple(

@@ -19,7 +19,7 @@ from pocketmq.message.batch_body import MIN_ITEM
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
-from pocketmq.message.record import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from pocketmq.message.record_layout import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.tags_codes import SEPARATED_TAGS, SEPARATOR, TAGS_MARK, tags_code
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE

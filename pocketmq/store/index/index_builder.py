@@ -11,7 +11,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.store.index.index_table import IndexTable
 
 if TYPE_CHECKING:

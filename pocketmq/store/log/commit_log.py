@@ -21,7 +21,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from pocketmq.message.buffers import ReadableBuffer
-from pocketmq.message.record import (
+from pocketmq.message.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     MIN_BLANK,

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, peek
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, peek
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.index.message_index import MessageIndex
 from pocketmq.store.log.checkpoint import Checkpoint

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.message.record import (
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
@@ -21,7 +22,6 @@ from pocketmq.message.record import (
     MIN_RECORD,
     CorruptRecord,
     TruncatedRecord,
-    decode,
     peek,
 )
 from pocketmq.store.delay_level import DelayLevels

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.message.record import (
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
     MIN_BLANK,
     CorruptRecord,
-    Record,
     RecordError,
-    decode,
     peek,
     size_of_parts,
 )

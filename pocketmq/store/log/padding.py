@@ -11,14 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.message.checksum import body_crc
-from pocketmq.message.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MAX_TOPIC_V1,
-    MIN_RECORD,
-    Record,
-    encode_into,
-)
+from pocketmq.message.record import Record
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MAX_TOPIC_V1, MIN_RECORD, encode_into
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 PADDING_FLAG: Final = 0x4C4F5354  # LOST

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.message.checksum import CRC_MASK, crc32
-from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.index.index_keys import alike_from
 
 IntArray: TypeAlias = npt.NDArray[np.int64]

@@ -26,9 +26,9 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import MIN_RECORD, RecordError
 from pocketmq.message.sysflag import INNER_BATCH
-from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import DiskFull, QueueMisfit, RecordNotFound, StoreCorrupt
@@ -40,7 +40,7 @@ from pocketmq.store.log.padding import stands_for_message
 from pocketmq.store.log.recovery_progress import RecoveryProgress
 from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.queue.queue_entry import pack_entry
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, pack_entry
 from pocketmq.store.queue.queue_tail import QueueTail
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.files import Files, MappedFile, Retirement
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.queue.queue_bounds import Bounds
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.queue_entry import (
     Entry,
     iter_entries,

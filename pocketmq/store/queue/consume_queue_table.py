@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.errors import (
     FileSizeMismatch,
     NotADirectory,
@@ -20,6 +19,7 @@ from pocketmq.store.files import Files, Retirement
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.queue_bounds import NO_BOUNDS, UNKNOWN, Bounds, KnownBounds
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)

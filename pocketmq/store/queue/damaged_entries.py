@@ -10,15 +10,8 @@ import logging
 from typing import Final
 
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.record import (
-    BLANK_MAGIC,
-    MIN_BLANK,
-    CorruptRecord,
-    Record,
-    RecordError,
-    decode,
-    peek,
-)
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, CorruptRecord, RecordError, peek
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.deletions import note_deleted
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of

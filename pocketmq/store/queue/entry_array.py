@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 
 ENTRY_DTYPE: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 """The 20 bytes of an entry, unaligned and big-endian as they lie in the file."""

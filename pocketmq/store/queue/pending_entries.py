@@ -16,9 +16,9 @@ import logging
 from collections import deque
 from typing import Final
 
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.queue_entry import iter_entries
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,10 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from pocketmq.store.files import Files
+from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened, sealed
 
 log = logging.getLogger(__name__)
-
-BOUNDS_FILE: Final = "queuebounds"
 
 
 class Bounds(Struct, array_like=True, frozen=True):
@@ -95,11 +93,8 @@ class BoundsFile:
         if not digest:
             return NO_BOUNDS
         content = self._files.read(self._path) or b""
-        head, _, body = content.partition(b"\n")
-        found = digest_of(body)
         try:
-            if head != _spelled(found):
-                raise ValueError
+            found, body = opened(content)
             table = _decoder.decode(body)
         except (ValueError, msgspec.DecodeError):
             log.warning(
@@ -112,16 +107,6 @@ class BoundsFile:
     def save(self, table: BoundsTable) -> int:
         """Write it and wait until it is on the disk; return its digest, which is never 0. Raises
         OSError."""
-        body = msgspec.json.encode(table)
-        digest = digest_of(body)
-        self._files.replace(self._path, _spelled(digest) + b"\n" + body)
+        digest, content = sealed(msgspec.json.encode(table))
+        self._files.replace(self._path, content)
         return digest
-
-
-def digest_of(content: bytes) -> int:
-    """Return a digest as the checkpoint has it: a signed integer of 64 bits that is not 0."""
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), signed=True) or 1
-
-
-def _spelled(digest: int) -> bytes:
-    return b"%016x" % (digest % (1 << 64))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.record import MIN_RECORD, Record
+from pocketmq.message.record import Record
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of

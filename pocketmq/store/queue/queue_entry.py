@@ -13,6 +13,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
+CONSUME_QUEUE_UNIT: Final = 20
+"""Bytes of an entry."""
 _ENTRY: Final = Struct(">qiq")
 _MANY: Final = 1024  # packed with one call
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from pocketmq.message.record import MIN_RECORD, RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import MIN_RECORD, RecordError
 from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue

@@ -15,7 +15,7 @@ from struct import Struct
 from time import monotonic
 from typing import Final
 
-from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, CorruptRecord
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD, CorruptRecord
 from pocketmq.store.encoding.record_encoder import head_size
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue

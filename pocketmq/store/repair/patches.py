@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK
 from pocketmq.store.check.log_check import Damage
 from pocketmq.store.log.padding import MIN_PADDING, padding, padding_for
 

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from pocketmq.message.record import MIN_RECORD, Record, RecordError, decode, encode_into
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import MIN_RECORD, RecordError, encode_into
 from pocketmq.store.check.queue_check import QueueFiles, queue_directories
 from pocketmq.store.check.report import Report, State
 from pocketmq.store.check.store_check import StoreCheck, lost_topics, sized

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.scan.gather import Places, fixed_rows
 from pocketmq.store.scan.segments import ByteArray, Int64Array, Segments
 

@@ -12,11 +12,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, entries_of
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.segments import Int64Array, Segments
-from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX, QueueSnapshot
 
 _CHUNK: Final = 65_536
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pocketmq.message import properties as names
 from pocketmq.message.buffers import ReadableBuffer
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.store.index.index_keys import alike_from
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, Block

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.entry_array import EntryArray, entry_array
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 
 _BLOCK: Final = 4096 // UNIT * UNIT
 _ENTRY: Final = Struct(">qi8x")

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.queue.entry_array import EntryArray, entry_array
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import RecordsLost, raise_loss
 from pocketmq.store.scan.segments import Int64Array, Segment, Segments, Unreadable
 

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
+from pocketmq.message.record_layout import RecordError, decode_parts
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
@@ -27,7 +28,6 @@ from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
 from pocketmq.store.scan.segments import NO_SEGMENTS, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
-from pocketmq.store.scan.snapshot import LIGHT_QUEUE_PREFIX
 from pocketmq.store.scan.store_files import StoreFiles, entry_place
 
 log = logging.getLogger(__name__)
@@ -265,10 +265,10 @@ class SliceReader:
 def _why(view: memoryview, at: int) -> str:
     """Return what is wrong with the record at the end of `view`, which is not the expected one."""
     try:
-        record = decode(view, at)
+        (_, _, _, queue_id, _, offset, *_), _, topic, _ = decode_parts(view, at)
     except RecordError as error:
         return error.reason
-    return f"the record of {record.topic}/{record.queue_id} offset {record.queue_offset}"
+    return f"the record of {topic}/{queue_id} offset {offset}"
 
 
 def _parts(rows: Rows, cost: Int64Array, limit: int) -> Iterator[Rows]:

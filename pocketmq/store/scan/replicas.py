@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pocketmq.store.scan.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.selection import EVERYTHING, Range
-from pocketmq.store.scan.snapshot import QueueSnapshot, StoreSnapshot
+from pocketmq.store.scan.snapshot import StoreSnapshot
 
 _NOTHING: Final = Range(0, 0)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pocketmq.store.config import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import NotVisible
 from pocketmq.store.scan.queue_slice import QueueSlice, queue_directory
 from pocketmq.store.scan.segments import Segments, mapped
-from pocketmq.store.scan.topic_table import broker_name
 
 
 class StoreFiles(Protocol):
@@ -39,17 +37,13 @@ class StoreFiles(Protocol):
         """Return what the readers of these slices need of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """The store in the directory `root`."""
+    """The store in the directory `root`, and the name of its broker."""
 
     root: Path
+    broker_name: str
     has_log_per_queue: ClassVar[bool] = False
-
-    @cached_property
-    def broker_name(self) -> str:
-        """The name of the broker."""
-        return broker_name(self.root)
 
     def log(self, topic: str, queue_id: int) -> Segments:
         """Return the files of the commit log, as they are now."""

@@ -18,14 +18,15 @@ from typing import Final
 import numpy as np
 
 from pocketmq.message.limits import STORED_TOPIC_PATTERN
-from pocketmq.message.record import BLANK_MAGIC, MIN_BLANK, RecordError, decode, peek
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
 from pocketmq.store.scan.known_records import KnownRecords
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import Tail
+from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.segments import Segment, Segments, undisturbed
-from pocketmq.store.scan.snapshot import QueueSnapshot, State, StoreSnapshot
+from pocketmq.store.scan.snapshot import State, StoreSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -266,9 +267,9 @@ class TailSearch:
 def _why(view: memoryview, base: int, at: int) -> str:
     """Return why there is no record at a physical offset in a file."""
     try:
-        record = decode(view, at - base)
+        (_, _, _, _, _, _, physical_offset, *_), *_ = decode_parts(view, at - base)
     except RecordError as error:
         return error.reason
-    if record.physical_offset != at:
-        return f"a record that belongs to {record.physical_offset}"
+    if physical_offset != at:
+        return f"a record that belongs to {physical_offset}"
     return "it reaches into the next record"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from pocketmq.message.fastjson import FastjsonError, decode
+from pocketmq.message.fastjson_text import FastjsonError, decode
 from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
+from pocketmq.store.scan.store_files import LocalFiles
 
 
 def configured_queues(root: Path) -> dict[str, int]:
@@ -31,6 +32,11 @@ def broker_name(root: Path) -> str:
             if name and name != topic:
                 return name
     return root.resolve().name
+
+
+def local_files(root: Path) -> LocalFiles:
+    """Return the store at `root` as readers know it."""
+    return LocalFiles(root, broker_name(root))
 
 
 def roots_by_broker(

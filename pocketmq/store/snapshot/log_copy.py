@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from pocketmq.message.record import peek
+from pocketmq.message.record_layout import peek
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile, has_data, list_files
 from pocketmq.store.files import Retirement, check_places

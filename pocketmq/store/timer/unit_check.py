@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.timer.timer_log import DELETE, TimerUnit

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from pocketmq import Message, Producer
 from pocketmq.client.errors import RemotingError
-from pocketmq.message.record import RecordError, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.types import SendStatus
 from tests.interop.harness.official import Server
 from tests.interop.harness.reading import read_queue

@@ -1,4 +1,4 @@
-"""The fast encoder writes exactly what `pocketmq.message.record` says a record is."""
+"""The fast encoder writes exactly what `pocketmq.message.record_layout` says a record is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.checksum import body_crc
-from pocketmq.message.record import decode, encode_into, record_size
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import encode_into, record_size
 from pocketmq.store.encoding import record_encoder
 from pocketmq.store.encoding.record_encoder import TopicField, record_parts
 

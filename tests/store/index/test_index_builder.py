@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.message.record import MIN_RECORD
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.store.index.index_builder import record_places
 
 # Runs of records of one size, which are found all at once, and others.

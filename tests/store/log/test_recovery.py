@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from pocketmq.message.batch_body import encode_batch
-from pocketmq.message.record import MAGIC_V1, decode
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import MAGIC_V1
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
 from pocketmq.store.results import PutStatus

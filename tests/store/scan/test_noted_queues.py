@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pocketmq.store.scan.noted_queues import NotedQueues, plan_noted
+from pocketmq.store.scan.noted_plan import plan_noted
+from pocketmq.store.scan.noted_queues import NotedQueues
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.identity import pack_host
-from pocketmq.message.record import MAGIC_V2
+from pocketmq.message.record_layout import MAGIC_V2
 from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.scan import ALL_COLUMNS, COLUMNS, ScanRequest, scan
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.direct_scan import scan
+from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.selection import Range, Selection
 from tests.store.made_store import (
     BROKER,
@@ -99,15 +101,15 @@ def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
 
 def test_compressed_bodies_can_be_left_as_they_are(tmp_path: Path) -> None:
     from pocketmq.store.scan.reader import SliceReader
-    from pocketmq.store.scan.store_files import LocalFiles
     from pocketmq.store.scan.tail import take_snapshot
+    from pocketmq.store.scan.topic_table import local_files
 
     store = MadeStore(tmp_path)
     packed = compress(b"again and " * 100, CompressionType.LZ4)
     store.put(body=packed, sys_flag=0x101)
     root = store.write()
     part = take_snapshot(root).queues["T", 0].slice()
-    files = LocalFiles(root)
+    files = local_files(root)
     (row,) = rows_of(SliceReader(files, ["body", "sysFlag"], decompress=False).read(part))
     assert row == {"body": packed, "sysFlag": 0x101}
     (row,) = rows_of(SliceReader(files, ["body", "sysFlag"]).read(part))

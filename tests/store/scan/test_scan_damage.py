@@ -22,12 +22,12 @@ from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.identity import pack_host
 from pocketmq.message.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED
 from pocketmq.store.errors import StoreCorrupt, StoreError
-from pocketmq.store.scan import scan
+from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.snapshot import State
-from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.store.scan.topic_table import local_files
 from tests.store.made_store import NOW, MadeStore, damage, held_open, rows_of, write
 
 
@@ -243,15 +243,15 @@ def test_files_that_expire_while_a_scan_is_under_way(
     (root / "commitlog" / f"{0:020d}").unlink()
     lost = sum(place < store.segment_size for place in places)
     with pytest.raises(RecordsLost, match=f"T/0: the records 0 to {lost - 1} are gone"):
-        list(SliceReader(LocalFiles(root), ["body"]).read(part))
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+        list(SliceReader(local_files(root), ["body"]).read(part))
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
     found = [row["queueOffset"] for row in rows_of(reader.read(part))]
     assert found == list(range(lost, 300))
     assert reader.skipped == lost
     assert f"T/0: left out {lost} records" in caplog.text
     (root / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
     with pytest.raises(RecordsLost, match="T/0: the records 0 to 299 are gone: no file in"):
-        list(SliceReader(LocalFiles(root), ["body"]).read(part))
+        list(SliceReader(local_files(root), ["body"]).read(part))
 
 
 @pytest.mark.parametrize("name", ["", "commitlog"])
@@ -322,7 +322,7 @@ def test_a_corrupt_record_is_named_or_left_out(
         list(scan(root))
     assert (caught.value.path, caught.value.offset) == (path, at)
     part = take_snapshot(root).queues["T", 0].slice()
-    reader = SliceReader(LocalFiles(root), ["queueOffset", "body"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["queueOffset", "body"], fail_on_data_loss=False)
     found = [row["queueOffset"] for row in rows_of(reader.read(part))]
     assert found == [n for n in range(300) if n != 250]
     assert reader.skipped == 1
@@ -348,7 +348,7 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
     with pytest.raises(StoreCorrupt, match=r"where no record can be|has its record 7 here"):
         list(scan(root))
     part = take_snapshot(root).queues["T", 0].slice()
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
     found = [row["queueOffset"] for row in rows_of(reader.read(part))]
     assert found == [n for n in range(30) if n != 7]
     assert places[-1] < store.segment_size
@@ -360,7 +360,7 @@ def test_bodies_that_inflate_to_very_much(tmp_path: Path) -> None:
     for body in bodies:
         store.put(body=compress(body, CompressionType.ZLIB), sys_flag=0x301)
     root = store.write()
-    reader = SliceReader(LocalFiles(root), ["body"], most_inflated=1_000_000)
+    reader = SliceReader(local_files(root), ["body"], most_inflated=1_000_000)
     batches = list(reader.read(take_snapshot(root).queues["T", 0].slice()))
     assert [row["body"] for row in rows_of(batches)] == bodies
     assert max(batch.nbytes for batch in batches[1:]) < 1_100_000
@@ -376,7 +376,7 @@ def test_a_body_that_does_not_decompress(tmp_path: Path, caplog: pytest.LogCaptu
     with pytest.raises(StoreCorrupt, match=r"T/0 has its record 1 here .*ZSTD"):
         list(scan(root))
     part = take_snapshot(root).queues["T", 0].slice()
-    reader = SliceReader(LocalFiles(root), ["body"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["body"], fail_on_data_loss=False)
     assert [row["body"] for row in rows_of(reader.read(part))] == [b"fine" * 100, b"plain"]
     assert "left out 1 records" in caplog.text
 
@@ -418,7 +418,7 @@ def test_any_damage_is_an_error_or_left_out(
         assert changes
     snapshot = take_snapshot(root)
     reader = SliceReader(
-        LocalFiles(root), ["queueOffset", "body", "properties"], fail_on_data_loss=False
+        local_files(root), ["queueOffset", "body", "properties"], fail_on_data_loss=False
     )
     for queue in snapshot.queues.values():
         part = queue.slice()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.store.scan import scan
+from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
@@ -18,8 +18,8 @@ from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import MappedSegment, Mappings
 from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.store.scan.topic_table import local_files
 from tests.store.made_store import NOW, MadeStore, held_open, rows_of
 
 
@@ -63,8 +63,8 @@ def before_reading(
 def test_the_first_file_of_the_log_goes_between_planning_and_reading(tmp_path: Path) -> None:
     root = filled(tmp_path)
     wanted = planned(root)
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
-    strict = SliceReader(LocalFiles(root), ["queueOffset"])
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
+    strict = SliceReader(local_files(root), ["queueOffset"])
     files(root, "commitlog")[0].unlink()
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     left = len(rows)
@@ -78,7 +78,7 @@ def test_the_first_file_of_the_log_goes_between_planning_and_reading(tmp_path: P
 def test_all_files_of_the_log_but_the_last_go(tmp_path: Path) -> None:
     root = filled(tmp_path)
     wanted = planned(root)
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
     for path in files(root, "commitlog")[:-1]:
         path.unlink()
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
@@ -94,12 +94,12 @@ def test_the_rest_of_a_queue_is_read_behind_a_file_that_went(tmp_path: Path) -> 
     assert others
     kept = int(others[0].name) // 20
     first.unlink()
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     assert rows == list(range(kept, 600))
     assert reader.skipped == kept
     with pytest.raises(RecordsLost, match=f"records 0 to {kept - 1} are gone"):
-        rows_of(SliceReader(LocalFiles(root), ["queueOffset"]).read(wanted))
+        rows_of(SliceReader(local_files(root), ["queueOffset"]).read(wanted))
 
 
 def test_a_file_of_a_queue_goes_after_it_was_listed(
@@ -110,7 +110,7 @@ def test_a_file_of_a_queue_goes_after_it_was_listed(
     first, second, *_ = files(root, "consumequeue/T/0")
     kept = int(second.name) // 20
     before_reading(monkeypatch, first, first.unlink)
-    reader = SliceReader(LocalFiles(root), ["queueOffset"], fail_on_data_loss=False)
+    reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
     rows = [row["queueOffset"] for row in rows_of(reader.read(wanted))]
     assert rows == list(range(kept, 600))
     assert reader.skipped == kept

@@ -37,7 +37,8 @@ from pocketmq.message.pop_offsets import (
     start_offset_entry,
 )
 from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
-from pocketmq.message.record import encode_record, iter_records, queue_offsets_of
+from pocketmq.message.record import encode_record, iter_records
+from pocketmq.message.record_layout import queue_offsets_of
 from pocketmq.message.retry_topic import TopicKind, pop_retry_topic
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.message.tags import TagExpressionError

@@ -28,7 +28,8 @@ from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError

@@ -22,7 +22,8 @@ from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX
-from pocketmq.message.record import Record, RecordError, decode
+from pocketmq.message.record import Record, decode
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher

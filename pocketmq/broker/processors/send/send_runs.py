@@ -23,10 +23,9 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode
 from pocketmq.remoting.dispatch import ExecutedRead
 from pocketmq.remoting.request import RequestConnection
-from pocketmq.store.config import CONSUME_QUEUE_UNIT
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.queue_entry import iter_entries
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from pocketmq.store.writer import EncodedRun
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt, MessageQueue
-from pocketmq.message.record import RecordError
+from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import Code, RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frame import Command

@@ -15,10 +15,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pocketmq.tables.body_decoder import BodyDecoder
-from pocketmq.tables.errors import TableError
-from pocketmq.tables.table import TableFormat, check_keeper, open_table
-from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
+from pocketmq.spark.needed_packages import needed_for
+
+with needed_for("table_sink"):
+    from pocketmq.tables.body_decoder import BodyDecoder
+    from pocketmq.tables.errors import TableError
+    from pocketmq.tables.table import TableFormat, check_keeper, open_table
+    from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
 
 _QUERY_ID = "sql.streaming.queryId"
 _FILES = "rows array<string>, deadLetters array<string>"

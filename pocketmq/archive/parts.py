@@ -1,0 +1,38 @@
+"""A part of an archived log: where its objects lie, and what they hold. Can be pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object: its name below the manifest's folder, its bytes, and their SHA-256 (hex)."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a commit log: records and blanks, whole.
+
+    Attributes:
+        begin, end: physical offsets.
+        head: CRC-32 of the first 4096 bytes, to tell whether a store is the one it came from.
+        log: the bytes of the commit log.
+        queues: the queue entries of its records.
+        directory_at: the byte of `queues` where its directory begins.
+        directory_crc: CRC-32 of the directory.
+        messages: how many entries there are.
+    """
+
+    begin: int
+    end: int
+    head: int
+    log: StoredObject
+    queues: StoredObject
+    directory_at: int
+    directory_crc: int
+    messages: int

@@ -1,0 +1,47 @@
+"""RocketMQ's tiered storage as the source of a scan's bytes; `tiered_store` has its layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from pocketmq.store.scan.errors import NotVisible
+from pocketmq.store.scan.segments import Segments, mapped
+
+LOG: Final = "COMMIT_LOG"
+QUEUE: Final = "CONSUME_QUEUE"
+"""The directories of a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieredFiles:
+    """What a broker has put into the directory `root`, which has its name."""
+
+    root: Path
+    has_log_per_queue: ClassVar[bool] = True
+
+    @property
+    def broker_name(self) -> str:
+        """The name of the broker."""
+        return self.root.name
+
+    def log(self, topic: str, queue_id: int) -> Segments:
+        """Return the files of the commit log of a queue, as they are now."""
+        return mapped(self.root / topic / str(queue_id) / LOG)
+
+    def queue(self, topic: str, queue_id: int) -> Segments:
+        """Return the files of a consume queue, as they are now."""
+        return mapped(self.root / topic / str(queue_id) / QUEUE)
+
+    def check_visible(self) -> None:
+        """Raise NotVisible if this machine does not have it."""
+        if not self.root.is_dir():
+            raise NotVisible(self.root)
+
+    def needed_for(self, slices: object) -> TieredFiles:
+        """Return the same: it is small."""
+        return self
+
+    def __str__(self) -> str:
+        return str(self.root)

@@ -1,0 +1,81 @@
+"""What the source does on the driver for a read: checks what is asked for, and makes a reader."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import pyspark
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pocketmq.archive.archives import brokers_under
+from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
+from pocketmq.spark.options import Options, Use
+from pocketmq.spark.schema import ddl
+from pocketmq.store.scan.snapshot import check_store
+
+
+def columns_of(options: Mapping[str, str]) -> str:
+    """Return the columns of the source in Spark's words. Checks the options and the paths.
+
+    Raises:
+        OptionError: an option has a value that cannot be meant, or does not exist.
+        NoStore, NoArchive: there is none at a path.
+        ArchiveError: an archive cannot be read.
+    """
+    parsed = Options.parse(options)
+    for root in parsed.roots:
+        check_store(root)
+    for location in parsed.archives:
+        brokers_under(location)
+    return ddl(parsed.include_metadata)
+
+
+def batch_reader(
+    options: Mapping[str, str], schema: StructType, parallelism: int | None
+) -> DataSourceReader:
+    """Return a reader for `spark.read`. `parallelism`: of the session, where it is known.
+
+    Raises OptionError, SchemaError.
+    """
+    parsed = Options.parse(options, Use.BATCH, parallelism)
+    wanted = PUSHED_PER_SCAN if parsed.push_filters is None else parsed.push_filters
+    if wanted and _spark_pushes():
+        return PushdownReader(parsed, schema)
+    return RocketMQReader(parsed, schema)
+
+
+def stream_reader(
+    options: Mapping[str, str], schema: StructType, parallelism: int | None
+) -> DataSourceStreamReader:
+    """Return a reader for `spark.readStream`.
+
+    Raises NotImplementedError with older versions of PySpark, and what `RocketMQStreamReader`
+    raises.
+    """
+    if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+        raise NotImplementedError(
+            "streams of the source rocketmq need pyspark 4.2 or newer; this is "
+            f"{pyspark.__version__}; spark.read works with it"
+        )
+    from pocketmq.spark.stream_reader import RocketMQStreamReader  # older ones cannot import it
+
+    return RocketMQStreamReader(Options.parse(options, Use.STREAM, parallelism), schema)
+
+
+PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what was pushed with the one scan it was pushed for. The change that
+brought limits to Python sources (SPARK-58551) also moved it there."""
+
+
+def _spark_pushes() -> bool:
+    """Return whether Spark is about to push filters down to the reader it asks for.
+
+    The configuration is not to be had here, in a Python worker. But Spark uses another worker
+    module when pushing is on and there are filters, and that module alone calls `pushFilters`.
+    """
+    name = "pyspark.sql.worker.data_source_pushdown_filters"
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return name in sys.modules or (main is not None and main.name == name)

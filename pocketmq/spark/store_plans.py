@@ -1,0 +1,49 @@
+"""What batches and streams have in common where they plan what is read of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pocketmq.spark.options import Options
+from pocketmq.spark.partition_reading import FileReader, TaskReader
+from pocketmq.store.scan.offsets import LATEST, OffsetBounds
+from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.plan import ScanRequest
+from pocketmq.store.scan.selection import Selection
+from pocketmq.store.scan.stream_offsets import StreamQueue
+
+
+def limits_per_store(options: Options, stores: int) -> PartitionLimits:
+    """Return how finely to split each of a number of stores."""
+    return PartitionLimits(
+        least=-(-options.min_partitions // stores),
+        cores=options.parallelism,
+        most_records=options.max_records_per_partition,
+    )
+
+
+def request_of(spans: Mapping[StreamQueue, tuple[int, int]]) -> ScanRequest:
+    """Return what asks for the offsets between the first and (without it) the second of each
+    queue."""
+    starting: dict[str, dict[int, int]] = {}
+    ending: dict[str, dict[int, int]] = {}
+    for queue, (begin, stop) in spans.items():
+        starting.setdefault(queue.topic, {})[queue.queue_id] = begin
+        ending.setdefault(queue.topic, {})[queue.queue_id] = stop
+    return ScanRequest(
+        wants=lambda topic, queue_id: queue_id in starting.get(topic, {}),
+        starting=OffsetBounds(LATEST, starting),
+        ending=OffsetBounds(LATEST, ending),
+    )
+
+
+def task_reader(options: Options, schema: Any, selection: Selection) -> TaskReader:
+    """Return what tasks read with, under an Arrow schema."""
+    files = FileReader(schema, selection, options.decompress, options.fail_on_data_loss)
+    if options.live is None:
+        return files
+    # Imported on use: reading files takes no package of the client.
+    from pocketmq.spark.live.reading import LiveReader
+
+    return LiveReader(files, options.live)
