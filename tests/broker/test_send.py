@@ -15,6 +15,7 @@ from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.limits import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Command
 from pocketmq.remoting.headers import SendMessageRequestHeader
 from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import (
@@ -349,6 +350,54 @@ async def test_a_disk_that_does_not_answer_is_told_but_the_message_is_stored(
     assert answer.ext_fields["queueOffset"] == "0"
     assert answer.ext_fields["transactionId"] == "U"
     assert await readable(client, topic, 1) == [b"a"]
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("kind", ["alone", "in one read", "batch"])
+async def test_answers_that_waited_name_the_place_of_the_message(
+    start_broker: StartBroker,
+    connect: Connect,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    done: bool,
+) -> None:
+    """Whether the disk answered in time or not."""
+    broker = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    client = await connect(broker)
+    for body in (b"0", b"1"):  # from then on the topic needs no check
+        await client.send(topic, body)
+    disk = Disk(broker, monkeypatch)
+
+    def send(number: int) -> asyncio.Future[Command]:
+        body = encode_batch([(0, b"x", b"")] * 2) if kind == "batch" else b"x"
+        properties = {"UNIQ_KEY": f"U{number}"}
+        return asyncio.ensure_future(
+            client.send(topic, body, properties=properties, batch=kind == "batch")
+        )
+
+    waiting = [send(number) for number in range(3 if kind == "in one read" else 1)]
+    while broker.components.sends.unflushed.count < len(waiting):
+        await disk.asked(len(disk.waiting) + 1)
+    disk.flushed(done)
+
+    answers = await asyncio.gather(*waiting)
+    await readable(client, topic, 4 if kind == "batch" else len(waiting) + 2)
+    places = [record.physical_offset for record in await client.pulled(topic, offset=2)]
+    for number, answer in enumerate(answers):
+        fields = dict(answer.ext_fields)
+        ids = [decode_offset_msg_id(each) for each in fields.pop("msgId").split(",")]
+        assert answer.code == (SUCCESS if done else FLUSH_DISK_TIMEOUT)
+        assert [each.physical_offset for each in ids] == (
+            places if kind == "batch" else [places[number]]
+        )
+        assert fields == {
+            "queueId": "0",
+            "queueOffset": str(number + 2),
+            "transactionId": f"U{number}",
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
 
 
 @pytest.mark.parametrize(

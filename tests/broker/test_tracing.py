@@ -18,6 +18,7 @@ from pocketmq import Message, Producer, PushConsumer
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.store.config import FlushDiskType
 from pocketmq.telemetry import OpenTelemetryHook
 from tests.broker.conftest import Connect, StartBroker
 from tests.broker.pop.consuming import PopClient
@@ -100,3 +101,22 @@ async def test_spans_of_late_answers_refusals_batches_and_pops(
         ("store T", 0),
         ("store T", 2),
     ]
+
+
+async def test_the_span_of_a_send_that_waited_for_the_disk_has_its_size(
+    start_broker: StartBroker, connect: Connect, collector: Collector
+) -> None:
+    broker = await start_broker(
+        trace_grpc_exporter_target=collector.target, flush_disk_type=FlushDiskType.SYNC_FLUSH
+    )
+    client = await connect(broker)
+    assert (await client.send("T", b"first")).code == 0
+    assert (await client.send("T", b"four", properties={"traceparent": PARENT})).code == 0
+    await broker.stop()
+    (span,) = collector.spans
+    sizes = [
+        each.value.int_value
+        for each in span.attributes
+        if each.key == "messaging.message.body.size"
+    ]
+    assert sizes == [4]

@@ -142,6 +142,16 @@ async def test_a_message_is_stored_with_all_that_it_has(
     assert got.born_host.startswith("127.0.0.1:")
 
 
+async def test_sends_that_wait_for_the_disk_are_answered() -> None:
+    async with EmbeddedServer(grpc_port=0, properties={"flushDiskType": "SYNC_FLUSH"}) as server:
+        await create_topics(server.namesrv)
+        async with GrpcClient(grpc_port(server)) as client:
+            answers = [await send(client, message("Fifo", message_type=pb.FIFO, message_group="g"))
+                       for _ in range(3)]  # fmt: skip
+    assert [answer.status.code for answer in answers] == [pb.OK] * 3
+    assert [answer.entries[0].offset for answer in answers] == [0, 1, 2]
+
+
 async def test_messages_of_one_group_stay_in_one_queue(client: GrpcClient) -> None:
     sent = [message("Fifo", message_type=pb.FIFO, message_group="orders") for _ in range(20)]
     answer = await send(client, *sent)

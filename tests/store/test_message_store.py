@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.batch_body import BatchBodyError, encode_batch
-from pocketmq.message.record import decode
+from pocketmq.message.record import decode, iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound, StoreClosed, StoreLocked
 from pocketmq.store.results import GetStatus, PutResult, PutStatus
@@ -233,7 +233,8 @@ async def test_a_filtered_get_scans_a_limited_number_of_entries(bench: Any) -> N
     assert bytes(decode(bytes(result.buffers[0])).body) == b"124"
     result = store.get("Topic", 0, 0, 2, codes=frozenset({0, 3, 6, 99}))
     assert (result.message_count, result.next_begin_offset) == (2, 4)
-    assert len(result.buffers) == 2
+    records = iter_records(b"".join(result.buffers), strict=True)
+    assert [bytes(record.body) for record in records] == [b"0", b"3"]
 
 
 async def test_scattered_and_neighbouring_records(bench: Any) -> None:
@@ -250,6 +251,20 @@ async def test_scattered_and_neighbouring_records(bench: Any) -> None:
     result = store.get("Topic", 0, 0, 12)
     assert result.message_count == 12
     assert len(result.buffers) < 12
+
+
+@pytest.mark.parametrize(("size", "buffers"), [(100, 1), (20_000, 5)])
+async def test_small_records_that_lie_apart_share_a_copy(
+    bench: Any, size: int, buffers: int
+) -> None:
+    """Large ones are slices of the log, which cost no copy."""
+    store = bench.open(mapped_file_size_commit_log=1 << 20)
+    for n in range(10):
+        bench.put(store, "Topic", n % 2, body=bytes([n]) * size)
+    result = store.get("Topic", 1, 0, 32)
+    assert (result.message_count, len(result.buffers)) == (5, buffers)
+    assert sum(map(len, result.buffers)) == result.size
+    assert bench.bodies(store, "Topic", 1) == [bytes([n]) * size for n in (1, 3, 5, 7, 9)]
 
 
 async def test_a_record_by_its_physical_offset(bench: Any) -> None:
