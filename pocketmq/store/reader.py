@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from pocketmq.message.record_layout import RecordError, properties_of
+from pocketmq.message.sql_filter import SqlFilter
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
@@ -31,6 +32,10 @@ _FEW: Final = 8  # messages; what a consumer gets that is not behind
 #: Bytes of a slice, on average, below which many cost their reader more than a copy of all of them:
 #: of 32 slices of 1 KiB each, a connection makes such a copy anyway, 1 µs later in a pull of 20.
 _SMALL: Final = 8 * 1024
+# Messages that are searched at once: those of the first search may be all that a read needs.
+_SEARCHED_FIRST: Final = 128
+_WORTH_A_SEARCH: Final = 32
+_ASKED_BEFORE: Final = 4
 
 
 class DiskLimits(msgspec.Struct, frozen=True):
@@ -109,10 +114,14 @@ class StoreReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
-        if accept is None and not self._config.check_crc_on_read and not queue.is_mixed:
-            result = self._get_together(queue, offset, max_messages, max_bytes, codes, disk.memory)
-            if result is not None:
-                return result
+        if not self._config.check_crc_on_read and not queue.is_mixed:
+            sql = accept if isinstance(accept, SqlFilter) and accept.needles else None
+            if accept is sql and (sql is None or codes is None):
+                result = self._get_together(
+                    queue, offset, max_messages, max_bytes, codes, sql, disk.memory
+                )
+                if result is not None:
+                    return result
         return self._get_one_by_one(queue, offset, max_messages, max_bytes, codes, accept, disk)
 
     def _get_together(
@@ -122,6 +131,7 @@ class StoreReader:
         max_messages: int,
         max_bytes: int,
         codes: frozenset[int] | None,
+        sql: SqlFilter | None,
         memory: int,
     ) -> GetResult | None:
         """Read as most reads are: all entries are sound, of messages that lie in one file and count
@@ -134,12 +144,15 @@ class StoreReader:
         offsets: Sequence[int]
         physicals: Sequence[int]
         sizes: Sequence[int]
-        if codes is None:
+        if codes is None and sql is None:
             physicals, sizes = queue.places(offset, max_messages)
             next_offset = offset + len(sizes)
             offsets = range(offset, next_offset)
         else:
-            selected = self._select(queue, offset, max_messages, codes)
+            if sql is None:
+                selected = self._select(queue, offset, max_messages, codes or frozenset())
+            else:
+                selected = self._search(queue, offset, max_messages, sql, log.end - memory)
             if selected is None:
                 return None
             offsets, physicals, sizes, next_offset = selected
@@ -160,7 +173,7 @@ class StoreReader:
         file = log.files.find(physicals[0])
         if file is None:
             return None
-        if codes is None and len(sizes) <= _FEW:
+        if codes is None and sql is None and len(sizes) <= _FEW:
             if not few_agree(file, queue, offset, physicals, sizes):
                 return None
         elif not self._heads.agree(queue, offset, next_offset):
@@ -206,6 +219,60 @@ class StoreReader:
             elif physical < end or size <= 0 or size == FILLER_SIZE:
                 return None
             end = physical + size
+        return offsets, physicals, sizes, scanned
+
+    def _search(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        sql: SqlFilter,
+        in_memory: int,
+    ) -> tuple[list[int], list[int], list[int], int] | None:
+        """Return the same of the messages that match a filter; None where that takes a look at one
+        after the other, as before the physical offset `in_memory`.
+
+        Their properties are searched for the filter's needles, many at once: 0.5 to 1 µs a message,
+        where asking the filter takes 4. It is asked for those that have one. Where many match,
+        nothing is gained, so the first few are asked for before.
+        """
+        offsets: list[int] = []
+        physicals: list[int] = []
+        sizes: list[int] = []
+        scanned = offset
+        stop = min(offset + max(self._scan_limit, max_messages), queue.max_offset)
+        first = queue.entry(offset)
+        if stop - offset < _WORTH_A_SEARCH or first is None or first[0] < in_memory:
+            return None
+        asked = queue.read(offset, _ASKED_BEFORE)
+        if sum(self._accepts(sql, physical, size) for physical, size, _ in asked) > 1:
+            return None
+        from pocketmq.store.queue.property_search import may_have
+
+        count = _SEARCHED_FIRST
+        while scanned < stop:
+            _, entries = next(queue.entries(scanned, min(scanned + count, stop)), (0, None))
+            if entries is None:
+                break
+            file = self._log.files.find(int(entries["physical"][0]))
+            if file is None or not self._heads.agree(queue, scanned, scanned + len(entries)):
+                return None
+            found = may_have(
+                file.view, file.base_offset, len(queue.topic_field.encoded), entries, sql.needles
+            )
+            for number in found.matches:
+                physical, size = int(entries["physical"][number]), int(entries["size"][number])
+                if not self._accepts(sql, physical, size):
+                    continue
+                offsets.append(scanned + number)
+                physicals.append(physical)
+                sizes.append(size)
+                if len(offsets) == max_messages:
+                    return offsets, physicals, sizes, scanned + number + 1
+            scanned += found.searched
+            if found.searched < len(entries) or len(entries) < count:
+                break
+            count = stop
         return offsets, physicals, sizes, scanned
 
     def _get_one_by_one(
@@ -262,10 +329,8 @@ class StoreReader:
             last_end = physical + size
             if codes is not None and tags_code not in codes:
                 continue
-            if accept is not None:
-                properties = self._properties(physical, size)
-                if properties is not None and not accept(properties):
-                    continue
+            if accept is not None and not self._accepts(accept, physical, size):
+                continue
             # Records that lie side by side are given as one slice.
             joined = log.read(run_begin, last_end - run_begin) if physical == run_end else None
             if joined is not None:
@@ -359,6 +424,13 @@ class StoreReader:
     def record_at(self, physical_offset: int) -> memoryview:
         """Return the record that begins at a physical offset. Raises `RecordNotFound`."""
         return self._log.record_at(physical_offset)
+
+    def _accepts(
+        self, accept: Callable[[Mapping[str, str]], bool], physical: int, size: int
+    ) -> bool:
+        """Return whether a filter wants a message; one that cannot be read is not left out."""
+        properties = self._properties(physical, size)
+        return properties is None or accept(properties)
 
     def _properties(self, physical: int, size: int) -> dict[str, str] | None:
         record = self._log.read(physical, size)

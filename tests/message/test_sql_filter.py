@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.message.properties import encode
 from pocketmq.message.sql_filter import SqlSyntaxError, compile_sql
 from pocketmq.message.sql_filter.filter import MAX_LENGTH
 
@@ -98,6 +99,55 @@ def test_length_and_depth_are_bounded() -> None:
 @given(st.text(st.sampled_from("ab'= <>()1.5-\n\0é") | st.characters(), max_size=60))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     assert set(judge(text, [{"a": "1", "b": text}])) <= set("TFN!")
+
+
+def test_what_matches_has_a_needle() -> None:
+    golden: dict[str, Any] = json.loads(GOLDEN.read_text())
+    messages = golden["messages"]
+    looked_for = 0
+    for text, _ in golden["expressions"]:
+        try:
+            sql = compile_sql(text)
+        except SqlSyntaxError:
+            continue
+        if not sql.needles:
+            continue
+        for message in messages:
+            if sql(message):
+                looked_for += 1
+                encoded = encode(message).encode()
+                assert any(needle in encoded for needle in sql.needles), (text, message)
+    assert looked_for > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "needles"),
+    [
+        ("a = 'x'", ["a\x01x"]),
+        ("'x' = a", ["a\x01x"]),
+        ("a = 1", ["a\x01"]),
+        ("a = b", []),  # both may be missing
+        ("a > 1", ["a\x01"]),
+        ("a BETWEEN 1 AND 5", ["a\x01"]),
+        ("a IN ('x', 'y')", ["a\x01x", "a\x01y"]),
+        ("a NOT IN ('x', 'y')", ["a\x01"]),
+        ("a IN ('1', '2', '3', '4', '5', '6', '7', '8', '9')", ["a\x01"]),
+        ("a CONTAINS 'x'", ["a\x01"]),
+        ("a NOT CONTAINS 'x'", ["a\x01"]),
+        ("a IS NULL", []),
+        ("a IS NOT NULL", ["a\x01"]),
+        ("NOT (a = 'x')", []),
+        ("a = 'x' AND b IS NULL", ["a\x01x"]),
+        ("a > 1 AND b = 'longer' AND c > 1", ["b\x01longer"]),
+        ("a = 'x' OR b = 'y' OR c > 1", ["a\x01x", "b\x01y", "c\x01"]),
+        ("a = 'x' OR b IS NULL", []),
+        ("(a = 'x' OR b IS NULL) AND c = 'z'", ["c\x01z"]),
+        ("a = '\ufffd'", []),  # it stands for bytes that are no text
+        ("TRUE", []),
+    ],
+)
+def test_needles(text: str, needles: list[str]) -> None:
+    assert compile_sql(text).needles == tuple(needle.encode() for needle in needles)
 
 
 def test_the_parser_is_not_loaded_before_it_is_needed() -> None:

@@ -463,7 +463,7 @@ class PullProcessor:
             raise filter_not_supported(expression_type)
         if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
             return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
-        return compile_filter(expression, expression_type).matches
+        return compile_filter(expression, expression_type)
 
 
 def _refusal(error: RemotingError) -> Response:

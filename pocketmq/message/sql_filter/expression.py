@@ -12,10 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
+from pocketmq.message.properties import NAME_VALUE_SEPARATOR
 from pocketmq.message.sql_filter.values import Long, Value, compare, compare_ordered, equal
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
+
+#: Texts of which each message for which an expression is true has at least one among its encoded
+#: properties; None where there are no such texts.
+Needs = frozenset[str] | None
+
+#: More texts than that say little, and each has to be searched for.
+MOST_NEEDS: Final = 8
 
 #: How deep operators may lie within each other: each level is a call within a call.
 MAX_DEPTH: Final = 200
@@ -44,9 +52,10 @@ class Expression:
         name: of a property.
         operator: AND or OR of a chain of them, else "".
         terms: that chain's. It grows at its end and not in depth.
+        needs: what a message must have for it to be true.
     """
 
-    __slots__ = ("depth", "evaluate", "kind", "name", "operator", "terms", "value")
+    __slots__ = ("depth", "evaluate", "kind", "name", "needs", "operator", "terms", "value")
 
     def __init__(
         self,
@@ -57,7 +66,9 @@ class Expression:
         value: Value = None,
         name: str = "",
         operator: str = "",
+        needs: Needs = None,
     ) -> None:
+        self.needs = needs
         self.kind = kind
         self.evaluate = evaluate
         self.depth: int = 1 + max((part.depth for part in parts), default=0)
@@ -136,9 +147,11 @@ def chain(operator: str, left: Expression, right: Expression) -> Expression:
     A chain on the left side is continued, and is not to be used by itself any more.
     """
     left, right = as_boolean(left), as_boolean(right)
+    needs = (_both if operator == "AND" else _either)(left.needs, right.needs)
     if left.operator == operator:
         left.terms.append(right.evaluate)
         left.depth = max(left.depth, right.depth + 1)
+        left.needs = needs
         return left
     terms = [left.evaluate, right.evaluate]
     decisive = operator == "OR"
@@ -153,7 +166,7 @@ def chain(operator: str, left: Expression, right: Expression) -> Expression:
                 result = None
         return result
 
-    joined = Expression(Kind.BOOLEAN, evaluate, (left, right), operator=operator)
+    joined = Expression(Kind.BOOLEAN, evaluate, (left, right), operator=operator, needs=needs)
     joined.terms = terms
     return joined
 
@@ -166,13 +179,28 @@ def equality(left: Expression, right: Expression) -> Expression:
     if left.kind is right.kind is Kind.CONSTANT and left.is_boolean and not right.is_boolean:
         raise OperandError(f"{left} cannot be compared with {right}")
     first, second = left.evaluate, right.evaluate
-    return _boolean(lambda properties: equal(first(properties), second(properties)), left, right)
+    needs: Needs = None
+    # Two properties are equal, too, when a message has neither.
+    for one, other in ((left, right), (right, left)):
+        if one.kind is Kind.PROPERTY and other.kind is Kind.CONSTANT:
+            needs = _property(one, other.value if type(other.value) is str else "")
+    return _boolean(
+        lambda properties: equal(first(properties), second(properties)), left, right, needs=needs
+    )
 
 
 def is_null(operand: Expression) -> Expression:
     """IS NULL."""
     inner = operand.evaluate
     return _boolean(lambda properties: inner(properties) is None, operand)
+
+
+def is_not_null(operand: Expression) -> Expression:
+    """IS NOT NULL."""
+    inner = operand.evaluate
+    return _boolean(
+        lambda properties: inner(properties) is not None, operand, needs=_property(operand)
+    )
 
 
 _HOLDS: Final[dict[str, Callable[[int], bool]]] = {
@@ -197,7 +225,8 @@ def ordering(operator: str, left: Expression, right: Expression) -> Expression:
         high = second(properties)
         return None if high is None else holds(compare_ordered(low, high))
 
-    return _boolean(evaluate, left, right)
+    needs = _both(_property(left), _property(right))
+    return _boolean(evaluate, left, right, needs=needs)
 
 
 def between(operand: Expression, low: Expression, high: Expression) -> Expression:
@@ -225,7 +254,10 @@ def within(operand: Expression, choices: Sequence[str], *, wanted: bool) -> Expr
         value = properties.get(name)
         return None if value is None else (value in among) is wanted
 
-    return _boolean(evaluate, operand)
+    needs = _property(operand)
+    if wanted and len(among) <= MOST_NEEDS:
+        needs = frozenset(f"{name}{NAME_VALUE_SEPARATOR}{value}" for value in among)
+    return _boolean(evaluate, operand, needs=needs)
 
 
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
@@ -246,8 +278,28 @@ def text_test(operator: str, operand: Expression, search: str, *, wanted: bool) 
         value = inner(properties)
         return type(value) is str and test(value, search) is wanted
 
-    return _boolean(evaluate, operand)
+    return _boolean(evaluate, operand, needs=_property(operand))
 
 
-def _boolean(evaluate: Evaluate, *parts: Expression) -> Expression:
-    return Expression(Kind.BOOLEAN, evaluate, parts)
+def _boolean(evaluate: Evaluate, *parts: Expression, needs: Needs = None) -> Expression:
+    return Expression(Kind.BOOLEAN, evaluate, parts, needs=needs)
+
+
+def _property(operand: Expression, value: str = "") -> Needs:
+    """What a message has whose property `operand` begins with `value`."""
+    if operand.kind is not Kind.PROPERTY:
+        return None
+    return frozenset((f"{operand.name}{NAME_VALUE_SEPARATOR}{value}",))
+
+
+def _both(left: Needs, right: Needs) -> Needs:
+    """What a message must have where each is needed: the rarer of the two, as far as one sees."""
+    if left is None or right is None:
+        return left or right
+    return max(left, right, key=lambda needs: min(map(len, needs)))
+
+
+def _either(left: Needs, right: Needs) -> Needs:
+    if left is None or right is None or len(left | right) > MOST_NEEDS:
+        return None
+    return left | right

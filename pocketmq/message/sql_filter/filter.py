@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from pocketmq.message.sql_filter.errors import SqlSyntaxError
-from pocketmq.message.sql_filter.expression import Evaluate
+from pocketmq.message.sql_filter.expression import Evaluate, Needs
 from pocketmq.message.sql_filter.values import Incomparable
 
 #: Characters of an expression: the time that one may take to compile, and its memory, are bounded.
@@ -19,13 +19,17 @@ class SqlFilter:
 
     Attributes:
         text: the expression.
+        needles: each message that it matches has at least one of these among its encoded
+            properties, so that whoever looks for some of many messages can search for them first.
+            Empty where there are no such texts.
     """
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_evaluate", "needles", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, evaluate: Evaluate, needs: Needs = None) -> None:
         self.text = text
         self._evaluate = evaluate
+        self.needles = _needles(needs)
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
         """True, False or None (unknown); unknown also when something cannot be compared."""
@@ -39,8 +43,19 @@ class SqlFilter:
         """Return whether a message with these properties is wanted: what is unknown is not."""
         return self.evaluate(properties) is True
 
+    __call__ = matches
+
     def __repr__(self) -> str:
         return f"SqlFilter({self.text!r})"
+
+
+def _needles(needs: Needs) -> tuple[bytes, ...]:
+    try:
+        needles = tuple(text.encode() for text in sorted(needs or ()))
+    except UnicodeEncodeError:  # half of a surrogate pair, which no property has
+        return ()
+    # Bytes of a record that are not UTF-8 are read as this character.
+    return () if any("\ufffd".encode() in needle for needle in needles) else needles
 
 
 def compile_sql(text: str) -> SqlFilter:
@@ -63,6 +78,7 @@ def _compiled(text: str) -> SqlFilter | SqlSyntaxError:
     from pocketmq.message.sql_filter.parser import parse
 
     try:
-        return SqlFilter(text, parse(text).evaluate)
+        parsed = parse(text)
+        return SqlFilter(text, parsed.evaluate, parsed.needs)
     except SqlSyntaxError as error:
         return error.with_traceback(None)

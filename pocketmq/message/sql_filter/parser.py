@@ -116,7 +116,7 @@ class _Builder(Transformer[Any, Any]):
         return _at(parts[1], lambda: meaning.is_null(parts[0]))
 
     def is_not_null(self, parts: list[Any]) -> Expression:
-        return _at(parts[1], lambda: meaning.negation(meaning.is_null(parts[0])))
+        return _at(parts[1], lambda: meaning.is_not_null(parts[0]))
 
     def ordering(self, parts: list[Any]) -> Expression:
         left, operator, right = parts

@@ -239,7 +239,7 @@ class PopProcessor:
         try:
             if is_tag_type(header.exp_type):
                 return Filter(codes_of(expression))
-            return Filter(None, compile_filter(expression, header.exp_type).matches)
+            return Filter(None, compile_filter(expression, header.exp_type))
         except (TagExpressionError, SqlSyntaxError) as error:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
