@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import Server
 
+from .bytecode import compile_package
 from .generator import LoadGenerator
 from .processes import resident_megabytes
 
@@ -72,6 +73,7 @@ class Contender(Figures):
 
 def start_ours(directory: Path, settings: Mapping[str, object] = {}) -> Contender:
     """Our name server and broker."""
+    compile_package()
     namesrv = ours.start_name_server(directory)
     return Contender(
         OURS,

@@ -28,6 +28,7 @@ from tests.interop.harness import official, proxy
 from tests.interop.harness.ports import free_port
 from tests.interop.harness.process import Process
 
+from .bytecode import compile_package
 from .processes import resident_megabytes
 from .work_directory import work_directory
 
@@ -140,6 +141,7 @@ def main() -> int:
     except official.Unavailable as error:
         print(f"bench.proxy: {error}", file=sys.stderr)
         return 1
+    compile_package()
     with work_directory("pocketmq-bench-") as directory:
         contenders = [officials(directory), ours(directory)]
         for each in contenders:

@@ -27,6 +27,7 @@ from pocketmq.store.message_store import MessageStore
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server
 
+from .bytecode import compile_package
 from .contenders import SEGMENT
 from .processes import resident_megabytes
 from .work_directory import work_directory
@@ -61,6 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
     options = parser.parse_args()
+    compile_package()
     cases = CASES if options.case is None else (Case(*options.case),)
     with work_directory("pocketmq-starts-", options.keep) as directory:
         namesrv = ours.start_name_server(directory)

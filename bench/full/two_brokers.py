@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bench.bytecode import compile_package
 from bench.clean_slate import clean_slate
 from bench.contenders import OURS, SEGMENT, Figures
 from bench.measures import Better, Measure
@@ -31,6 +32,7 @@ class _Served:
     """A running `pocketmq serve`; each of its brokers is bound to a processor of its own."""
 
     def __init__(self, directory: Path, brokers: int) -> None:
+        compile_package()
         home = directory / f"served-{brokers}"
         port = free_block(SPAN)
         config = write_properties(home / "broker.conf", {"mappedFileSizeCommitLog": SEGMENT})
