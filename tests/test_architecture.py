@@ -178,6 +178,7 @@ EXECUTORS_LOAD = {
     "store": {"errors", "queue", "scan"},
     "store.queue": {"entry_array", "queue_entry"},
     "store.scan": {
+        "alike_texts",
         "bodies",
         "columns",
         "errors",

@@ -3,8 +3,9 @@
 There is no Spark in here: `pocketmq.spark` makes a Spark data source of it. The modules, from
 the disk up:
 
-- `segments` maps files, `gather` collects byte ranges out of them, `heads` and `property_table`
-  take records apart, `columns` makes Arrow arrays of them, `reader` does all that in blocks;
+- `segments` maps files, `gather` collects byte ranges out of them, `heads`, `property_table` and
+  `alike_texts` take records apart, `columns` makes Arrow arrays of them, `reader` does all that in
+  blocks;
 - `snapshot` reads the consume queues, `tail` finds records that only the commit log has,
   `topic_table` reads the broker's list of topics;
 - `offsets`, `selection`, `partitioning` and `plan` choose what to read and split it;

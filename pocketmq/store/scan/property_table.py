@@ -3,7 +3,8 @@
 All texts lie one after another in one buffer. The places of the two separators in it say where
 every name and every value begins; what is left without the separators is an Arrow string array of
 name, value, name, value … over all records. Texts that break that pattern (without the closing
-separator, as old clients write them, or with 0x01 within a value) take a way with a few more steps.
+separator, as old clients write them, or with 0x01 within a value) take a way with a few more steps,
+and those that all name the same properties a shorter one (`alike_texts`).
 
 A table (record × distinct name → number of the entry) then gives single properties as columns, and
 tells which of equal names is the last one, which wins. The rules are those of
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.message.properties import KEY_SEPARATOR
+from pocketmq.store.scan.alike_texts import AlikeTexts, alike
 from pocketmq.store.scan.gather import Places, content
 from pocketmq.store.scan.segments import ByteArray
 
@@ -42,15 +44,33 @@ class PropertyTable:
 
     def column(self, name: str) -> Any:
         """Return the values of one property, null in records without it."""
+        return self._entries.column(name)
+
+    def maps(self, kind: Any) -> Any:
+        """All properties as an array of the Arrow map type `kind` (string to string)."""
+        return self._entries.maps(kind)
+
+
+class _Entries:
+    """Names and values (string arrays) of all entries in order, and the record of each."""
+
+    def __init__(self, names: Any, values: Any, row: _IntArray, rows: int) -> None:
+        self.names = names
+        self.values = values
+        self.row = row
+        self.rows = rows
+
+    def column(self, name: str) -> Any:
+        """As of the table."""
         code = self._codes.get(name)
         if code is None:
             return pa.nulls(self.rows, pa.string())
         entry = self._last[:, code]
-        return self._entries.values.take(pa.array(entry, mask=entry < 0))
+        return self.values.take(pa.array(entry, mask=entry < 0))
 
     def maps(self, kind: Any) -> Any:
-        """All properties as an array of the Arrow map type `kind` (string to string)."""
-        names, values, row = self._entries.names, self._entries.values, self._entries.row
+        """As of the table."""
+        names, values, row = self.names, self.values, self.row
         kept = self._last[row, self._name_codes]
         number = np.arange(len(row))
         if not np.array_equal(kept, number):  # of equal names the last one wins
@@ -62,7 +82,7 @@ class PropertyTable:
 
     @cached_property
     def _dictionary(self) -> Any:
-        return self._entries.names.dictionary_encode()
+        return self.names.dictionary_encode()
 
     @cached_property
     def _name_codes(self) -> npt.NDArray[np.int32]:
@@ -77,22 +97,13 @@ class PropertyTable:
     def _last(self) -> npt.NDArray[np.int32]:
         """Record × name → number of the last entry of that name, -1 where there is none."""
         table = np.full((self.rows, max(len(self._codes), 1)), -1, np.int32)
-        row = self._entries.row
+        row = self.row
         # Of several values for one cell numpy keeps the last.
         table[row, self._name_codes] = np.arange(len(row), dtype=np.int32)
         return table
 
 
-class _Entries:
-    """Names and values (string arrays) of all entries in order, and the record of each."""
-
-    def __init__(self, names: Any, values: Any, row: _IntArray) -> None:
-        self.names = names
-        self.values = values
-        self.row = row
-
-
-def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> _Entries:
+def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> _Entries | AlikeTexts:
     """Return the entries of all texts, which lie in `data` between consecutive `bounds`."""
     is_text = data > 2
     separators = np.flatnonzero(~is_text)
@@ -104,7 +115,7 @@ def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> _Entries:
         and (kinds[1::2] == 2).all()
         and (data[ends - 1] == 2).all()
     ):
-        return _alternating(data, bounds, separators, is_text)
+        return alike(data, bounds, separators) or _alternating(data, bounds, separators, is_text)
     return _irregular(data, bounds, ends.astype(np.int64))
 
 
@@ -131,7 +142,8 @@ def _alternating(
     if not length.all():
         whole = (length[0::2] > 0) & (length[1::2] > 0)
         number, row = number[whole], row[whole]
-    return _Entries(strings.take(pa.array(number)), strings.take(pa.array(number + 1)), row)
+    names, values = strings.take(pa.array(number)), strings.take(pa.array(number + 1))
+    return _Entries(names, values, row, len(bounds) - 1)
 
 
 def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) -> _Entries:
@@ -151,7 +163,8 @@ def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) 
     source = np.zeros(len(begin), np.intp)
     names = Places((data,), source, begin, separator - begin)
     values = Places((data,), source, separator + 1, end - separator - 1)
-    return _Entries(names.gather().cast(pa.string()), values.gather().cast(pa.string()), row)
+    strings = [places.gather().cast(pa.string()) for places in (names, values)]
+    return _Entries(strings[0], strings[1], row, len(bounds) - 1)
 
 
 def _is_utf8(texts: Any) -> bool:

@@ -111,3 +111,38 @@ def test_records_without_properties(count: int) -> None:
     table = PropertyTable(places([b""] * count))
     assert table.maps(PROPERTIES_TYPE).to_pylist() == [[]] * count
     assert table.column("TAGS").to_pylist() == [None] * count
+
+
+alike_names = st.lists(
+    st.sampled_from(["a", "KEYS", "TAGS", "UNIQ_KEY", "MSG_REGION", "a name of many characters"]),
+    min_size=1, max_size=6, unique=True,
+)  # fmt: skip
+
+
+@given(alike_names, st.data())
+def test_properties_of_records_that_have_the_same_ones(
+    names: list[str], data: st.DataObject
+) -> None:
+    filled = st.text("xyz 标", min_size=1, max_size=20)
+    row = st.lists(filled, min_size=len(names), max_size=len(names))
+    rows = [
+        list(zip(names, values, strict=True))
+        for values in data.draw(st.lists(row, min_size=1, max_size=8))
+    ]
+    if data.draw(st.booleans()):  # one letter of a name differs, or all are as they were
+        at, entry = (
+            data.draw(st.integers(0, len(rows) - 1)),
+            data.draw(st.integers(0, len(names) - 1)),
+        )
+        name, value = rows[at][entry]
+        letter = data.draw(st.integers(0, len(name) - 1))
+        rows[at][entry] = name[:letter] + "_" + name[letter + 1 :], value
+    contents = ["".join(f"{n}\x01{v}\x02" for n, v in entries).encode() for entries in rows]
+    table = PropertyTable(places(contents))
+    maps = table.maps(PROPERTIES_TYPE)
+    maps.validate(full=True)
+    assert maps.to_pylist() == rows
+    for name in (*names, "absent"):
+        column = table.column(name)
+        column.validate(full=True)
+        assert column.to_pylist() == [dict(entries).get(name) for entries in rows]
