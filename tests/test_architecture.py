@@ -182,6 +182,7 @@ EXECUTORS_LOAD = {
         "bodies",
         "columns",
         "errors",
+        "freed_memory",
         "gather",
         "heads",
         "noted_queues",

@@ -22,6 +22,7 @@ from pocketmq.store.index.index_keys import alike_from
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, Block
 from pocketmq.store.scan.errors import PulledCorrupt
+from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.gather import Places
 from pocketmq.store.scan.heads import Heads
 from pocketmq.store.scan.queue_slice import Rows
@@ -63,6 +64,7 @@ class PulledReader:
         decompress: bool = True,
         most_inflated: int = MAX_INFLATED,
     ) -> None:
+        keep_freed_memory()
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
         self._lose = lose

@@ -23,6 +23,7 @@ from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
@@ -78,6 +79,7 @@ class SliceReader:
         fail_on_data_loss: bool = True,
         most_inflated: int = MAX_INFLATED,
     ) -> None:
+        keep_freed_memory()
         self.skipped = 0
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
