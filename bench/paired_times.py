@@ -41,6 +41,12 @@ def times_of_reads(
     return times_in_turn(reads, rounds)
 
 
+def ratios(times: Mapping[str, Sequence[float]]) -> list[float]:
+    """The rate of the second of two contenders by that of the first, of each turn."""
+    first, second = times.values()
+    return [a / b for a, b in zip(first, second, strict=True)]
+
+
 def report(
     times: Mapping[str, Sequence[float]], count: int, unit: str, target: float | None = None
 ) -> float:
@@ -58,7 +64,7 @@ def report(
             f"{count / median / 1e3:6.1f} thousand {unit}/s"
         )
     first, second = times.values()
-    ratio = statistics.median(a / b for a, b in zip(first, second, strict=True))
+    ratio = statistics.median(ratios(times))
     best = min(first) / min(second)
     wanted = "" if target is None else f", target {target}"
     print(f"  ratio      {ratio:.2f} (of the best {best:.2f}){wanted}", flush=True)

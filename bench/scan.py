@@ -156,6 +156,22 @@ class ReadyMadeReader(DataSourceReader):
             left -= whole.num_rows
 
 
+def times_of_scans(
+    spark: SparkSession, root: Path, schema: str, rounds: int
+) -> tuple[int, int, dict[str, list[float]]]:
+    """The rows of the store at `root`, the partitions of a read, and what reads of the ready-made
+    source and of ours take in turn. The session knows `ReadyMade`."""
+    ours = spark.read.format("rocketmq").schema(schema).load(str(root))
+    rows, parts = ours.count(), ours.rdd.getNumPartitions()
+    ready = spark.read.format("ready-made").schema(schema)
+    ready = ready.options(rows=rows, parts=parts)
+    contenders: dict[str, Callable[[], DataFrame]] = {
+        "ready-made": lambda: ready.load(str(root)),
+        "rocketmq": lambda: spark.read.format("rocketmq").schema(schema).load(str(root)),
+    }
+    return rows, parts, times_of_reads(contenders, rounds)
+
+
 def measure_few(
     spark: SparkSession,
     root: Path,
@@ -184,15 +200,7 @@ def measure_few(
 
 def measure(spark: SparkSession, root: Path, name: str, schema: str, rounds: int) -> float:
     """The ratio of the rates of our source and the ready-made one, printed with both."""
-    ours = spark.read.format("rocketmq").schema(schema).load(str(root))
-    rows, parts = ours.count(), ours.rdd.getNumPartitions()
-    ready = spark.read.format("ready-made").schema(schema)
-    ready = ready.options(rows=rows, parts=parts)
-    contenders: dict[str, Callable[[], DataFrame]] = {
-        "ready-made": lambda: ready.load(str(root)),
-        "rocketmq": lambda: spark.read.format("rocketmq").schema(schema).load(str(root)),
-    }
-    times = times_of_reads(contenders, rounds)
+    rows, parts, times = times_of_scans(spark, root, schema, rounds)
     print(f"{name}: {rows} rows in {parts} partitions")
     return report(times, rows, "rows", TARGET)
 

@@ -1,8 +1,8 @@
 """Measure this broker and the official one in everything that has an aim.
 
 Each workload has brokers of its own, which are measured in turn; the official one is warmed up. The
-ratios of the medians count. A workload that fails is reported, and the others go on. The rows of
-Spark are measured by bench.scan and bench.kafka.
+ratios of the medians count. A workload that fails is reported, and the others go on. What Spark's
+rows need and is not there is noted.
 """
 
 from __future__ import annotations

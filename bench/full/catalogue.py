@@ -11,6 +11,7 @@ from .latencies import OFFERED, TAILS
 from .name_servers import NAME_SERVER
 from .pulls import CATCH_UP, FILTERED, PULLS
 from .sends import BATCHES, CLIENTS, SENDS, SYNC_FLUSH, TOPICS_256
+from .spark import SPARK_FEW, SPARK_KAFKA, SPARK_SCAN
 from .two_brokers import TWO_BROKERS
 from .workload import Workload
 
@@ -21,6 +22,6 @@ WORKLOADS: dict[str, Workload] = {
     for each in (
         SENDS, BATCHES, SYNC_FLUSH, OFFERED, TAILS, CLIENTS, TOPICS_256, FAN_OUT, PULLS, CATCH_UP,
         DELAYED, TRANSACTIONS, FILTERED, STARTS, MEMORY, NAME_SERVER, CLIENT, CLIENT_CPU,
-        TWO_BROKERS, BAD_INPUT,
+        TWO_BROKERS, BAD_INPUT, SPARK_SCAN, SPARK_FEW, SPARK_KAFKA,
     )
 }  # fmt: skip

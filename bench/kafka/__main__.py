@@ -88,7 +88,7 @@ def copy(spark: SparkSession, root: Path, kafka: str) -> None:
     writer.option("includeHeaders", "true").save()
 
 
-def measure(
+def times_of_sources(
     spark: SparkSession,
     root: Path,
     namesrv: str,
@@ -96,8 +96,12 @@ def measure(
     name: str,
     schema: str,
     rounds: int,
-) -> None:
-    """Print the rates of both sources for one choice of columns."""
+) -> tuple[int, dict[str, list[float]]]:
+    """The rows, and what reads from Kafka, from files and from a running broker take in turn, for
+    one choice of columns.
+
+    Raises RuntimeError if they do not have the same number of rows.
+    """
 
     def ours() -> DataFrame:
         return spark.read.format("rocketmq").schema(schema).load(str(root))
@@ -115,11 +119,24 @@ def measure(
     counts = {contender: load().count() for contender, load in contenders.items()}
     if len(set(counts.values())) != 1:
         raise RuntimeError(f"they differ: {counts} rows")
-    times = times_of_reads(contenders, rounds)
+    return counts["kafka"], times_of_reads(contenders, rounds)
+
+
+def measure(
+    spark: SparkSession,
+    root: Path,
+    namesrv: str,
+    kafka: str,
+    name: str,
+    schema: str,
+    rounds: int,
+) -> None:
+    """Print the rates of both sources for one choice of columns."""
+    rows, times = times_of_sources(spark, root, namesrv, kafka, name, schema, rounds)
     for contender, what in ("files", "files of the store"), ("live", "a running broker"):
-        print(f"Kafka, and {what}, {name}: {counts['kafka']} rows")
+        print(f"Kafka, and {what}, {name}: {rows} rows")
         pair = {each: times[each] for each in ("kafka", contender)}
-        report(pair, counts["kafka"], "rows")
+        report(pair, rows, "rows")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,6 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     """Print the rows; return 0 when Spark could answer."""
     from pocketmq.spark import SparkUnavailable, session
-    from pocketmq.spark.needed_columns import needed
     from pocketmq.store.scan.replicas import read_twice
 
     try:
@@ -118,12 +117,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", JSON_BYTES)
             spark.conf.set("spark.sql.shuffle.partitions", _JSON_SHUFFLED)
-        create_views(spark, options, stores)
-        frame = spark.sql(options.sql)
-        columns = needed(frame)
-        if columns is not None:
-            create_views(spark, options, stores, columns=columns)
-            frame = spark.sql(options.sql)
+        frame = answer(spark, options, stores)
         if options.json:
             _print_json(frame, options.limit)
         else:
@@ -143,6 +137,21 @@ def run(options: argparse.Namespace) -> int:
     finally:
         spark.stop()
     return ExitCode.OK
+
+
+def answer(
+    spark: SparkSession, options: argparse.Namespace, stores: Sequence[ScannedStore]
+) -> DataFrame:
+    """The rows of the statement, which are read with no more columns than it needs."""
+    from pocketmq.spark.needed_columns import needed
+
+    create_views(spark, options, stores)
+    frame = spark.sql(options.sql)
+    columns = needed(frame)
+    if columns is not None:
+        create_views(spark, options, stores, columns=columns)
+        frame = spark.sql(options.sql)
+    return frame
 
 
 class _EnoughSeen(Exception):
