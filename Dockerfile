@@ -6,7 +6,7 @@ WORKDIR /build
 # For the accelerator (docs/performance.md).
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 COPY pyproject.toml README.md LICENSE pyspark_rocketmq.py ./
-COPY scripts scripts
+COPY scripts/build_accelerator.py scripts/
 COPY pocketmq pocketmq
 RUN POCKETMQ_ACCELERATOR=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
