@@ -1,14 +1,14 @@
 # cython: language_level=3
 """The ordinary sends at the beginning of a read, decoded, encoded as records and answered at once.
 
-`SendProcessor.send` does the same for any send. What is here is only for requests as the known
-clients write them, to topics that passed the checks before. The run ends before the first request
-of which anything is different: a header in another spelling, a property that needs work, a queue
-that needs a file. Nothing is judged here that is not exactly as expected, and no error is found
-here: the request that the run ends before is executed in Python.
+`SendProcessor.send` does the same for any send. This module takes only requests as the known clients
+write them, to topics that passed the checks before. Its run ends before the first request that is
+different in anything: a header in another spelling, a property that needs work, a queue that needs a
+file. That one is executed in Python, which also finds out what may be wrong with it. So there are no
+errors here.
 
-Whatever is read lies between `at` and `end` of a text; every function returns NULL, or a size below
-0, where it would have to go further.
+Functions read between `at` and `end`, and never beyond: where a text ends too early, or is not as
+expected, they return NULL, false, or a size below 0.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
