@@ -11,7 +11,7 @@ loop, in which each connection has two milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
@@ -40,12 +40,8 @@ class UnwrittenSends:
         """Note a request."""
         self.note((request.channel, request.opaque))
 
-    def add_all(self, requests: Iterable[Request[Any]]) -> None:
-        """Note several of them."""
-        self._waiting += [(request.channel, request.opaque) for request in requests]
-
     def add_run(self, channel: Channel, opaques: Collection[int]) -> None:
-        """Note the requests of one connection."""
+        """Note several requests of one channel."""
         self._runs.append((channel, opaques))
 
     def settle(self) -> None:

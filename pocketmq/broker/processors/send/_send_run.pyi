@@ -3,8 +3,7 @@ from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-
-Encoded = tuple[int, int, list[int], bytes, int, list[tuple[ConsumeQueue, Any, int, bytes, int]]]
+from pocketmq.store.writer import EncodedRun
 
 class SendRun:
     def __init__(
@@ -30,11 +29,11 @@ class SendRun:
         most: int,
         longest: int,
         born_host: bytes,
-        by_topic: Mapping[str, Mapping[int, ConsumeQueue]],
+        by_topic: dict[str, dict[int, ConsumeQueue]],
         buffer: bytearray,
         at: int,
         room: int,
         physical_offset: int,
         timestamp: int,
         most_body: int,
-    ) -> Encoded | None: ...
+    ) -> EncodedRun | None: ...

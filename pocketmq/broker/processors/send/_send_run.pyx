@@ -20,6 +20,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from pocketmq.store.writer import EncodedRun
+
 cdef enum:
     MOST = 64  # requests of one run
     MOST_UNIQUE_ID = 255
@@ -577,8 +579,7 @@ cdef class SendRun:
 
         Ends behind `most` of them, or before a frame that is longer than `longest` bytes, that has
         another request code than the first one, or that has to be executed in Python. Returns None
-        if that is the first one; else where it ended in `data`, the request code, the opaques, the answers, the bytes of the records, and for each queue: queue,
-        target, first queue offset, queue entries, bytes of its records.
+        if that is the first one. What is known of a queue's topic is its target.
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(data)
@@ -675,7 +676,7 @@ cdef class SendRun:
             here = behind
         if not count:
             return None
-        return (
+        return EncodedRun(
             here - begin,
             code,
             opaques,

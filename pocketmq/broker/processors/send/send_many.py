@@ -248,7 +248,9 @@ class SendMany:
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
         """Return the answers if no send waits for the disk."""
-        self._context.unwritten.add_all(row[0] for row in planned[: len(stored)])
+        # All are of one connection, or of one batch.
+        opaques = [row[0].opaque for row in planned[: len(stored)]]
+        self._context.unwritten.add_run(planned[0][0].channel, opaques)
         prepared = self._context.stored_message.encode
         return [
             prepared(
