@@ -165,7 +165,7 @@ async def test_a_send_on_its_way_keeps_others_from_a_broker_that_hangs() -> None
 async def test_a_producer_selects_as_it_is_told(
     cluster: FakeCluster, selection: Selection | str | None
 ) -> None:
-    """One of two brokers keeps an attempt waiting: is it given more of them?"""
+    """One of two brokers keeps attempts waiting: is it given more of them, again and again?"""
     options: dict[str, Any] = {} if selection is None else {"selection": selection}
     broker = cluster["a"]
     tasks: list[asyncio.Task[Any]] = []
@@ -180,9 +180,9 @@ async def test_a_producer_selects_as_it_is_told(
         for _ in range(4):
             await p.send(Message("T", b"x"))
         broker.mode = "hang"
-        while await chosen() != "a":
-            pass
-        names = {await chosen() for _ in range(4)}
+        # A busy machine may make the other broker's first answers slow. Then a few attempts more
+        # wait, until they outweigh that.
+        names = set([await chosen() for _ in range(44)][-4:])
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
