@@ -35,6 +35,7 @@ PIPELINE = 64
 BATCH = 32
 CHILDREN = 20
 RUNS = 60
+UNKNOWN_CODE = 9_999
 PROPERTIES = "UNIQ_KEY\x017F00000100002A139A8C4E5B4A2F0000\x02WAIT\x01true\x02TAGS\x01TagA\x02"
 BODY = b"0123456789abcdef" * 64
 
@@ -75,10 +76,10 @@ def least(work: Callable[[], object], messages: int) -> float:
     return best / 1000 / messages
 
 
-def send_header(queue: int, batch: bool) -> SendMessageRequestHeaderV2:
+def send_header(queue: int, batch: bool, topic: str = TOPIC) -> SendMessageRequestHeaderV2:
     return SendMessageRequestHeaderV2(
         producer_group="stages",
-        topic=TOPIC,
+        topic=topic,
         default_topic="TBW102",
         default_topic_queue_nums=4,
         queue_id=queue,
@@ -90,13 +91,19 @@ def send_header(queue: int, batch: bool) -> SendMessageRequestHeaderV2:
     )
 
 
-def frames(code: RequestCode, header: Header, body: bytes, count: int, binary: bool) -> bytes:
+def frames(code: int, header: Header, body: bytes, count: int, binary: bool) -> bytes:
     return b"".join(
         encode_command(
             code, opaque, header=header, body=body, serialize_type=int(binary), language="JAVA"
         )
         for opaque in range(count)
     )
+
+
+def check_refusals(answers: bytes) -> None:
+    """Raises RuntimeError if one is a success."""
+    if any(decode_command(frame).code == ResponseCode.SUCCESS for frame in child_frames(answers)):
+        raise RuntimeError("the broker has taken a request that it has to refuse")
 
 
 def check(answers: bytes) -> None:
@@ -132,7 +139,9 @@ def measure(broker: Broker) -> None:
     sink = Sink()
     connection.connection_made(sink)
 
-    def whole(name: str, data: bytes, messages: int) -> None:
+    def whole(
+        name: str, data: bytes, messages: int, check: Callable[[bytes], None] = check
+    ) -> None:
         def turn() -> None:
             connection.data_received(data)
             server.flush()
@@ -171,6 +180,17 @@ def measure(broker: Broker) -> None:
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",
     )  # fmt: skip
     whole(f"pull of {BATCH}", frames(RequestCode.PULL_MESSAGE, pull, b"", 1, False), BATCH)
+    for name, code, header in (
+        ("an unknown code", UNKNOWN_CODE, send_header(1, False)),
+        ("a queue that is not there", RequestCode.SEND_MESSAGE_V2, send_header(9_999, False)),
+        (
+            "a topic with a wrong name",
+            RequestCode.SEND_MESSAGE_V2,
+            send_header(1, False, f"{TOPIC}."),
+        ),
+    ):
+        data = frames(code, header, BODY, PIPELINE, False)
+        whole(f"refused: {name}", data, PIPELINE, check_refusals)
 
 
 def whole_crowd(server: RemotingServer, data: bytes) -> None:

@@ -19,6 +19,9 @@ from pocketmq.remoting.request import Request, RequestConnection, Response
 
 log = logging.getLogger("pocketmq.remoting")
 
+MOST_UNSUPPORTED = 64
+"""Unknown codes whose answers are remembered; a peer can name any number."""
+
 Answer = Response | bytes | None | Awaitable[Response | None]
 Handler = Callable[[Request[Any]], Answer]
 
@@ -31,13 +34,14 @@ after them is to be dispatched alone. If it raises, none of them was executed.""
 
 
 class ExecutedRead(NamedTuple):
-    """What a `ReadHandler` did: where it ended, the frames of the answers, and how many requests of
-    which code these were."""
+    """What a `ReadHandler` did: where it ended, the frames of the answers, how many requests of
+    which code these were, and the code of all answers."""
 
     stopped: int
     answers: bytes
     code: int
     requests: int
+    answer: int = ResponseCode.SUCCESS
 
 
 class ReadHandler(Protocol):
@@ -94,6 +98,9 @@ class _HeaderTypes(Mapping[int, type[Header] | None]):
     def __getitem__(self, code: int) -> type[Header] | None:
         return self._routes[code].header
 
+    def __contains__(self, code: object) -> bool:
+        return code in self._routes  # Mapping's raises a KeyError and catches it
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._routes)
 
@@ -108,6 +115,7 @@ class Dispatcher:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.request.RequestDecoder` needs, live as well.
         many: the handlers for many requests at once by request code, likewise.
+        unsupported: the answers to unknown codes, as far as they are remembered.
         read_handler: executes requests straight from what was read; None without one.
         log: for what goes wrong with requests, and with the connections that they come on.
     """
@@ -120,6 +128,7 @@ class Dispatcher:
         self._meter: Meter | None = None
         self.read_handler: ReadHandler | None = None
         self._read_codes: tuple[int, ...] = ()
+        self.unsupported: dict[int, Response] = {}
         self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
         self.codes: Mapping[int, Route] = MappingProxyType(self._routes)
         self.header_types: Mapping[int, type[Header] | None] = _HeaderTypes(self._routes)
@@ -157,6 +166,7 @@ class Dispatcher:
         if self._check is not None:
             route = _checked(route, self._check)
         self._routes[route.code] = route
+        self.unsupported.pop(route.code, None)
         if route.many is not None:
             self._many[route.code] = route.many
 
@@ -227,10 +237,7 @@ class Dispatcher:
                     return refusal
             if self._meter is not None:
                 self._meter.unknown(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-            return Response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {request.code} not supported",
-            )
+            return self._unknown(request.code)
         try:
             answer = route.handler(request)
         except Exception as error:
@@ -240,6 +247,18 @@ class Dispatcher:
         if kind is Response or kind is bytes or answer is None:
             return answer
         return self._guarded(request, answer)  # type: ignore[arg-type]
+
+    def _unknown(self, code: int) -> Response:
+        answers = self.unsupported
+        answer = answers.get(code)
+        if answer is None:
+            answer = Response.repeatable(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
+            )
+            if len(answers) >= MOST_UNSUPPORTED:
+                answers.clear()
+            answers[code] = answer
+        return answer
 
     def dispatch_many(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
         """Run the first of these requests together, and return their answers; never raises.

@@ -18,7 +18,14 @@ import msgspec
 
 from pocketmq.remoting.binary_layout import LayoutCache
 from pocketmq.remoting.errors import FrameError, HeaderError
-from pocketmq.remoting.frame import Command, SerializeType, decode_command, encode_response_frame
+from pocketmq.remoting.frame import (
+    Command,
+    SerializeType,
+    cut_response,
+    decode_command,
+    encode_response_frame,
+    join_response,
+)
 from pocketmq.remoting.headers.base import I32, Header
 from pocketmq.remoting.json_header import DECODE_ERRORS
 
@@ -31,7 +38,8 @@ _BUFFERS = (bytes, bytearray, memoryview)
 class Response(msgspec.Struct):
     """The answer to a request. `body` may be several buffers, which are sent one after another.
 
-    `ext_fields` are sent beside the header's fields, or instead of a header.
+    `ext_fields` are sent beside the header's fields, or instead of a header. `cut` keeps the frame
+    of an answer that is given again and again, see `repeatable`.
     """
 
     code: int = 0
@@ -39,6 +47,21 @@ class Response(msgspec.Struct):
     header: Header | None = None
     body: Buffer | Sequence[Buffer] = b""
     ext_fields: dict[str, str] | None = None
+    cut: dict[int, tuple[bytes, bytes]] | None = None
+
+    @classmethod
+    def repeatable(cls, code: int, remark: str, header: Header | None = None) -> "Response":
+        """Return a refusal that is encoded once, for all requests that get it."""
+        return cls(code, remark, header, cut={})
+
+    def parts(self, serialize_type: int) -> tuple[bytes, bytes]:
+        """Return the frame of a repeatable answer before and behind the opaque, as `cut_response`
+        does. Raises EncodeError."""
+        cut = self.cut
+        assert cut is not None
+        if serialize_type not in cut:
+            cut[serialize_type] = cut_response(serialize_type, self.code, self.remark, self.header)
+        return cut[serialize_type]
 
     @property
     def length(self) -> int:
@@ -50,6 +73,9 @@ class Response(msgspec.Struct):
 
     def head(self, serialize_type: int, opaque: int, length: int) -> bytes:
         """Return its frame up to the body, of `length` bytes. Raises EncodeError."""
+        if self.cut is not None:
+            before, after = self.parts(serialize_type)
+            return join_response(serialize_type, before, opaque, after)
         return encode_response_frame(
             serialize_type, opaque, self.code, self.remark, self.header, length, self.ext_fields
         )
@@ -299,6 +325,9 @@ class RequestDecoder:
         return request
 
     def _decode_any(self, frame: bytes | memoryview) -> Request[Any]:
+        request = self._decode_unknown(frame)
+        if request is not None:
+            return request
         command = decode_command(frame)
         head = bytes(frame[4 : len(frame) - len(command.body)])
         request = self._request_of(command, head)
@@ -307,6 +336,24 @@ class RequestDecoder:
         elif not command.flag & 1 and command.code in self._header_types:
             request_type = _request_type(self._header_types[command.code])
             self._layouts.learn(head, command.language, request_type)
+        return request
+
+    def _decode_unknown(self, frame: bytes | memoryview) -> Request[Any] | None:
+        """Decode a request of an unknown code, which nobody reads the fields of: they must not cost
+        more than those of a good request. Return None if it is not so simple."""
+        match = _CODE_FIRST.match(frame, 4)
+        if match is None:
+            return None
+        end = 4 + _unpack_word(frame)[0]
+        head = bytes(frame[4:end])
+        try:
+            if end > len(frame) or int(match[1]) in self._header_types:
+                return None
+            request: Request[Any] = _decode_without_fields(head)
+        except DECODE_ERRORS:
+            return None
+        request.head = head
+        request.body = frame[end:]
         return request
 
     def _request_of(self, command: Command, head: bytes) -> Request[Any]:
@@ -359,3 +406,6 @@ class RequestDecoder:
 
 def _request_type(header_type: type[Header] | None) -> Any:
     return Request[header_type or Header]  # type: ignore[misc]
+
+
+_decode_without_fields = msgspec.json.Decoder(_request_type(None), strict=False).decode

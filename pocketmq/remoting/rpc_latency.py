@@ -151,7 +151,7 @@ class RpcLatency:
             done = handler(connection, data, start, most, longest)
             if done is not None:
                 took = clock() - began
-                cell = self.cell(done.code, ResponseCode.SUCCESS)
+                cell = self.cell(done.code, done.answer)
                 cell[bisect_left(_BOUNDS, took)] += done.requests
                 cell[_SECONDS] += took * done.requests
             return done

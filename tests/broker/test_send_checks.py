@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.processors.send.send import MOST_REFUSALS
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker
@@ -48,6 +49,31 @@ async def test_ordered_topics_of_a_broker_that_may_not_write(
 @pytest.mark.parametrize("name", ["", " ", "a b", "täg", "T" * 128, "T.T", "T\n"])
 async def test_illegal_topic_names(client: Client, name: str) -> None:
     await refused(client, INVALID, name)
+
+
+async def test_a_queue_that_is_not_there_until_it_is(client: Client, topic: str) -> None:
+    fields = {"topic": topic, "defaultTopic": "", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    for queues in ("2", "3"):
+        fields |= {"readQueueNums": queues, "writeQueueNums": queues}
+        await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields)
+        for _ in range(3):
+            remark = await refused(client, INVALID, topic, queue_id=3)
+            assert f"queueId[3] is illegal, topic {topic} has {queues} read" in remark
+        assert (await client.send(topic, queue_id=2)).code == (
+            SUCCESS if queues == "3" else INVALID
+        )
+    # What else is wrong comes first, as it did before.
+    assert "no body" in await refused(client, SYSTEM_ERROR, topic, body=b"", queue_id=3)
+
+
+async def test_refusals_that_are_remembered_are_bounded(broker: Broker, client: Client) -> None:
+    refusals = broker.components.sends._refusals
+    for number in range(MOST_REFUSALS + 10):
+        await refused(client, INVALID, f"{number}.")
+        assert 0 < len(refusals) <= MOST_REFUSALS
+    count = len(refusals)
+    await refused(client, INVALID, "." * 10_000)
+    assert len(refusals) == count
 
 
 async def test_topics_of_the_longest_name(client: Client) -> None:

@@ -37,7 +37,7 @@ SEND_RUN: Any = send_runs.send_run_type()
 compiled_only = pytest.mark.skipif(SEND_RUN is None, reason="make accelerator")
 
 NOW = 1_700_000_000_000
-TOPICS = ("orders", "stock", "t" * 100, "unknown")
+TOPICS = ("orders", "stock", "t" * 100, "unknown", "wrong.")
 KEYS = ("", "KEYS\x01k%d\x02", "KEYS\x01ключ %d\x02", 'KEYS\x01"a\\b/%d\x02', "K\x01\n\t%d\x02")
 TAGS = ("", "TAGS\x01paid\x02", "TAGS\x01打\x02", "TAGS\x01\x02", "TAGS\x01a\x02TAGS\x01b\x02")
 ODD = ("DELAY\x013\x02", "TIMER_DELAY_SEC\x011\x02", "__SHARDINGKEY\x01s\x02", "WAIT\x01false\x02")
@@ -79,8 +79,9 @@ def a_send(chance: random.Random, number: int) -> bytes:
         fields["bname"] = "b0"
     header = SendMessageRequestHeaderV2(**fields) if v2 else SendMessageRequestHeader(**fields)
     size = chance.choice((0, 1, 10, 100, 100, 100, 1000, 9000, 70_000 if not usual else 50))
+    code: int = RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE
     return encode_command(
-        RequestCode.SEND_MESSAGE_V2 if v2 else RequestCode.SEND_MESSAGE,
+        code if chance.randrange(20) else chance.choice((9_999, 9_998, 888)),
         chance.choice((number, -number)),
         flag=0 if chance.randrange(30) else 2,
         header=header,

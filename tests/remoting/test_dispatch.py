@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher, ExecutedRead
+from pocketmq.remoting.dispatch import MOST_UNSUPPORTED, Dispatcher, ExecutedRead
 from pocketmq.remoting.errors import RemotingError, TopicNotExist
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 from pocketmq.remoting.request import Request, RequestConnection, RequestDecoder, Response
@@ -36,7 +36,18 @@ def test_the_handler_of_the_code_answers(dispatcher: Dispatcher) -> None:
 
 
 def test_an_unknown_code_is_answered_as_the_reference_does(dispatcher: Dispatcher) -> None:
-    assert answer(dispatcher, 666) == Response(3, " request type 666 not supported")
+    refusal = answer(dispatcher, 666)
+    assert (refusal.code, refusal.remark) == (3, " request type 666 not supported")
+
+
+def test_answers_to_unknown_codes_are_kept_until_they_are_known(dispatcher: Dispatcher) -> None:
+    for code in range(1000):
+        assert answer(dispatcher, code).remark == f" request type {code} not supported"
+    assert 0 < len(dispatcher.unsupported) <= MOST_UNSUPPORTED
+    assert answer(dispatcher, 999) is answer(dispatcher, 999)
+    dispatcher.register(999, lambda request: Response())
+    assert answer(dispatcher, 999) == Response()
+    assert 999 not in dispatcher.unsupported
 
 
 def test_a_remoting_error_answers_its_code_and_remark(dispatcher: Dispatcher) -> None:
@@ -141,7 +152,7 @@ def test_requests_that_are_served_from_reads_are_measured(dispatcher: Dispatcher
     handler = dispatcher.read_handler
     assert handler is not None
     connection = cast(RequestConnection, None)
-    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20)
+    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20, 0)
     assert handler(connection, b"", 0, 32, 100) is None
     [measured] = latency.figures()
     assert sum(measured.buckets) == 20

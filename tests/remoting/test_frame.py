@@ -12,10 +12,12 @@ from pocketmq.remoting.command import Command
 from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
 from pocketmq.remoting.frame import (
     SerializeType,
+    cut_response,
     decode_command,
     encode_command,
     encode_request,
     encode_response_frame,
+    join_response,
 )
 from pocketmq.remoting.headers import (
     GetRouteInfoRequestHeader,
@@ -447,6 +449,21 @@ class TestResponses:
     def test_an_empty_header_still_writes_the_map(self) -> None:
         assert b'"extFields":{}' in encode_response_frame(0, 1, 29, "r", Header())
         assert b"extFields" not in encode_response_frame(0, 1, 29, "r")
+
+    @given(
+        kind=st.integers(0, 1),
+        opaque=I32,
+        first=I32,
+        remark=st.none() | TEXT | st.just('"opaque":0,'),
+        header=st.sampled_from([None, STORED, Header()]),
+    )
+    def test_a_cut_response_is_joined_as_it_would_be_written(
+        self, kind: int, opaque: int, first: int, remark: str | None, header: Header | None
+    ) -> None:
+        before, after = cut_response(kind, 29, remark, header)
+        for each in (first, opaque):
+            written = encode_response_frame(kind, each, 29, remark, header)
+            assert join_response(kind, before, each, after) == written
 
     def test_half_a_surrogate_pair_in_a_remark_does_not_stop_the_answer(self) -> None:
         for kind in (0, 1):

@@ -125,10 +125,28 @@ def test_a_code_without_header_type(decoder: RequestDecoder, kind: int) -> None:
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_an_unknown_code(decoder: RequestDecoder, kind: int) -> None:
-    frame = encode_command(999, 5, ext_fields={"a": "b"}, serialize_type=kind)[4:]
-    for request in often(decoder, frame):
-        assert (request.code, type(request.header)) == (999, Header)
-        assert request.ext_fields == {"a": "b"}
+    for code in (999, 9_999):
+        frame = encode_command(
+            code, 5, ext_fields={"a": "b"}, remark="r", body=b"body", serialize_type=kind
+        )[4:]
+        for request in often(decoder, frame):
+            assert (request.code, type(request.header), request.opaque) == (code, Header, 5)
+            assert (request.ext_fields, request.remark) == ({"a": "b"}, "r")
+            assert (request.body, int(request.serialize_type)) == (b"body", kind)
+
+
+@pytest.mark.parametrize(
+    "head", ['{"code":9999,"extFields":7}', '{"code":9999,', '{"code":%s,"a":1}' % ("9" * 5000)]
+)
+def test_a_broken_header_of_an_unknown_code(decoder: RequestDecoder, head: str) -> None:
+    with pytest.raises(HeaderError):
+        decoder.decode(json_frame(head))
+
+
+def test_a_header_of_an_unknown_code_that_is_longer_than_its_frame(decoder: RequestDecoder) -> None:
+    frame = json_frame('{"code":9999,"opaque":1}')
+    with pytest.raises(FrameError):
+        decoder.decode(frame[:-1])
 
 
 def test_a_code_of_six_digits(decoder: RequestDecoder) -> None:

@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.remoting.request import Response
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.writer import EncodedRun
 
@@ -37,3 +38,12 @@ class SendRun:
         timestamp: int,
         most_body: int,
     ) -> EncodedRun | None: ...
+    def refuse(
+        self,
+        data: bytes,
+        start: int,
+        most: int,
+        longest: int,
+        refusals: Mapping[tuple[str, int], Response],
+        unsupported: Mapping[int, Response],
+    ) -> tuple[int, bytes, int, int, int] | None: ...

@@ -56,6 +56,7 @@ cdef struct Send:
     int64_t reconsume_times
     Text body
     bint binary
+    bint is_other  # no send: nothing is taken of its fields
     uint32_t seen  # extFields, a bit for each letter of SEND_MESSAGE_V2
 
 cdef struct Queue:
@@ -302,6 +303,8 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     """Take an extField; false if it is not one that is known, and as usual."""
     cdef uint8_t letter
     cdef int64_t number
+    if send.is_other:
+        return True
     if send.code == CODE_SEND:
         letter = letter_of(name)
     else:
@@ -334,7 +337,7 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
 
 cdef inline bint is_whole(Send *send) noexcept nogil:
     """Whether the mandatory fields were there: b, e, f, g, h."""
-    return send.seen & 0b11110010 == 0b11110010
+    return send.is_other or send.seen & 0b11110010 == 0b11110010
 
 
 cdef const uint8_t *json_fields(
@@ -342,13 +345,15 @@ cdef const uint8_t *json_fields(
 ) noexcept nogil:
     """Read the object of the extFields."""
     cdef Text name, value
+    cdef bint escapes
     if at >= end or at[0] != c"{":
         return NULL
     while True:
         at = json_text(at + 1, end, &name, False)
         if at == NULL or at >= end or at[0] != c":":
             return NULL
-        at = json_text(at + 1, end, &value, equal(name, "i", 1) or equal(name, "properties", 10))
+        escapes = send.is_other or equal(name, "i", 1) or equal(name, "properties", 10)
+        at = json_text(at + 1, end, &value, escapes)
         if at == NULL or at >= end or not take_field(send, name, value):
             return NULL
         if at[0] == c"}":
@@ -366,8 +371,9 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
     if end - at < 12 or memcmp(at, <const char *> '{"code":', 8) != 0:
         return False
     at = json_number(at + 8, end, &send.code)
-    if at == NULL or (send.code != CODE_SEND_V2 and send.code != CODE_SEND):
+    if at == NULL:
         return False
+    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
     send.escaped = True
     while at[0] == c",":
         at = json_text(at + 1, end, &name, False)
@@ -410,8 +416,7 @@ cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) excep
     if end - at < BINARY_FIXED + 4:
         return False
     send.code = <int64_t> at[0] << 8 | at[1]
-    if send.code != CODE_SEND_V2 and send.code != CODE_SEND:
-        return False
+    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
     send.opaque = <int64_t> <int> get32(at + 5)
     # Neither a flag nor a remark, and the entries end with the header.
     if get32(at + 9) or get32(at + 13) or get32(at + 17) != <uint32_t> (end - at - BINARY_FIXED):
@@ -609,7 +614,7 @@ cdef class SendRun:
         records = <uint8_t *> PyByteArray_AS_STRING(buffer) + at
         while count < most:
             behind = decode(here, end, longest, &send)
-            if behind == NULL or not 1 <= send.body.size <= most_body:
+            if behind == NULL or send.is_other or not 1 <= send.body.size <= most_body:
                 break
             if count and send.code != code:
                 break
@@ -684,6 +689,80 @@ cdef class SendRun:
             used,
             _by_queue(queues, found, rows, count),
         )
+
+    def refuse(
+        self,
+        bytes data not None,
+        Py_ssize_t start,
+        int most,
+        int64_t longest,
+        dict refusals not None,
+        dict unsupported not None,
+    ):
+        """Answer the requests in `data[start:]` that are refused as others before: sends with the
+        `refusals` by topic and queue id, those of unknown codes with the `unsupported` by code.
+
+        Ends where `encode` would, and before one with another answer code than the first one's.
+        Returns where that is, the answers, the request code, the number of requests, and the answer
+        code; None if the first one is not refused.
+        """
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(data)
+        cdef const uint8_t *here = begin + start
+        cdef const uint8_t *behind
+        cdef uint8_t *to = self._answers
+        cdef uint8_t *frame
+        cdef Send send, last
+        cdef int64_t answer_code = 0
+        cdef Py_ssize_t count = 0
+        cdef bytes before = b"", after = b""
+        if not 0 <= start <= PyBytes_GET_SIZE(data):
+            raise ValueError("it begins outside of what was read")
+        if most > MOST:
+            most = MOST
+        memset(&last, 0, sizeof(Send))
+        if not _may_be_refused(here, end, unsupported):
+            return None
+        while count < most:
+            behind = decode(here, end, longest, &send)
+            if behind == NULL or (count and send.code != last.code):
+                break
+            if not (send.is_other or send.body.size):
+                break
+            if not count or not _is_like(&send, &last):
+                if send.is_other:
+                    answer = unsupported.get(send.code)
+                else:
+                    topic = PyUnicode_DecodeUTF8(
+                        <const char *> send.topic.at, send.topic.size, NULL
+                    )
+                    answer = refusals.get((topic, send.queue_id))
+                if answer is None or (count and answer.code != answer_code):
+                    break
+                answer_code = answer.code
+                before, after = answer.parts(<int> send.binary)
+                if len(before) + len(after) + 8 + 11 > MOST_ANSWER:
+                    break
+            frame = to
+            to += 8 * (not send.binary)
+            to = put_bytes(
+                to, <const uint8_t *> PyBytes_AS_STRING(before), PyBytes_GET_SIZE(before)
+            )
+            if send.binary:
+                to = put32(to, <uint32_t> send.opaque)
+            else:
+                to = put_decimal(to, send.opaque)
+            to = put_bytes(to, <const uint8_t *> PyBytes_AS_STRING(after), PyBytes_GET_SIZE(after))
+            if not send.binary:
+                put32(frame, <uint32_t> (to - frame - 4))
+                put32(frame + 4, <uint32_t> (to - frame - 8))
+            last = send
+            count += 1
+            here = behind
+        if not count:
+            return None
+        answers = PyBytes_FromStringAndSize(<char *> self._answers, to - self._answers)
+        return here - begin, answers, last.code, count, answer_code
 
     cdef Py_ssize_t _queue_of(
         self, Send *send, dict by_topic, Queue *queues, Py_ssize_t known, Py_ssize_t last, list found
@@ -805,6 +884,27 @@ cdef class SendRun:
         put32(frame, <uint32_t> (to - frame - 4))
         put32(frame + 4, <uint32_t> send.binary << 24 | <uint32_t> (to - frame - 8))
         return to
+
+
+cdef bint _may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported) except *:
+    """Whether a request that begins at `at` is worth decoding: it is a send, or of an unknown code
+    that was refused. A binary header is: to skip most of it costs little."""
+    cdef int64_t code
+    if end - at < 20 or memcmp(at + 8, <const char *> '{"code":', 8) != 0:
+        return True
+    if json_number(at + 16, end, &code) == NULL:
+        return False
+    return code == CODE_SEND_V2 or code == CODE_SEND or code in unsupported
+
+
+cdef inline bint _is_like(Send *one, Send *other) noexcept nogil:
+    """Whether the same answer refuses both."""
+    return (
+        one.binary == other.binary
+        and one.queue_id == other.queue_id
+        and one.topic.size == other.topic.size
+        and memcmp(one.topic.at, other.topic.at, one.topic.size) == 0
+    )
 
 
 cdef inline bint _is_of(Queue *queue, Send *send) noexcept nogil:

@@ -46,6 +46,11 @@ TIMER_PROPERTIES: Final = (
 )
 
 
+class LastingRefusal(RemotingError):
+    """A send is refused because of its topic's name or its queue id: the same for all like it, as
+    long as the topic stays what it is."""
+
+
 class Destination(NamedTuple):
     """Where a message goes: the named topic, or the dead letters of a group."""
 
@@ -99,7 +104,7 @@ class SendChecks:
         try:
             check_topic(name)
         except IllegalName as error:
-            raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            raise LastingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         if name in NO_SEND_TOPICS:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."

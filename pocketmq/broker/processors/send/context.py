@@ -18,7 +18,7 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.properties import find
 from pocketmq.remoting.bodies.registration import TopicConfig
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.stored_answer import StoredAnswer
 
 SEPARATOR: Final = "\x02"
@@ -48,6 +48,8 @@ class SendContext:
 
     Attributes:
         targets: the checked topics by name. The dict is cleared in place, never replaced.
+        refusals: the answers to sends that were refused for their topic and queue id. The same
+            holds for this dict.
         added: properties that the broker adds to every message. On the straight line a name that
             the producer also set occurs twice: the last one counts.
         suffix: `added`, encoded.
@@ -67,6 +69,7 @@ class SendContext:
         store_host: bytes,
     ) -> None:
         self.targets: dict[str, Target] = {}
+        self.refusals: dict[tuple[str, int], Response] = {}
         self.added = {
             names.MSG_REGION: config.region_id,
             names.TRACE_ON: "true" if config.trace_on else "false",

@@ -22,6 +22,7 @@ from pocketmq.broker.delayed.put_hooks import recall_handle
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import (
+    LastingRefusal,
     SendChecks,
     SendHeader,
     leaves_the_line,
@@ -29,7 +30,7 @@ from pocketmq.broker.processors.send.checks import (
 )
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
-from pocketmq.broker.processors.send.send_runs import CODES, SendRuns
+from pocketmq.broker.processors.send.send_runs import SendRuns
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
@@ -37,7 +38,12 @@ from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.limits import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX
+from pocketmq.message.limits import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    MAX_TOPIC_LENGTH,
+    RETRY_PREFIX,
+)
 from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -54,6 +60,9 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 
 SendRequest = Request[Any]  # header: SendHeader
+
+MOST_REFUSALS: Final = 256
+"""Refusals that are remembered; clients can think of any topic and any queue id."""
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
@@ -92,6 +101,7 @@ class SendProcessor:
         self._runs = SendRuns.find(store, statistics, context, store_host)
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
+        self._refusals = context.refusals
         self._answers = context.answers
         self._detailed = statistics.detailed
         self._safety = safety
@@ -111,15 +121,17 @@ class SendProcessor:
             dispatcher.register(code, self.send, header, many=self._many.send_many)
         dispatcher.register(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
         if self._runs is not None:
-            dispatcher.serve_reads(self._runs.execute, CODES)
+            self._runs.register(dispatcher)
 
     def forget_target(self, topic: str) -> None:
         """Check a topic again at its next send, because it changed."""
         self._targets.pop(topic, None)
+        self._refusals.clear()
 
     def forget_targets(self) -> None:
         """Check every topic again at its next send, because a permission changed."""
         self._targets.clear()
+        self._refusals.clear()
 
     def send(self, request: SendRequest) -> Answer:
         """Store one message or one batch; None when the answer waits."""
@@ -198,19 +210,22 @@ class SendProcessor:
 
     def _send_checked(self, request: SendRequest) -> Answer:
         """Store a send with every check, in the reference's order."""
+        header: SendHeader = request.header
+        waiting = self.unflushed
+        refusal = self._refusals.get((header.topic, header.queue_id))
+        if refusal is not None and request.body and not waiting.full:
+            return refusal
         try:
-            waiting = self.unflushed
             if waiting.full:
                 raise RemotingError(
                     ResponseCode.SYSTEM_BUSY,
                     "[OVERLOAD]system busy, start flow control for a while: "
                     f"{waiting.count} sends of {waiting.size} bytes wait",
                 )
-            header: SendHeader = request.header
             topic = self._checks.topic(request)
             target = self._target(topic)
             if header.queue_id >= target.queue_limit:
-                raise RemotingError(
+                raise LastingRefusal(
                     ResponseCode.INVALID_PARAMETER,
                     f"request queueId[{header.queue_id}] is illegal, topic {topic.topic_name} has "
                     f"{topic.read_queue_nums} read and {topic.write_queue_nums} write queues",
@@ -218,8 +233,20 @@ class SendProcessor:
             if header.batch:
                 return self._send_batch(request, topic, target)
             return self._send_single(request, topic, target)
+        except LastingRefusal as error:
+            return self._refused(header, error)
         except RemotingError as error:
             return self._answers.refusal(error.code, error.remark)
+
+    def _refused(self, header: SendHeader, error: LastingRefusal) -> Response:
+        """Return the answer, and remember it."""
+        refusals = self._refusals
+        answer = Response.repeatable(error.code, error.remark, self._answers.header())
+        if len(refusals) >= MOST_REFUSALS:
+            refusals.clear()
+        if len(header.topic) <= MAX_TOPIC_LENGTH:
+            refusals[header.topic, header.queue_id] = answer
+        return answer
 
     def _target(self, topic: TopicConfig) -> Target:
         name = topic.topic_name

@@ -3,13 +3,14 @@
 `_send_run` is an accelerator: an extension that most wheels have and that nothing needs. A send
 that comes with others in one read takes a quarter of the time with it. It takes the requests that
 `SendMany` would store together, has the same checks, and gives the same records and the same
-answers; the tests of sends run with and without it. Whatever it does not know ends its run, and is
-executed in Python.
+answers; the tests of sends run with and without it. What was refused before for its topic and
+queue id is refused here as well. Whatever it does not know ends its run, and is executed in Python.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,8 @@ from pocketmq.message.properties import SHARDING_KEY, TAGS, find
 from pocketmq.message.sysflag import HOST_MASK, INNER_BATCH, TRANSACTION_PREPARED
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode
-from pocketmq.remoting.dispatch import ExecutedRead
-from pocketmq.remoting.request import RequestConnection
+from pocketmq.remoting.dispatch import Dispatcher, ExecutedRead
+from pocketmq.remoting.request import RequestConnection, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 
@@ -81,7 +82,7 @@ class SendRuns:
         self._statistics = statistics
         self._context = context
         answer = context.stored_message
-        self._encode = send_run(
+        compiled = send_run(
             context.targets,
             examine_normal if statistics.detailed else examine,
             crc32,
@@ -94,7 +95,10 @@ class SendRuns:
             version=VERSION,
             special=TRANSACTION_PREPARED | INNER_BATCH,
             kept=~HOST_MASK,
-        ).encode
+        )
+        self._encode = compiled.encode
+        self._refuse = compiled.refuse
+        self._unsupported: Mapping[int, Response] = {}
 
     @classmethod
     def find(
@@ -106,14 +110,19 @@ class SendRuns:
             return None
         return cls(send_run, store, statistics, context, store_host)
 
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Take the sends of every read, and the unknown codes."""
+        self._unsupported = dispatcher.unsupported
+        dispatcher.serve_reads(self.execute, CODES)
+
     def execute(
         self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int
     ) -> ExecutedRead | None:
-        """A `ReadHandler` of sends."""
+        """A `ReadHandler` of sends, and of what is refused like what was refused before."""
+        context = self._context
         head = start + _FRAME_WORDS
         if data[head : head + 11] not in _JSON and data[head : head + 2] not in _BINARY:
-            return None
-        context = self._context
+            return self._refused(data, start, most, longest) if self._unsupported else None
         if context.safety.waits or context.unflushed.full:
             return None
         # Those of one read are alike, and a record takes less than its request.
@@ -123,7 +132,7 @@ class SendRuns:
             min(len(data) - start, most * first),
         )
         if run is None:
-            return None
+            return self._refused(data, start, most, longest) if context.refusals else None
         count = len(run.opaques)
         self._statistics.put.add(count, count, run.size)
         for _, target, _, entries, size in run.queues:
@@ -133,3 +142,8 @@ class SendRuns:
                 target.types.add_normal(record for _, record, _ in iter_entries(entries))
         context.unwritten.add_run(connection, run.opaques)
         return ExecutedRead(run.stopped, run.answers, run.code, count)
+
+    def _refused(self, data: bytes, start: int, most: int, longest: int) -> ExecutedRead | None:
+        refusals = self._context.refusals
+        refused = self._refuse(data, start, most, longest, refusals, self._unsupported)
+        return None if refused is None else ExecutedRead(*refused)
