@@ -15,7 +15,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from pocketmq.broker.processors.send.send_runs import PURE_PYTHON, send_run_type
+from pocketmq._accelerator import PURE_PYTHON
+from pocketmq.broker.processors.send.send_runs import send_run_type
 
 from .contenders import Contender, start_ours
 from .generator import LoadGenerator

@@ -14,7 +14,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WANTED = "POCKETMQ_ACCELERATOR"
 PROJECT = Path(__file__).parent.parent
-SOURCES = ("pocketmq/broker/processors/send/_send_run.pyx",)
+SOURCES = (
+    "pocketmq/broker/processors/send/_send_run.pyx",
+    "pocketmq/store/encoding/_compiled_batch.pyx",
+)
 
 
 class AcceleratorHook(BuildHookInterface):  # type: ignore[type-arg]

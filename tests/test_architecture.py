@@ -19,18 +19,20 @@ PROJECT = Path(__file__).parent.parent
 
 #: The packages inside pocketmq, and what each may import; "pocketmq" is what lies beside them.
 MAY_IMPORT = {
+    "_accelerator": set(),
     "_extras": set(),
     "_lazy": {"_extras"},
     "limited_log": set(),
     "message": set(),
     "remoting": {"limited_log", "message"},
-    "store": {"limited_log", "message"},
+    "store": {"_accelerator", "limited_log", "message"},
     "table_writer": {"remoting"},
     "auth": {"limited_log", "message", "remoting", "table_writer"},
     "monitoring": {"_extras", "limited_log", "remoting"},
     "namesrv": {"_extras", "auth", "limited_log", "message", "monitoring", "remoting"},
     "client": {"auth", "limited_log", "message", "remoting"},
     "broker": {
+        "_accelerator",
         "_extras",
         "auth",
         "limited_log",

@@ -17,6 +17,7 @@ from pocketmq.message.sql_filter import SqlFilter
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
@@ -243,6 +244,8 @@ class StoreReader:
         stop = min(offset + max(self._scan_limit, max_messages), queue.max_offset)
         first = queue.entry(offset)
         if stop - offset < _WORTH_A_SEARCH or first is None or first[0] < in_memory:
+            return None
+        if not numpy_loader.ask():
             return None
         asked = queue.read(offset, _ASKED_BEFORE)
         if sum(self._accepts(sql, physical, size) for physical, size, _ in asked) > 1:

@@ -30,7 +30,7 @@ from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
 from pocketmq.store.encoding.batch import Shared
-from pocketmq.store.encoding.batch_encoder import take_apart
+from pocketmq.store.encoding.batch_encoder import batch_taker
 from pocketmq.store.encoding.record_encoder import (
     head_packer,
     head_size,
@@ -135,6 +135,7 @@ class StoreWriter:
         self._table = table
         self._by_topic = table.by_topic
         self._pending = pending
+        self._take_apart = batch_taker()
         self._counters = counters
         self._delay_levels = delay_levels
         self._order_flush = order_flush
@@ -349,7 +350,7 @@ class StoreWriter:
             self._store_host, reconsume_times,
         )  # fmt: skip
         queue_offset = queue.next_offset
-        batch = take_apart(body, shared, queue_offset, commit_log.end)
+        batch = self._take_apart(body, shared, queue_offset, commit_log.end)
         size, count = batch.size, batch.count
         if size > commit_log.max_record_size:
             return self._illegal(len(body), len(suffix), size, sys_flag)

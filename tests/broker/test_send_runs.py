@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pocketmq._accelerator import PURE_PYTHON
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
@@ -155,7 +156,7 @@ async def executed(
             patch.setattr(module, "new_unique_id", lambda: "7F" * 16)
         patch.setattr(random, "randrange", lambda queues: queues - 1)
         if pure:
-            patch.setenv(send_runs.PURE_PYTHON, "1")
+            patch.setenv(PURE_PYTHON, "1")
         config = BrokerConfig(
             store_path_root_dir=str(root), broker_name="b0", auto_create_topic_enable=False,
             mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000, **settings,

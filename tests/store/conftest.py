@@ -22,11 +22,19 @@ from pocketmq.store.files import Files
 from pocketmq.store.index.index_pace import IndexPace
 from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.results import PutResult
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 BORN_HOST = bytes((10, 0, 0, 7, 0, 0, 0x12, 0x34))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_numpy() -> None:
+    """A store does without numpy until a thread has imported it; these tests are about both ways,
+    not about when that is."""
+    numpy_loader.load().join()
 
 
 class Clock:

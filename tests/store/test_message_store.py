@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound, StoreClosed, StoreLocked
 from pocketmq.store.results import GetStatus, PutResult, PutStatus
 from tests.store.conftest import StoreBench
+
+PROJECT = Path(__file__).parents[2]
 
 
 async def test_a_message_comes_back_as_it_was_put(bench: Any) -> None:
@@ -454,3 +459,33 @@ async def test_counters(bench: Any) -> None:
     assert (counters.messages_put, counters.bytes_put) == (3, store.commit_log.end)
     assert (counters.messages_got, counters.bytes_got) == (2, found.size)
     assert (counters.gets_found, counters.gets_missed) == (1, 1)
+
+
+def test_no_read_waits_for_the_import_of_numpy(tmp_path: Path) -> None:
+    program = """
+import sys, threading
+from pathlib import Path
+from pocketmq.store.numpy_loader import numpy_loader
+from tests.store.conftest import BORN_HOST, StoreBench
+
+importers = []
+
+class Watch:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "numpy":
+            importers.append(threading.current_thread().name)
+
+sys.meta_path.insert(0, Watch)
+store = StoreBench(Path(sys.argv[1])).open()
+for _ in range(200):
+    store.put("T", 0, b"b", "", born_timestamp=1, born_host=BORN_HOST, tags_code=0)
+for _ in range(2):
+    assert store.get("T", 0, 0, 200).message_count
+    numpy_loader.load().join()
+print(*importers)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("store-load-numpy\n", "")

@@ -3,50 +3,56 @@
 Taking a batch apart checks it before anything is written, and tells how many bytes its records
 need. Then it is encoded at its place.
 
-Large batches of messages of equal lengths go through `uniform_batch`, which needs numpy. The first
-large batch starts a thread that imports it; until the import is done, such batches are encoded like
-any other.
+With the accelerator, compiled code does both. Without it, large batches of messages of equal
+lengths go through `uniform_batch`, once numpy is loaded.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.message.checksum import crc32
 from pocketmq.store.encoding.batch import Batch, Shared
 from pocketmq.store.encoding.mixed_batch import MixedBatch
+from pocketmq.store.encoding.tags_codes import tags_code
+from pocketmq.store.numpy_loader import numpy_loader
 
 _LARGE_BATCH: Final = 8 * 1024  # bytes from which on columns may be worth their fixed cost
 
 
-class UniformBatches:
-    """Loads `uniform_batch` and numpy on a thread, on first use.
-
-    Attributes:
-        take_apart: its `take_apart_uniform` once it is loaded; None before.
-        loading: whether a thread was started.
-    """
-
-    def __init__(self) -> None:
-        self.take_apart: Callable[[ReadableBuffer, Shared, int], Batch | None] | None = None
-        self.loading = False
-
-    def load(self) -> threading.Thread:
-        """Start the thread."""
-        self.loading = True
-        thread = threading.Thread(target=self._load, name="store-load-numpy", daemon=True)
-        thread.start()
-        return thread
-
-    def _load(self) -> None:
-        from pocketmq.store.encoding.uniform_batch import take_apart_uniform
-
-        self.take_apart = take_apart_uniform
+Taker = Callable[[ReadableBuffer, Shared, int, int], Batch]
+"""`take_apart`, or what does the same by compiled code."""
 
 
-uniform_batches: Final = UniformBatches()
+def batch_taker() -> Taker:
+    """Return what takes the batches of a store apart."""
+    if not accelerator_wanted():
+        return take_apart
+    try:
+        from pocketmq.store.encoding import _compiled_batch
+    except ImportError:
+        return take_apart
+    return partial(_take_apart_compiled, _compiled_batch.take_apart)
+
+
+def _take_apart_compiled(
+    compiled: Callable[..., Batch | None],
+    body: ReadableBuffer,
+    shared: Shared,
+    queue_offset: int,
+    physical_offset: int,
+) -> Batch:
+    suffix = shared.suffix
+    batch = compiled(
+        body, shared.head(0, 0, 0), shared.topic.encoded, suffix, queue_offset, tags_code(suffix),
+        crc32, tags_code,
+    )  # fmt: skip
+    # It says what is wrong.
+    return MixedBatch(body, shared, queue_offset, physical_offset) if batch is None else batch
 
 
 def take_apart(
@@ -60,12 +66,10 @@ def take_apart(
     Raises:
         BatchBodyError: lengths do not add up, or properties exceed 32 767 bytes.
     """
-    if len(body) >= _LARGE_BATCH:
-        take_apart_uniform = uniform_batches.take_apart
-        if take_apart_uniform is not None:
-            batch = take_apart_uniform(body, shared, queue_offset)
-            if batch is not None:
-                return batch
-        elif not uniform_batches.loading:
-            uniform_batches.load()
+    if len(body) >= _LARGE_BATCH and numpy_loader.ask():
+        from pocketmq.store.encoding.uniform_batch import take_apart_uniform
+
+        batch = take_apart_uniform(body, shared, queue_offset)
+        if batch is not None:
+            return batch
     return MixedBatch(body, shared, queue_offset, physical_offset)

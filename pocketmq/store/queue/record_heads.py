@@ -19,6 +19,7 @@ from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD, Corru
 from pocketmq.store.encoding.record_encoder import head_size
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 _HEAD: Final = Struct(">iI4xi4xqq")  # size, magic, queue id, queue offset, physical offset
@@ -70,7 +71,7 @@ class RecordHeads:
         file = self._files.find(first[0]) if first is not None else None
         if first is None or file is None:
             return offset
-        if stop - offset < _WORTH_NUMPY:
+        if stop - offset < _WORTH_NUMPY or not numpy_loader.ask():
             return self._compare_few(file, queue, offset, min(end, stop))
         from pocketmq.store.queue.entry_array import SoundPlace, count_sound
 

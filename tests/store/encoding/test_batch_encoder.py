@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +15,17 @@ from pocketmq.message.record import Record, iter_records
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.encoding.batch import Batch, Shared
-from pocketmq.store.encoding.batch_encoder import take_apart, uniform_batches
+from pocketmq.store.encoding.batch_encoder import batch_taker, take_apart
+from pocketmq.store.encoding.mixed_batch import MixedBatch
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.encoding.tags_codes import MOST_TAGS, known_tags
 from pocketmq.store.encoding.uniform_batch import UniformBatch, take_apart_uniform
+from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.queue_entry import iter_entries
+from tests.mutation import broken
+
+take_apart_compiled = batch_taker()
+compiled_only = pytest.mark.skipif(take_apart_compiled is take_apart, reason="make accelerator")
 
 Item = tuple[int, bytes, bytes]  # flag, body, encoded properties
 
@@ -38,10 +47,13 @@ def encode(
 ) -> tuple[bytes, list[int]]:
     """The records at physical offset `place`, with queue offsets from 40 on, and the entries.
 
-    The batch expected to lie at 1000. As columns, if that can be done, it is the same.
+    The batch expected to lie at 1000. As columns, if that can be done, it is the same, and by
+    compiled code, if that is there.
     """
     body = encode_batch(items)
     one_by_one = _encode(take_apart(body, shared(suffix, v6), 40, 1000), len(items), place)
+    compiled = take_apart_compiled(body, shared(suffix, v6), 40, 1000)
+    assert _encode(compiled, len(items), place) == one_by_one
     as_columns = take_apart_uniform(body, shared(suffix, v6), 40)
     if as_columns is not None:
         assert _encode(as_columns, len(items), place) == one_by_one
@@ -169,13 +181,44 @@ def test_one_length_but_a_tag_that_only_some_have() -> None:
     ],
 )
 def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
-    with pytest.raises(BatchBodyError, match=reason):
-        take_apart(body, shared(b"more\x01value\x02"), 0, 0)
+    for take in (take_apart, take_apart_compiled):
+        with pytest.raises(BatchBodyError, match=reason):
+            take(body, shared(b"more\x01value\x02"), 0, 0)
     assert take_apart_uniform(body, shared(b"more\x01value\x02"), 0) is None
 
 
+@compiled_only
+@given(
+    st.lists(st.tuples(I32, st.binary(max_size=50), PROPERTIES), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+    st.sampled_from([b"", b"TAGS\x01a\x02", b"k\x01v\x02"]),
+)
+def test_compiled_code_takes_no_broken_batch(
+    messages: list[tuple[int, bytes, dict[str, str]]], chance: Random, suffix: bytes
+) -> None:
+    items = [(flag, body, names.encode(each).encode()) for flag, body, each in messages]
+    body = broken(encode_batch(items), chance)
+    try:
+        expected = MixedBatch(body, shared(suffix), 40, 1000)
+    except BatchBodyError as error:
+        with pytest.raises(BatchBodyError, match=re.escape(str(error))):
+            take_apart_compiled(body, shared(suffix), 40, 1000)
+    else:
+        found = take_apart_compiled(memoryview(body), shared(suffix), 40, 1000)
+        assert not isinstance(found, MixedBatch)
+        assert _encode(found, expected.count, 7) == _encode(expected, expected.count, 7)
+
+
+@compiled_only
+@pytest.mark.parametrize("at", [-1, 1, 10_000])
+def test_compiled_code_writes_nothing_outside_of_the_buffer(at: int) -> None:
+    batch = take_apart_compiled(encode_batch([(0, b"body", b"")]), shared(), 0, 0)
+    with pytest.raises(ValueError, match="room"):
+        batch.encode_into(bytearray(batch.size), at, 0)
+
+
 def test_large_batches_of_one_length_are_stored_as_columns() -> None:
-    uniform_batches.load().join()
+    numpy_loader.load().join()
     items = [(0, b"%04d" % n * 256, b"TAGS\x01tag\x02") for n in range(32)]
     assert isinstance(take_apart(encode_batch(items), shared(b""), 40, 1000), UniformBatch)
     assert not isinstance(take_apart(encode_batch(items[:3]), shared(b""), 40, 1000), UniformBatch)
