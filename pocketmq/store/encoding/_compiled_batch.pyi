@@ -3,10 +3,8 @@ from collections.abc import Callable, Sequence
 from pocketmq.message.buffers import ReadableBuffer
 
 class CompiledBatch:
-    @property
-    def count(self) -> int: ...
-    @property
-    def size(self) -> int: ...
+    count: int
+    size: int
     def encode_into(
         self, buffer: bytearray, at: int, physical_offset: int
     ) -> tuple[bytes, Sequence[int]]: ...
