@@ -15,6 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 WANTED = "POCKETMQ_ACCELERATOR"
 PROJECT = Path(__file__).parent.parent
 SOURCES = (
+    "pocketmq/message/_alike_records.pyx",
     "pocketmq/broker/processors/send/_send_run.pyx",
     "pocketmq/store/encoding/_compiled_batch.pyx",
 )

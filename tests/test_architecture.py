@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "_extras": set(),
     "_lazy": {"_extras"},
     "limited_log": set(),
-    "message": set(),
+    "message": {"_accelerator"},
     "remoting": {"limited_log", "message"},
     "store": {"_accelerator", "limited_log", "message"},
     "table_writer": {"remoting"},

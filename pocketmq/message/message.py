@@ -7,26 +7,20 @@ from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack, ove
 import msgspec
 
 from pocketmq.message import properties as names
-from pocketmq.message.checksum import CRC_MASK, crc32
+from pocketmq.message.alike_records import read_alike
 from pocketmq.message.compression import MAX_DECOMPRESSED, CompressionError, decompress
 from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.payload import decode_payload, encode_payload
 from pocketmq.message.record import Record
 from pocketmq.message.record_layout import (
-    HEAD_SIZE,
-    MAGIC_V1,
     MAX_TOPIC_V1,
     Parts,
     decode_parts,
-    unpack_head,
 )
-from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
+from pocketmq.message.sysflag import COMPRESSED
 
 P = TypeVar("P")
-
-_UNUSUAL: Final = COMPRESSED | HOST_MASK
-"""Bits of a sysFlag that make a record's head longer, or its body another one."""
 
 
 SHOWN_BODY: Final = 64
@@ -242,56 +236,24 @@ class MessageExt(msgspec.Struct):
         Raises RecordError at the first bytes that are not a record; messages before it have been
         appended.
         """
-        append = messages.append
         at, end = 0, len(data)
-        # What all records of a queue have in common, from the first one on: one that is unlike it
-        # in any way, broken ones among them, goes the long way. This one is two thirds of that.
-        topic = ""
-        topic_field = b""
-        behind_body = 0  # bytes of the topic's field and of the properties' length
+        topic, topic_field = "", b""
         while at < end:
-            if behind_body and at + HEAD_SIZE <= end:
-                (
-                    size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
-                    born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
-                    prepared_transaction_offset, body_length,
-                ) = unpack_head(data, at)  # fmt: skip
-                body_begin = at + HEAD_SIZE
-                body_end = body_begin + body_length
-                properties_begin = body_end + behind_body
-                following = at + size
-                if (
-                    magic == MAGIC_V1
-                    and not sys_flag & _UNUSUAL
-                    and body_begin < body_end
-                    and properties_begin <= following <= end
-                    and data.startswith(topic_field, body_end)
-                    and data[properties_begin - 2] << 8 | data[properties_begin - 1]
-                    == following - properties_begin
-                    and crc32(body := data[body_begin:body_end]) & CRC_MASK == body_crc
-                ):
-                    append(
-                        cls(
-                            topic, body, data[properties_begin:following], flag, queue_id,
-                            queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
-                            store_timestamp, store_host, reconsume_times,
-                            prepared_transaction_offset, size, body_crc, broker_name,
-                        )
-                    )  # fmt: skip
-                    at = following
-                    continue
+            if topic_field:
+                at = read_alike(cls, messages, data, at, topic, topic_field, broker_name)
+                if at == end:
+                    break
             parts = decode_parts(data, at)
             try:
                 message = cls.from_parts(parts, broker_name)
             except CompressionError as error:
                 message = cls.from_parts(parts, broker_name, None)
                 undecodable(message, error)
-            append(message)
+            messages.append(message)
             at += message.store_size
             topic = message.topic
             encoded = topic.encode()
             topic_field = bytes((len(encoded),)) + encoded if len(encoded) <= MAX_TOPIC_V1 else b""
-            behind_body = len(topic_field) + 2 if topic_field else 0
 
     @overload
     def payload(self) -> Any: ...

@@ -2,11 +2,15 @@
 
 import zlib
 from typing import Any
+from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.message import message
 from pocketmq.message import record_layout as layout
+from pocketmq.message.alike_records import read_alike, read_alike_in_python
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt
@@ -61,8 +65,14 @@ def the_long_way(data: bytes) -> tuple[list[MessageExt], list[str], str]:
     return messages, undecodable, ""
 
 
-@given(pulled())
-def test_both_ways_give_the_same(data: bytes) -> None:
+@pytest.mark.parametrize("way", {read_alike, read_alike_in_python})
+@given(data=pulled())
+def test_both_ways_give_the_same(way: Any, data: bytes) -> None:
+    with mock.patch.object(message, "read_alike", way):
+        check(data)
+
+
+def check(data: bytes) -> None:
     messages: list[MessageExt] = []
     undecodable: list[str] = []
     error = ""

@@ -236,6 +236,7 @@ def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
     modules = sorted(contents(compiled).keys() - contents(wheel).keys())
     assert [module.partition(".")[0] for module in modules] == [
         "pocketmq/broker/processors/send/_send_run",
+        "pocketmq/message/_alike_records",
         "pocketmq/store/encoding/_compiled_batch",
     ]
     python = Environment(tmp_path / "venv", compiled, everything=True).python

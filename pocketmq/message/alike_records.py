@@ -1,0 +1,102 @@
+"""Records of one topic that follow each other, as answers to pulls have them, read as messages.
+
+Most records are like the one before: of its topic, in version 1, with IPv4 addresses and a body
+that is not compressed. Reading these takes two thirds of what the general way takes, and with the
+accelerator a fourth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from pocketmq._accelerator import accelerator_wanted
+from pocketmq.message.checksum import CRC_MASK, crc32
+from pocketmq.message.record_layout import HEAD_SIZE, MAGIC_V1, unpack_head
+from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
+
+__all__ = ["read_alike", "read_alike_in_python"]
+
+_UNUSUAL: Final = COMPRESSED | HOST_MASK
+"""Bits of a sysFlag that make a record's head longer, or its body another one."""
+
+M = TypeVar("M")
+
+
+class _ReadAlike(Protocol):
+    def __call__(
+        self,
+        kind: Callable[..., M],
+        messages: list[M],
+        data: bytes,
+        at: int,
+        topic: str,
+        topic_field: bytes,
+        broker_name: str,
+        /,
+    ) -> int: ...
+
+
+def read_alike_in_python(
+    kind: Callable[..., M],
+    messages: list[M],
+    data: bytes,
+    at: int,
+    topic: str,
+    topic_field: bytes,
+    broker_name: str,
+) -> int:
+    """Append the messages, made by `kind`, of the records in `data[at:]` up to the first that is
+    unlike them in any way, or broken. Return where that begins.
+
+    `topic_field` is the topic as records have it, with its length before it.
+    """
+    append = messages.append
+    end = len(data)
+    behind_body = len(topic_field) + 2  # with the length of the properties
+    while at + HEAD_SIZE <= end:
+        (
+            size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+            prepared_transaction_offset, body_length,
+        ) = unpack_head(data, at)  # fmt: skip
+        body_begin = at + HEAD_SIZE
+        body_end = body_begin + body_length
+        properties_begin = body_end + behind_body
+        following = at + size
+        if not (
+            magic == MAGIC_V1
+            and not sys_flag & _UNUSUAL
+            and body_begin < body_end
+            and properties_begin <= following <= end
+            and data.startswith(topic_field, body_end)
+            and data[properties_begin - 2] << 8 | data[properties_begin - 1]
+            == following - properties_begin
+            and crc32(body := data[body_begin:body_end]) & CRC_MASK == body_crc
+        ):
+            break
+        append(
+            kind(
+                topic, body, data[properties_begin:following], flag, queue_id, queue_offset,
+                physical_offset, sys_flag, born_timestamp, born_host, store_timestamp, store_host,
+                reconsume_times, prepared_transaction_offset, size, body_crc, broker_name,
+            )
+        )  # fmt: skip
+        at = following
+    return at
+
+
+def _the_quickest() -> _ReadAlike:
+    if accelerator_wanted():
+        try:
+            from pocketmq.message import _alike_records
+        except ImportError:
+            pass
+        else:
+            return partial(_alike_records.read_alike, crc=crc32, magic=MAGIC_V1, unusual=_UNUSUAL)
+    return read_alike_in_python
+
+
+read_alike: Final = _the_quickest()
+"""`read_alike_in_python`, or what does the same by compiled code."""
