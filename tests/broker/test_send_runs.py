@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -23,8 +23,10 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
 from pocketmq.message.checksum import crc32
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import encode_command
-from pocketmq.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.headers import Header, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.request import Request, RequestConnection, Response
 from pocketmq.remoting.server import RemotingServer, ServerConnection
 from pocketmq.remoting.stored_answer import StoredAnswer
 from pocketmq.store.encoding.record_encoder import TopicField
@@ -286,3 +288,25 @@ async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
     assert sorted(answer.opaque for answer in answers) == list(range(1, 41))
     disk.mend()
     await peer.close()
+
+
+@compiled_only
+async def test_each_port_refuses_what_it_has_refused(start_broker: StartBroker) -> None:
+    """A code that is unknown to the broker's port may be known to its VIP port, or the other way
+    round: their tables differ."""
+    broker = await start_broker()
+    sends = broker.components.sends
+    ports = [Dispatcher() for _ in range(2)]
+    for dispatcher in ports:
+        sends.register(dispatcher)
+        request = Request(code=9_999, header=Header())
+        assert isinstance(dispatcher.dispatch(request), Response)
+    data = encode_command(9_999, 7) + encode_command(9_999, 8)
+    for dispatcher in ports:
+        assert dispatcher.read_handler is not None
+        done = dispatcher.read_handler(cast(RequestConnection, None), data, 0, 32, 1 << 20)
+        assert done is not None
+        assert (done.requests, done.code, done.answer) == (2, 9_999, 3)
+    ports[0].register(9_999, lambda request: None)
+    assert ports[0].read_handler is not None
+    assert ports[0].read_handler(cast(RequestConnection, None), data, 0, 32, 1 << 20) is None

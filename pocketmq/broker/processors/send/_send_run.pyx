@@ -405,7 +405,7 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
         if at == NULL or at >= end or seen & bit:
             return False
         seen |= bit
-    if at[0] != c"}" or at + 1 != end or not seen & 1 or not is_whole(send):
+    if at[0] != c"}" or at + 1 != end or not is_whole(send):
         return False
     return is_utf8(begin, end - begin)
 

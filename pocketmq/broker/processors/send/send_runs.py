@@ -96,7 +96,6 @@ class SendRuns:
         )
         self._encode = compiled.encode
         self._refuse = compiled.refuse
-        self._unsupported: Mapping[int, Response] = {}
 
     @classmethod
     def find(
@@ -110,17 +109,25 @@ class SendRuns:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Take the sends of every read, and the unknown codes."""
-        self._unsupported = dispatcher.unsupported
-        dispatcher.serve_reads(self.execute, CODES)
+        dispatcher.serve_reads(partial(self.execute, dispatcher.unsupported), CODES)
 
     def execute(
-        self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int
+        self,
+        unsupported: Mapping[int, Response],
+        connection: RequestConnection,
+        data: bytes,
+        start: int,
+        most: int,
+        longest: int,
     ) -> ExecutedRead | None:
-        """A `ReadHandler` of sends, and of what is refused like what was refused before."""
+        """A `ReadHandler` of sends, and of what is refused like what was refused before; also for
+        codes that are `unsupported`."""
         context = self._context
         head = start + _FRAME_WORDS
         if data[head : head + 11] not in _JSON and data[head : head + 2] not in _BINARY:
-            return self._refused(data, start, most, longest) if self._unsupported else None
+            if not unsupported:
+                return None
+            return self._refused(data, start, most, longest, unsupported)
         if context.safety.waits or context.unflushed.full:
             return None
         # Those of one read are alike, and a record takes less than its request.
@@ -130,7 +137,9 @@ class SendRuns:
             min(len(data) - start, most * first),
         )
         if run is None:
-            return self._refused(data, start, most, longest) if context.refusals else None
+            if not context.refusals:
+                return None
+            return self._refused(data, start, most, longest, unsupported)
         count = len(run.opaques)
         self._statistics.put.add(count, count, run.size)
         for _, target, _, entries, size in run.queues:
@@ -141,7 +150,14 @@ class SendRuns:
         context.unwritten.add_run(connection, run.opaques)
         return ExecutedRead(run.stopped, run.answers, run.code, count)
 
-    def _refused(self, data: bytes, start: int, most: int, longest: int) -> ExecutedRead | None:
+    def _refused(
+        self,
+        data: bytes,
+        start: int,
+        most: int,
+        longest: int,
+        unsupported: Mapping[int, Response],
+    ) -> ExecutedRead | None:
         refusals = self._context.refusals
-        refused = self._refuse(data, start, most, longest, refusals, self._unsupported)
+        refused = self._refuse(data, start, most, longest, refusals, unsupported)
         return None if refused is None else ExecutedRead(*refused)
