@@ -85,7 +85,7 @@ class RocketMQReader(DataSourceReader):
     def _planned(self) -> Sequence[InputPartition]:
         options, stores = self._options, self._stores()
         check_names(stores, options, self._lose)
-        limits = limits_per_store(options, len(stores))
+        limits = limits_per_store(options, len(stores), self._schema.names)
         local = [store for store in stores if isinstance(store, StoreSnapshot)]
         parts = dict(zip(map(id, local), parts_to_read(local), strict=True))
         return [

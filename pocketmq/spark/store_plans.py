@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from pocketmq.spark.options import Options
 from pocketmq.spark.partition_reading import FileReader, TaskReader
@@ -13,13 +13,20 @@ from pocketmq.store.scan.plan import ScanRequest
 from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
+WITHOUT_BODIES: Final = 16
+"""How many times the usual size of a partition is worth it where no bodies are read."""
 
-def limits_per_store(options: Options, stores: int) -> PartitionLimits:
-    """Return how finely to split each of a number of stores."""
+
+def limits_per_store(
+    options: Options, stores: int, columns: Collection[str] = ("body",)
+) -> PartitionLimits:
+    """Return how finely to split each of a number of stores, of whose messages these columns are
+    read. A task costs Spark 35 ms whatever it reads, so without bodies it reads more of them."""
     return PartitionLimits(
         least=-(-options.min_partitions // stores),
         cores=options.parallelism,
         most_records=options.max_records_per_partition,
+        wider=1 if "body" in columns else WITHOUT_BODIES,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
+from pocketmq.store.scan.partitioning import SPLIT_BYTES, WORTH_A_CORE
 from pocketmq.store.scan.segments import MappedSegment, Mappings
 from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
 
@@ -33,9 +34,10 @@ from pyspark.sql.types import (
 )
 
 from pocketmq.spark.batch_reader import PushdownReader
-from pocketmq.spark.options import OptionError, Options
+from pocketmq.spark.options import OptionError, Options, Use
 from pocketmq.spark.schema import SchemaError, arrow_schema
 from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.spark.store_plans import limits_per_store
 
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
 
@@ -355,3 +357,17 @@ def test_streams_need_a_newer_spark(golden_clean: Path, monkeypatch: pytest.Monk
     refused = source(golden_clean).streamReader(BODY)
     with pytest.raises(NotImplementedError, match=r"need pyspark 4\.2 or newer; this is 4\."):
         refused.initialOffset()
+
+
+def test_reads_without_bodies_have_larger_partitions() -> None:
+    options = Options.parse({"path": "/store"}, Use.BATCH, 3)
+    size = 16 << 30
+
+    def count(columns: list[str]) -> int:
+        limits = limits_per_store(options, 1, columns)
+        return limits.partitions(1 << 24, size, SPLIT_BYTES, WORTH_A_CORE)
+
+    assert count(["queueOffset", "body"]) == 128
+    assert count(["queueOffset", "tags"]) == count([]) == 8
+    size = 1 << 30  # still one for each core
+    assert count(["queueOffset"]) == 3

@@ -34,11 +34,13 @@ class PartitionLimits:
         least: partitions, if there are as many records.
         cores: partitions that are worth having when there is enough to read for each.
         most_records: in one partition; None for no limit.
+        wider: how many times the usual size a partition has, because little of it is read.
     """
 
     least: int = 1
     cores: int = 1
     most_records: int | None = None
+    wider: int = 1
 
     def partitions(self, records: int, size: int, usual: int, worth_a_core: int) -> int:
         """Return how many partitions to make of some records, at least one, that come to a `size`
@@ -46,7 +48,7 @@ class PartitionLimits:
         than `worth_a_core`."""
         count = max(
             self.least,
-            -(-size // usual),
+            -(-size // (usual * self.wider)),
             min(self.cores, size // worth_a_core),
             -(-records // self.most_records) if self.most_records else 1,
             1,
