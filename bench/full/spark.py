@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GIBIBYTES: Final = 1.0
-#: A query costs Spark half a second whatever it reads: with less, that is most of what is measured.
+#: A query costs Spark a third of a second, whatever it reads: of less, that would be all there is.
 FEW_GIBIBYTES: Final = 4.0
 KAFKA_GIBIBYTES: Final = 0.5
 BODY: Final = 1024
