@@ -23,7 +23,7 @@ help:
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
 	@echo '              ARGS=--clients: our client and the Java client in turn'
 	@echo 'make bench-full  everything that has an aim, an hour and a half; ARGS=--short: ten minutes'
-	@echo 'make accelerator  compile the sends of the broker in place (a C compiler; not needed to run)'
+	@echo 'make accelerator  compile its modules in place (a C compiler; not needed to run)'
 	@echo 'make docs     build the API reference into build/docs, and check links and docstrings'
 	@echo 'make clean    remove $(VENV) and caches'
 
