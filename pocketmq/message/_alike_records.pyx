@@ -1,22 +1,23 @@
 # cython: language_level=3
-"""`alike_records.read_alike`, compiled."""
+"""`alike_records.read_alike_in_python`, compiled."""
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
+
+from pocketmq._big_endian cimport get32, get64
+
+from pocketmq.message.checksum import crc32
+from pocketmq.message.record_layout import MAGIC_V1
+from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
 
 cdef enum:
     HEAD_SIZE = 88  # of a record with two IPv4 addresses, up to and including the body length
 
-
-cdef inline uint32_t get32(const uint8_t *at) noexcept nogil:
-    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]
-
-
-cdef inline int64_t get64(const uint8_t *at) noexcept nogil:
-    return <int64_t> (<uint64_t> get32(at) << 32 | get32(at + 4))
+cdef uint32_t _magic = MAGIC_V1
+cdef int32_t _unusual = COMPRESSED | HOST_MASK
 
 
 cdef inline bytes get_bytes(const uint8_t *at, Py_ssize_t size):
@@ -31,13 +32,8 @@ def read_alike(
     topic,
     bytes topic_field not None,
     broker_name,
-    *,
-    crc,
-    uint32_t magic,
-    int32_t unusual,
 ):
-    """See `alike_records.read_alike`; `crc` gives that of a body, records with a bit of `unusual` in
-    their sysFlag are not alike."""
+    """See `alike_records.read_alike_in_python`."""
     cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
     cdef const uint8_t *end = begin + PyBytes_GET_SIZE(data)
     cdef const uint8_t *field = <const uint8_t *> PyBytes_AS_STRING(topic_field)
@@ -56,8 +52,8 @@ def read_alike(
         body_length = <int32_t> get32(here + 84)
         properties = HEAD_SIZE + body_length + field_size + 2
         if (
-            get32(here + 4) != magic
-            or sys_flag & unusual
+            get32(here + 4) != _magic
+            or sys_flag & _unusual
             or body_length <= 0
             or properties > size
             or size > end - here
@@ -65,7 +61,7 @@ def read_alike(
             or (<int64_t> here[properties - 2] << 8 | here[properties - 1]) != size - properties
         ):
             break
-        body_crc = crc(
+        body_crc = crc32(
             PyMemoryView_FromMemory(<char *> here + HEAD_SIZE, body_length, PyBUF_READ)
         )
         if <int64_t> (body_crc & 0x7FFFFFFF) != <int32_t> get32(here + 8):

@@ -8,8 +8,7 @@ accelerator a fourth.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.checksum import CRC_MASK, crc32
@@ -22,20 +21,6 @@ _UNUSUAL: Final = COMPRESSED | HOST_MASK
 """Bits of a sysFlag that make a record's head longer, or its body another one."""
 
 M = TypeVar("M")
-
-
-class _ReadAlike(Protocol):
-    def __call__(
-        self,
-        kind: Callable[..., M],
-        messages: list[M],
-        data: bytes,
-        at: int,
-        topic: str,
-        topic_field: bytes,
-        broker_name: str,
-        /,
-    ) -> int: ...
 
 
 def read_alike_in_python(
@@ -87,16 +72,16 @@ def read_alike_in_python(
     return at
 
 
-def _the_quickest() -> _ReadAlike:
+def _the_quickest() -> Callable[[Callable[..., M], list[M], bytes, int, str, bytes, str], int]:
     if accelerator_wanted():
         try:
-            from pocketmq.message import _alike_records
+            from pocketmq.message._alike_records import read_alike
         except ImportError:
             pass
         else:
-            return partial(_alike_records.read_alike, crc=crc32, magic=MAGIC_V1, unusual=_UNUSUAL)
+            return read_alike
     return read_alike_in_python
 
 
-read_alike: Final = _the_quickest()
+read_alike = _the_quickest()
 """`read_alike_in_python`, or what does the same by compiled code."""

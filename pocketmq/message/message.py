@@ -13,15 +13,10 @@ from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.payload import decode_payload, encode_payload
 from pocketmq.message.record import Record
-from pocketmq.message.record_layout import (
-    MAX_TOPIC_V1,
-    Parts,
-    decode_parts,
-)
+from pocketmq.message.record_layout import MAX_TOPIC_V1, Parts, decode_parts
 from pocketmq.message.sysflag import COMPRESSED
 
 P = TypeVar("P")
-
 
 SHOWN_BODY: Final = 64
 """Bytes of a body that `repr` shows."""

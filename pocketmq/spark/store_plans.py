@@ -14,7 +14,7 @@ from pocketmq.store.scan.selection import Selection
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 WITHOUT_BODIES: Final = 16
-"""How many times the usual size of a partition is worth it where no bodies are read."""
+"""Partitions are so many times their usual size where no bodies are read."""
 
 
 def limits_per_store(

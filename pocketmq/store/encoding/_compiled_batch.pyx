@@ -9,8 +9,10 @@ from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy
+
+from pocketmq._big_endian cimport get32, put16, put32, put64
 
 cdef enum:
     ITEM_HEAD = 20  # size, magic, CRC, flag, body length
@@ -34,22 +36,6 @@ cdef struct Item:
     int64_t body_length
     const uint8_t *properties
     int64_t properties_length
-
-
-cdef inline uint32_t get32(const uint8_t *at) noexcept nogil:
-    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]
-
-
-cdef inline void put32(uint8_t *at, uint32_t value) noexcept nogil:
-    at[0] = <uint8_t> (value >> 24)
-    at[1] = <uint8_t> (value >> 16)
-    at[2] = <uint8_t> (value >> 8)
-    at[3] = <uint8_t> value
-
-
-cdef inline void put64(uint8_t *at, int64_t value) noexcept nogil:
-    put32(at, <uint32_t> (<uint64_t> value >> 32))
-    put32(at + 4, <uint32_t> value)
 
 
 cdef bint next_item(const uint8_t *at, const uint8_t *end, Item *item) noexcept nogil:
@@ -155,10 +141,9 @@ cdef class CompiledBatch:
             to += item.body_length
             memcpy(to, topic, topic_size)
             to += topic_size
-            to[0] = <uint8_t> (length >> 8)
-            to[1] = <uint8_t> length
-            memcpy(to + 2, item.properties, item.properties_length)
-            to += 2 + item.properties_length
+            to = put16(to, <uint32_t> length)
+            memcpy(to, item.properties, item.properties_length)
+            to += item.properties_length
             if is_open(&item, suffix_size):
                 to[0] = SEPARATOR
                 to += 1

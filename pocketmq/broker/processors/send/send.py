@@ -38,12 +38,7 @@ from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.identity import new_unique_id
-from pocketmq.message.limits import (
-    DLQ_PREFIX,
-    HALF_TOPIC,
-    MAX_TOPIC_LENGTH,
-    RETRY_PREFIX,
-)
+from pocketmq.message.limits import DLQ_PREFIX, HALF_TOPIC, MAX_TOPIC_LENGTH, RETRY_PREFIX
 from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
