@@ -1,8 +1,8 @@
 """Records of one topic that follow each other, as answers to pulls have them, read as messages.
 
 Most records are like the one before: of its topic, in version 1, with IPv4 addresses and a body
-that is not compressed. Reading these takes two thirds of what the general way takes, and less with the
-accelerator.
+that is not compressed. Reading these takes two thirds of what the general way takes, and less with
+the accelerator.
 """
 
 from __future__ import annotations
