@@ -67,7 +67,7 @@ async def test_a_queue_that_is_not_there_until_it_is(client: Client, topic: str)
 
 
 async def test_refusals_that_are_remembered_are_bounded(broker: Broker, client: Client) -> None:
-    refusals = broker.components.sends._refusals
+    refusals = broker.components.sends.refusals
     for number in range(MOST_REFUSALS + 10):
         await refused(client, INVALID, f"{number}.")
         assert 0 < len(refusals) <= MOST_REFUSALS

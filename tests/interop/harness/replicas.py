@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,8 @@ from .ports import OFFICIAL_BROKER_SPAN, free_block
 
 GET_BROKER_RUNTIME_INFO = 28
 GET_BROKER_HA_STATUS = 907
+SUCCESS = 0
+SYSTEM_ERROR = 1
 MIB = 1 << 20
 
 MAKES: Mapping[str, ModuleType] = {"ours": ours, "official": official}
@@ -94,10 +97,14 @@ class Group:
 
 
 def runtime_info(server: Server) -> dict[str, str]:
-    """What brokerStatus shows."""
-    table: dict[str, str] = json.loads(wire.call(server.address, GET_BROKER_RUNTIME_INFO).body)[
-        "table"
-    ]
+    """What brokerStatus shows. The official broker refuses to until it has its first sample of the
+    store, a second after its start: NoSuchElementException."""
+    answer = wire.call(server.address, GET_BROKER_RUNTIME_INFO)
+    if answer.code == SYSTEM_ERROR and "NoSuchElementException" in (answer.remark or ""):
+        time.sleep(1)
+        answer = wire.call(server.address, GET_BROKER_RUNTIME_INFO)
+    assert answer.code == SUCCESS, answer
+    table: dict[str, str] = json.loads(answer.body)["table"]
     return table
 
 

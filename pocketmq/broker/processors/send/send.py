@@ -70,6 +70,7 @@ class SendProcessor:
 
     Attributes:
         unflushed: the sends that wait for the disk, or for replicas.
+        refusals: the remembered answers to sends that were refused, by topic and queue id.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SendProcessor:
         self._runs = SendRuns.find(store, statistics, context, store_host)
         # The hot path reads these from here: one attribute less for each.
         self._targets = context.targets
-        self._refusals = context.refusals
+        self.refusals = context.refusals
         self._answers = context.answers
         self._detailed = statistics.detailed
         self._safety = safety
@@ -121,12 +122,12 @@ class SendProcessor:
     def forget_target(self, topic: str) -> None:
         """Check a topic again at its next send, because it changed."""
         self._targets.pop(topic, None)
-        self._refusals.clear()
+        self.refusals.clear()
 
     def forget_targets(self) -> None:
         """Check every topic again at its next send, because a permission changed."""
         self._targets.clear()
-        self._refusals.clear()
+        self.refusals.clear()
 
     def send(self, request: SendRequest) -> Answer:
         """Store one message or one batch; None when the answer waits."""
@@ -207,7 +208,7 @@ class SendProcessor:
         """Store a send with every check, in the reference's order."""
         header: SendHeader = request.header
         waiting = self.unflushed
-        refusal = self._refusals.get((header.topic, header.queue_id))
+        refusal = self.refusals.get((header.topic, header.queue_id))
         if refusal is not None and request.body and not waiting.full:
             return refusal
         try:
@@ -235,7 +236,7 @@ class SendProcessor:
 
     def _refused(self, header: SendHeader, error: LastingRefusal) -> Response:
         """Return the answer, and remember it."""
-        refusals = self._refusals
+        refusals = self.refusals
         answer = Response.repeatable(error.code, error.remark, self._answers.header())
         if len(refusals) >= MOST_REFUSALS:
             refusals.clear()
