@@ -18,6 +18,7 @@ SOURCES = (
     "pocketmq/message/_alike_records.pyx",
     "pocketmq/broker/processors/send/_send_run.pyx",
     "pocketmq/store/encoding/_compiled_batch.pyx",
+    "pocketmq/store/scan/_compiled_records.pyx",
 )
 
 

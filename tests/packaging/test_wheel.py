@@ -238,6 +238,7 @@ def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
         "pocketmq/broker/processors/send/_send_run",
         "pocketmq/message/_alike_records",
         "pocketmq/store/encoding/_compiled_batch",
+        "pocketmq/store/scan/_compiled_records",
     ]
     python = Environment(tmp_path / "venv", compiled, everything=True).python
     ask = "from pocketmq.broker.processors.send import send_runs as s; print(s.send_run_type())"

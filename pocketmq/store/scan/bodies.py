@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.compression import CompressionError, CompressionType, decompress
 from pocketmq.message.sysflag import COMPRESSED
+from pocketmq.store.scan.compiled_records import CopiedBodies, compiled_bodies
 from pocketmq.store.scan.gather import Places, content
-from pocketmq.store.scan.segments import Int64Array
 
 MAX_INFLATED: Final = 128 * 1024 * 1024
 """Bytes of decompressed bodies in one block, unless a single body has more."""
@@ -51,9 +51,9 @@ def read_bodies(
         TooLarge: they decompress to more than a block should have, and there are several.
         ModuleNotFoundError: the package of a codec is not installed.
     """
-    values = places.gather()
+    values, checksums = compiled_bodies(places) or gathered_bodies(places)
     # The reference takes a record without body as it is.
-    broken = (_checksums(values) != fields["body_crc"]) & (places.length > 0)
+    broken = (checksums & CRC_MASK != fields["body_crc"]) & (places.length > 0)
     is_compressed = (fields["sys_flag"] & COMPRESSED) != 0
     if not inflate or not is_compressed.any():
         return Bodies(values, broken, {})
@@ -90,9 +90,10 @@ def _no_codec(sys_flag: int, error: ModuleNotFoundError) -> ModuleNotFoundError:
     )
 
 
-def _checksums(values: Any) -> Int64Array:
-    """Return the CRCs of all values."""
+def gathered_bodies(places: Places) -> CopiedBodies:
+    """Return the bodies at `places`, by numpy and Arrow."""
+    values = places.gather()
     data, bounds = content(values)
     view = data.data
     crcs = [crc32(view[begin:end]) for begin, end in pairwise(bounds.tolist())]
-    return np.array(crcs, np.int64) & CRC_MASK
+    return CopiedBodies(values, np.array(crcs, np.uint32))

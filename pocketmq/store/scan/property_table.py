@@ -8,7 +8,8 @@ and those that all name the same properties a shorter one (`alike_texts`).
 
 A table (record × distinct name → number of the entry) then gives single properties as columns, and
 tells which of equal names is the last one, which wins. The rules are those of
-`pocketmq.message.properties.decode`.
+`pocketmq.message.properties.decode`. With the accelerator, compiled code reads the texts where they
+lie (`compiled_records`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from pocketmq.message.properties import KEY_SEPARATOR
 from pocketmq.store.scan.alike_texts import AlikeTexts, alike
+from pocketmq.store.scan.compiled_records import compiled_entries
 from pocketmq.store.scan.gather import Places, content
 from pocketmq.store.scan.segments import ByteArray
 
@@ -34,13 +36,7 @@ class PropertyTable:
 
     def __init__(self, places: Places) -> None:
         self.rows = len(places.offset)
-        texts = places.gather()
-        if not _is_utf8(texts):
-            # Rare, and no kernel replaces what is wrong: the only loop over records here.
-            texts = pa.array(
-                [str(text, "utf-8", "replace").encode() for text in texts.to_pylist()], pa.binary()
-            )
-        self._entries = _split(*content(texts))
+        self._entries = compiled_entries(places) or gathered_entries(places)
 
     def column(self, name: str) -> Any:
         """Return the values of one property, null in records without it."""
@@ -51,7 +47,18 @@ class PropertyTable:
         return self._entries.maps(kind)
 
 
-class _Entries:
+def gathered_entries(places: Places) -> Entries | AlikeTexts:
+    """Return the entries of the texts at `places`, by numpy and Arrow."""
+    texts = places.gather()
+    if not _is_utf8(texts):
+        # Rare, and no kernel replaces what is wrong: the only loop over records here.
+        texts = pa.array(
+            [str(text, "utf-8", "replace").encode() for text in texts.to_pylist()], pa.binary()
+        )
+    return _split(*content(texts))
+
+
+class Entries:
     """Names and values (string arrays) of all entries in order, and the record of each."""
 
     def __init__(self, names: Any, values: Any, row: _IntArray, rows: int) -> None:
@@ -103,7 +110,7 @@ class _Entries:
         return table
 
 
-def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> _Entries | AlikeTexts:
+def _split(data: ByteArray, bounds: npt.NDArray[np.int32]) -> Entries | AlikeTexts:
     """Return the entries of all texts, which lie in `data` between consecutive `bounds`."""
     is_text = data > 2
     separators = np.flatnonzero(~is_text)
@@ -124,7 +131,7 @@ def _alternating(
     bounds: npt.NDArray[np.int32],
     separators: _IntArray,
     is_text: npt.NDArray[np.bool_],
-) -> _Entries:
+) -> Entries:
     """Entries where 0x01 and 0x02 take turns: one copy without them has all strings."""
     offsets = np.zeros(len(separators) + 1, np.int32)
     # String k ends k bytes earlier than before.
@@ -143,10 +150,10 @@ def _alternating(
         whole = (length[0::2] > 0) & (length[1::2] > 0)
         number, row = number[whole], row[whole]
     names, values = strings.take(pa.array(number)), strings.take(pa.array(number + 1))
-    return _Entries(names, values, row, len(bounds) - 1)
+    return Entries(names, values, row, len(bounds) - 1)
 
 
-def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) -> _Entries:
+def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) -> Entries:
     """Entries of any texts: each ends at a 0x02 or with its text (`ends` has those that are not
     empty), its name at its first 0x01."""
     separators, closing = np.flatnonzero(data == 1), np.flatnonzero(data == 2)
@@ -164,7 +171,7 @@ def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) 
     names = Places((data,), source, begin, separator - begin)
     values = Places((data,), source, separator + 1, end - separator - 1)
     strings = [places.gather().cast(pa.string()) for places in (names, values)]
-    return _Entries(strings[0], strings[1], row, len(bounds) - 1)
+    return Entries(strings[0], strings[1], row, len(bounds) - 1)
 
 
 def _is_utf8(texts: Any) -> bool:
@@ -181,11 +188,10 @@ def _is_utf8(texts: Any) -> bool:
 def split_keys(keys: Any, kind: Any) -> Any:
     """Return the index keys from values of KEYS: lists (of Arrow type `kind`) of the parts between
     blanks; an empty list where the value is null."""
-    missing = keys.is_null().to_numpy(zero_copy_only=False)
-    blanks = pc.any(pc.match_substring(keys, KEY_SEPARATOR)).as_py()
+    data, _ = content(keys)
     offsets = np.zeros(len(keys) + 1, np.int32)
-    if not blanks:  # one key each, as nearly always
-        np.cumsum(~missing, out=offsets[1:])
+    if not (data == ord(KEY_SEPARATOR)).any():  # one key each, as nearly always
+        np.cumsum(keys.is_valid().to_numpy(zero_copy_only=False), out=offsets[1:])
         return pa.ListArray.from_arrays(pa.array(offsets), keys.drop_null(), type=kind)
     lists = pc.split_pattern(pc.fill_null(keys, ""), KEY_SEPARATOR)
     parts = lists.flatten()
