@@ -149,6 +149,8 @@ cdef class CompiledTexts:
     cdef Py_ssize_t *_begins  # of the entries of each record; one more than there are records
     cdef Name _names[MOST_NAMES]
     cdef int _count  # of names
+    cdef Py_ssize_t _found  # entries
+    cdef Py_ssize_t _room  # for entries
     cdef Py_ssize_t _kept  # entries with a code
     cdef Py_ssize_t _name_bytes  # of the kept entries
     cdef Py_ssize_t _value_bytes
@@ -224,26 +226,14 @@ cdef class CompiledTexts:
         value_offset[kept] = <int32_t> value_size
         return begins, name_offsets, names, value_offsets, values
 
-    cdef int _find(self, const uint8_t *text, Py_ssize_t size) noexcept:
-        """The number of a name, -1 if there is none."""
-        cdef int code
-        for code in range(self._count):
-            if self._names[code].size == size and not memcmp(self._names[code].text, text, size):
-                return code
-        return -1
-
     cdef bint _read(self) except -1:
         """Find the entries. Return whether that was possible."""
-        cdef Py_ssize_t row, at = 0, room = 8 * self.rows + 8, before = 0, likely = 0
+        cdef Py_ssize_t row, likely = 0
         cdef int64_t total = 0
         cdef const uint8_t *begin
         cdef const uint8_t *end
-        cdef const uint8_t *stop
-        cdef const uint8_t *equals
-        cdef Py_ssize_t name_size
-        cdef int code
-        cdef Entry *entry
-        self._entries = <Entry *> PyMem_Malloc(room * sizeof(Entry))
+        self._room = 8 * self.rows + 8
+        self._entries = <Entry *> PyMem_Malloc(self._room * sizeof(Entry))
         self._begins = <Py_ssize_t *> PyMem_Malloc((self.rows + 1) * sizeof(Py_ssize_t))
         if self._entries == NULL or self._begins == NULL:
             raise MemoryError
@@ -264,61 +254,100 @@ cdef class CompiledTexts:
                     PyUnicode_DecodeUTF8(<const char *> begin, end - begin, NULL)
                 except UnicodeDecodeError:
                     return False
-            # Most records have the names of the one before, in the same order.
-            likely = before
-            before = self._begins[row] = at
-            while begin < end:
-                stop = <const uint8_t *> memchr(begin, 2, end - begin)
-                if stop == NULL:
-                    stop = end
-                equals = <const uint8_t *> memchr(begin, 1, stop - begin)
-                # Entries without a name or a value do not count.
-                if equals == NULL or equals == begin or equals + 1 == stop:
-                    begin = stop + 1
-                    continue
-                name_size = equals - begin
-                code = -1
-                if likely < before:
-                    code = self._entries[likely].code
-                    likely += 1
-                if (
-                    code < 0
-                    or self._names[code].size != name_size
-                    or memcmp(self._names[code].text, begin, name_size) != 0
-                ):
-                    code = self._find(begin, name_size)
-                if code < 0:
-                    if self._count == MOST_NAMES:
-                        return False
-                    code = self._count
-                    self._names[code].text = begin
-                    self._names[code].size = <int32_t> name_size
-                    self._names[code].last = -1
-                    self._count += 1
-                if at == room:
-                    room *= 2
-                    entry = <Entry *> PyMem_Realloc(self._entries, room * sizeof(Entry))
-                    if entry == NULL:
-                        raise MemoryError
-                    self._entries = entry
-                if self._names[code].last >= before:  # of equal names the last one wins
-                    entry = &self._entries[self._names[code].last]
-                    entry.code = -1
-                    self._kept -= 1
-                    self._name_bytes -= name_size
-                    self._value_bytes -= entry.size
-                self._names[code].last = at
-                entry = &self._entries[at]
-                entry.value = equals + 1
-                entry.size = <int32_t> (stop - equals - 1)
-                entry.code = code
-                self._kept += 1
-                self._name_bytes += name_size
-                self._value_bytes += entry.size
-                at += 1
-                begin = stop + 1
-        self._begins[self.rows] = at
+            self._begins[row] = self._found
+            if not self._read_text(begin, end, likely):
+                return False
+            likely = self._begins[row]
+        self._begins[self.rows] = self._found
         return True
+
+    cdef bint _read_text(
+        self, const uint8_t *begin, const uint8_t *end, Py_ssize_t likely
+    ) except -1:
+        """Find the entries of one text. Most have the names of the record before, whose entries
+        begin at `likely`, in the same order. Return False if there are too many names."""
+        cdef Py_ssize_t first = self._found
+        cdef const uint8_t *equals
+        cdef const uint8_t *stop
+        cdef int code
+        while begin < end:
+            code = self._entries[likely].code if likely < first else -1
+            likely += 1
+            if code >= 0 and has_name(begin, end, &self._names[code]):
+                equals = begin + self._names[code].size
+                stop = <const uint8_t *> memchr(equals, 2, end - equals)
+            else:
+                code = -1
+                stop = <const uint8_t *> memchr(begin, 2, end - begin)
+                equals = <const uint8_t *> memchr(
+                    begin, 1, (stop if stop != NULL else end) - begin
+                )
+            if stop == NULL:
+                stop = end
+            # Entries without a name or a value do not count.
+            if equals != NULL and equals != begin and equals + 1 != stop:
+                if code < 0:
+                    code = self._code(begin, equals - begin)
+                    if code < 0:
+                        return False
+                self._add(code, equals + 1, stop - equals - 1, first)
+            begin = stop + 1
+        return True
+
+    cdef int _add(
+        self, int code, const uint8_t *value, Py_ssize_t size, Py_ssize_t first
+    ) except -1:
+        """Add an entry to the record whose entries begin at `first`."""
+        cdef Name *name = &self._names[code]
+        cdef Entry *entry
+        if self._found == self._room:
+            entry = <Entry *> PyMem_Realloc(self._entries, 2 * self._room * sizeof(Entry))
+            if entry == NULL:
+                raise MemoryError
+            self._entries = entry
+            self._room *= 2
+        if name.last >= first:  # of equal names the last one wins
+            entry = &self._entries[name.last]
+            entry.code = -1
+            self._kept -= 1
+            self._name_bytes -= name.size
+            self._value_bytes -= entry.size
+        entry = &self._entries[self._found]
+        entry.value = value
+        entry.size = <int32_t> size
+        entry.code = code
+        name.last = self._found
+        self._found += 1
+        self._kept += 1
+        self._name_bytes += name.size
+        self._value_bytes += size
+        return 0
+
+    cdef int _code(self, const uint8_t *text, Py_ssize_t size) noexcept:
+        """The number of a name, which may be a new one; -1 if there are too many."""
+        cdef int code = self._find(text, size)
+        if code < 0 and self._count < MOST_NAMES:
+            code = self._count
+            self._names[code] = Name(text, <int32_t> size, -1)
+            self._count += 1
+        return code
+
+    cdef int _find(self, const uint8_t *text, Py_ssize_t size) noexcept:
+        """The number of a name, -1 if there is none."""
+        cdef int code
+        for code in range(self._count):
+            if self._names[code].size == size and not memcmp(self._names[code].text, text, size):
+                return code
+        return -1
+
+
+cdef inline bint has_name(const uint8_t *begin, const uint8_t *end, const Name *name) noexcept:
+    """Whether an entry has this name."""
+    return (
+        end - begin > name.size
+        and begin[name.size] == 1
+        and memcmp(begin, name.text, name.size) == 0
+    )
 
 
 cdef inline bint has_high_bit(const uint8_t *begin, const uint8_t *end) noexcept:

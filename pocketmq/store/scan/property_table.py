@@ -191,8 +191,9 @@ def split_keys(keys: Any, kind: Any) -> Any:
     data, _ = content(keys)
     offsets = np.zeros(len(keys) + 1, np.int32)
     if not (data == ord(KEY_SEPARATOR)).any():  # one key each, as nearly always
+        filled = keys.drop_null() if keys.null_count else keys
         np.cumsum(keys.is_valid().to_numpy(zero_copy_only=False), out=offsets[1:])
-        return pa.ListArray.from_arrays(pa.array(offsets), keys.drop_null(), type=kind)
+        return pa.ListArray.from_arrays(pa.array(offsets), filled, type=kind)
     lists = pc.split_pattern(pc.fill_null(keys, ""), KEY_SEPARATOR)
     parts = lists.flatten()
     filled = pc.greater(pc.binary_length(parts), 0)
