@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 from pathlib import Path
+from queue import Queue
 from ssl import create_default_context
 from typing import TYPE_CHECKING, Any
 
@@ -113,10 +113,11 @@ def test_a_group_has_the_offsets_of_a_query(
     server.sync.create_topic(topic, queues=2)
     for count in (100, 30):
         send(server, topic, count)
-    over = threading.Event()
+    ended: Queue[str] = Queue()
 
     class Ended(StreamingQueryListener):
-        """Hears the end of the query after the listener that was added before it."""
+        """Hears the end of a query after the listener that was added before it. Also that of the
+        test before, which may come late."""
 
         def onQueryStarted(self, event: Any) -> None: ...
 
@@ -125,7 +126,7 @@ def test_a_group_has_the_offsets_of_a_query(
         def onQueryIdle(self, event: Any) -> None: ...
 
         def onQueryTerminated(self, event: Any) -> None:
-            over.set()
+            ended.put(str(event.runId))
 
     listeners = [GroupOffsets("Listener", namesrv=server.namesrv), Ended()]
     for listener in listeners:
@@ -138,7 +139,8 @@ def test_a_group_has_the_offsets_of_a_query(
             maxOffsetsPerTrigger=50,
         )
         query = copy_now(frame.load(), tmp_path)
-        assert over.wait(120)
+        while ended.get(timeout=120) != str(query.runId):
+            pass
     finally:
         for listener in listeners:
             spark.streams.removeListener(listener)
