@@ -15,10 +15,12 @@ import pytest
 
 from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.log.checkpoint import read_flushed
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.snapshot.store_snapshot import write_snapshot
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
+from tests.interop.harness.wire import until
 
 GOLDEN = PROJECT / "tests" / "data" / "golden"
 
@@ -72,6 +74,14 @@ def fill(java: JavaPeer, namesrv: Server) -> list[dict[str, Any]]:
     ]
 
 
+def has_sealed_file(store: Path) -> bool:
+    """Return whether the first file of the log is wholly flushed: a snapshot links only those."""
+    flushed = read_flushed(store / "checkpoint")
+    if flushed is None or flushed.offset is None:
+        return False
+    return flushed.offset >= SMALL_FILES["mappedFileSizeCommitLog"]
+
+
 def send(java: JavaPeer, namesrv: Server, topic: str, mode: str, messages: list[Any]) -> None:
     java(
         "send",
@@ -95,6 +105,7 @@ def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, 
     before = pull(java, our_namesrv, queues)
     assert len(before["messages"]) == 80 + 120 + 40 + 20 * 40
     if stop == "not at all":  # it opens a snapshot
+        until(lambda: has_sealed_file(store), "a file of the log that is wholly flushed")
         config = StoreConfig(store_path_root_dir=str(store))
         store = tmp_path / "snapshot"
         assert write_snapshot(config, store).linked
