@@ -21,6 +21,7 @@ from pocketmq.remoting.bodies.queue_lock import (
     UnlockBatchRequestBody,
 )
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import Command
 
 __all__ = ["LOCK_LIFE", "LOCK_MEMORY", "Locks", "QueueLocks"]
 
@@ -40,7 +41,11 @@ class Locks(NamedTuple):
 
 
 class QueueLocks:
-    """Locks of one client in one group; `clock` gives seconds, `timeout` bounds each request."""
+    """Locks of one client in one group; `clock` gives seconds, `timeout` bounds each request.
+
+    A broker gets one request at a time: of two at once it may do the later one first, and a lock
+    that is taken after it was given up stays there for LOCK_MEMORY.
+    """
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class QueueLocks:
         self._group = group
         self._clock = clock
         self._outages = outages
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def lock(self, queues: Iterable[MessageQueue]) -> Locks:
         """Take or renew locks."""
@@ -67,13 +73,7 @@ class QueueLocks:
                 client_id=self._instance.client_id, consumer_group=self._group, mq_set=some
             )
             try:
-                answer = await self._instance.request(
-                    self._instance.routes.master(broker),
-                    RequestCode.LOCK_BATCH_MQ,
-                    body=body.encode(),
-                    timeout=self._timeout,
-                    broker=broker,
-                )
+                answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, body.encode())
                 ok = LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
             except RemotingError as error:
                 self._outages.failed(broker, "locking", error)
@@ -94,13 +94,7 @@ class QueueLocks:
                 client_id=self._instance.client_id, consumer_group=self._group, mq_set=some
             )
             try:
-                await self._instance.request(
-                    self._instance.routes.master(broker),
-                    RequestCode.UNLOCK_BATCH_MQ,
-                    body=body.encode(),
-                    timeout=self._timeout,
-                    broker=broker,
-                )
+                await self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, body.encode())
             except RemotingError as error:
                 unknown.update(some)
                 self._outages.failed(broker, "unlocking", error)
@@ -109,6 +103,16 @@ class QueueLocks:
 
         await asyncio.gather(*(tell(broker, some) for broker, some in _by_broker(queues)))
         return unknown
+
+    async def _ask(self, broker: str, code: RequestCode, body: bytes) -> Command:
+        async with self._turns[broker]:
+            return await self._instance.request(
+                self._instance.routes.master(broker),
+                code,
+                body=body,
+                timeout=self._timeout,
+                broker=broker,
+            )
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:

@@ -61,6 +61,8 @@ class QueueOwnership:
         #: and those that may be another client's already.
         self._leaving: dict[MessageQueue, Queue] = {}
         self._abandoned: set[MessageQueue] = set()
+        #: Those whose locks are being given back, which are not renewed any more.
+        self._unlocking: set[MessageQueue] = set()
         #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
         #: and until when, clock seconds.
         self._asked: dict[MessageQueue, float] = {}
@@ -78,7 +80,11 @@ class QueueOwnership:
         complete = await self._give_back(topic, share)
         wanted = [queue for queue in share if queue not in self._assignment.fetchers]
         gained = [
-            queue for queue in wanted if queue not in self._leaving and queue not in self._abandoned
+            queue
+            for queue in wanted
+            if queue not in self._leaving
+            and queue not in self._abandoned
+            and queue not in self._unlocking
         ]
         until = 0.0
         unknown: set[MessageQueue] = set()
@@ -152,10 +158,12 @@ class QueueOwnership:
         await self._idle(pq)
         if monotonic() < pq.locked_until:
             await self._committer.commit([pq])
+        del self._leaving[pq.queue]
         if self._locks is not None:
+            self._unlocking.add(pq.queue)
             unknown = await self._locks.unlock([pq.queue])
             self._asked.update(dict.fromkeys(unknown, monotonic() + LOCK_MEMORY))
-        del self._leaving[pq.queue]
+            self._unlocking.discard(pq.queue)
         self._again()
 
     async def _abandon(self, pq: Queue) -> None:
@@ -221,4 +229,6 @@ class QueueOwnership:
         finally:
             # Also when this takes too long at some broker: the others' queues are not to wait.
             if self._locks is not None:
-                await self._locks.unlock({*self._assignment.fetchers, *self._leaving, *self._asked})
+                await self._locks.unlock(
+                    {*self._assignment.fetchers, *self._leaving, *self._unlocking, *self._asked}
+                )
