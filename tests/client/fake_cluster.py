@@ -238,7 +238,7 @@ class FakeBroker(FakeServer):
         queue.append(bytes(record))
         held, self.held = self.held, []
         for request in held:
-            response = self.pull(request)
+            response = self._answer_pull(request)
             if response is not None:
                 request.reply(response)
         return len(queue) - 1
@@ -276,10 +276,14 @@ class FakeBroker(FakeServer):
         )
 
     def pull(self, request: Request[PullMessageRequestHeader]) -> Response | None:
-        header = request.header
-        self.pulls.append(header)
+        self.pulls.append(request.header)
+        return self._answer_pull(request)
+
+    def _answer_pull(self, request: Request[PullMessageRequestHeader]) -> Response | None:
+        """The answer; None when the request is held."""
         if self.pull_answer is not None:
             return self.pull_answer(request)
+        header = request.header
         records = self.records[header.topic, header.queue_id]
         end = len(records)
         if header.queue_offset > end:
