@@ -12,7 +12,7 @@ A read handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes th
 
 The answers of all connections leave at the end of the turn of the event loop, so that all requests
 of one turn share one write into the log. With 64 clients that each wait for an answer, that serves
-1.6 times as many requests as one write each.
+1.6 times as many requests as one write each. Large answers, as those to pulls, leave at once.
 
 Back-pressure: while a client does not read its answers, the server does not execute its requests
 and does not read its socket, because a client can send any number of requests. Answers to requests
@@ -68,6 +68,10 @@ LIGHT_READ = 0.0002
 
 LIGHT = 0.01
 """Seconds for which a client counts as one that sends little, after such a read."""
+
+LARGE_ANSWERS = 32 * 1024
+"""Bytes of answers that leave at once, and not at the end of this turn of the event loop: their
+client reads them while other requests are executed."""
 
 SMALL_READ = 4096
 FREE_SMALL_READS = 8
@@ -276,7 +280,7 @@ class ServerConnection(FrameStream):
                                 many = ()  # the next one is unusual, those behind it may not be
                             else:
                                 by_read = None
-                if self._out_size >= FLUSH_SIZE:
+                if self._out_size >= LARGE_ANSWERS:
                     self._flush()
                     self._flush_due = True
                     if not self.writable:

@@ -17,6 +17,7 @@ from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.request import Request, Response
 from pocketmq.remoting.server import (
     FREE_SMALL_READS,
+    LARGE_ANSWERS,
     LIGHT,
     MOST_TOGETHER,
     SHORTEST_REST,
@@ -462,13 +463,18 @@ async def test_answers_leave_at_the_end_of_the_turn() -> None:
     assert len(echo.seen) == 3
 
 
-async def test_a_read_with_many_answers_does_not_wait_for_the_end_of_the_turn() -> None:
-    connection, transport = connected(Echo())
+async def test_large_answers_do_not_wait_for_the_end_of_the_turn() -> None:
+    """But for what comes before answers."""
+    events: list[str] = []
+    server = serving(Echo(), before_answers=lambda: events.append("before"))
+    connection, transport = connect(server)
     for opaque in range(3):
-        connection.data_received(frame(ECHO, opaque, body=bytes(FLUSH_SIZE // 2)))
+        connection.data_received(frame(ECHO, opaque, body=bytes(LARGE_ANSWERS // 2)))
     assert [c.opaque for c in transport.commands()] == [0, 1]
+    assert events == ["before"]
     await asyncio.sleep(0)
     assert [c.opaque for c in transport.commands()] == [0, 1, 2]
+    assert events == ["before"] * 2
 
 
 async def test_a_transport_that_fails_keeps_no_other_connection_from_its_answers() -> None:
