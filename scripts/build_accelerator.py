@@ -17,6 +17,7 @@ PROJECT = Path(__file__).parent.parent
 SOURCES = (
     "pocketmq/message/_alike_records.pyx",
     "pocketmq/broker/processors/send/_send_run.pyx",
+    "pocketmq/store/_compiled_read.pyx",
     "pocketmq/store/encoding/_compiled_batch.pyx",
     "pocketmq/store/scan/_compiled_records.pyx",
 )

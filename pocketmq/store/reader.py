@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.record_layout import RecordError, properties_of
 from pocketmq.message.sql_filter import SqlFilter
 from pocketmq.store.config import StoreConfig
@@ -21,7 +22,7 @@ from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, unpack_entry
 from pocketmq.store.queue.record_heads import RecordHeads, few_agree
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 
@@ -37,6 +38,17 @@ _SMALL: Final = 8 * 1024
 _SEARCHED_FIRST: Final = 128
 _WORTH_A_SEARCH: Final = 32
 _ASKED_BEFORE: Final = 4
+
+
+def _compiled() -> Callable[..., tuple[int, int, int, int, bytes | None] | None] | None:
+    """Return what reads messages by compiled code; None without it."""
+    if not accelerator_wanted():
+        return None
+    try:
+        from pocketmq.store._compiled_read import read_together
+    except ImportError:
+        return None
+    return read_together
 
 
 class DiskLimits(msgspec.Struct, frozen=True):
@@ -80,6 +92,7 @@ class StoreReader:
         self._heads = RecordHeads(commit_log.files)
         self._damaged = DamagedEntries(commit_log, delay_levels, counters)
         self.deleted = self._damaged.deleted
+        self._read_together = _compiled()
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
 
     def get(
@@ -116,6 +129,10 @@ class StoreReader:
         if not low <= offset < high:
             return self._out_of_range(offset, low, high)
         if not self._config.check_crc_on_read and not queue.is_mixed:
+            if self._read_together is not None and codes is None and accept is None:
+                result = self._get_compiled(queue, offset, max_messages, max_bytes, disk.memory)
+                if result is not None:
+                    return result
             sql = accept if isinstance(accept, SqlFilter) and accept.needles else None
             if accept is sql and (sql is None or codes is None):
                 result = self._get_together(
@@ -124,6 +141,30 @@ class StoreReader:
                 if result is not None:
                     return result
         return self._get_one_by_one(queue, offset, max_messages, max_bytes, codes, accept, disk)
+
+    def _get_compiled(
+        self, queue: ConsumeQueue, offset: int, max_messages: int, max_bytes: int, memory: int
+    ) -> GetResult | None:
+        """Read like `_get_together` where nothing is filtered; None where that has to do it."""
+        log = self._log
+        entries = queue.raw(offset, max_messages)
+        if not entries:
+            return None
+        first = unpack_entry(entries)[0]
+        file = log.files.find(first) if first >= log.end - memory else None
+        if file is None:
+            return None
+        magic, topic, _ = queue.topic_field
+        view, base = file.view, file.base_offset
+        assert self._read_together is not None
+        found = self._read_together(
+            entries, view, base, offset, queue.queue_id, magic, topic, max_bytes, _SMALL
+        )
+        if found is None:
+            return None
+        count, total, begin, end, joined = found
+        buffers: list[bytes | memoryview] = [view[begin:end] if joined is None else joined]
+        return self._found(queue, offset + count, buffers, count, total, base + end)
 
     def _get_together(
         self,

@@ -237,6 +237,7 @@ def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
     assert [module.partition(".")[0] for module in modules] == [
         "pocketmq/broker/processors/send/_send_run",
         "pocketmq/message/_alike_records",
+        "pocketmq/store/_compiled_read",
         "pocketmq/store/encoding/_compiled_batch",
         "pocketmq/store/scan/_compiled_records",
     ]

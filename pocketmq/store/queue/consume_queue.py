@@ -240,9 +240,10 @@ class ConsumeQueue:
 
         `offset` must lie in [min_offset, max_offset). No entries when its file is gone.
         """
-        return iter_entries(self._slice(offset, count))
+        return iter_entries(self.raw(offset, count))
 
-    def _slice(self, offset: int, count: int) -> memoryview:
+    def raw(self, offset: int, count: int) -> memoryview:
+        """Return the bytes of the entries that `read` gives."""
         file = self.files.find(offset * UNIT)
         if file is None:
             return memoryview(b"")
@@ -252,7 +253,7 @@ class ConsumeQueue:
 
     def places(self, offset: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the physical offsets and the sizes of the entries that `read` gives."""
-        flat = unpack_places(self._slice(offset, count))
+        flat = unpack_places(self.raw(offset, count))
         return flat[0::2], flat[1::2]
 
     def entry(self, offset: int) -> Entry | None:

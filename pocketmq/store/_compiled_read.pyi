@@ -1,0 +1,13 @@
+from pocketmq.message.buffers import ReadableBuffer
+
+def read_together(
+    entries: ReadableBuffer,
+    log: ReadableBuffer,
+    base: int,
+    offset: int,
+    queue_id: int,
+    magic: int,
+    topic: bytes,
+    most_bytes: int,
+    small: int,
+) -> tuple[int, int, int, int, bytes | None] | None: ...
