@@ -12,7 +12,7 @@ A read handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes th
 
 The answers of all connections leave at the end of the turn of the event loop, so that all requests
 of one turn share one write into the log. With 64 clients that each wait for an answer, that serves
-1.6 times as many requests as one write each. Large answers, as those to pulls, leave at once.
+1.6 times as many requests as one write each. Large answers, such as those to pulls, leave at once.
 
 Back-pressure: while a client does not read its answers, the server does not execute its requests
 and does not read its socket, because a client can send any number of requests. Answers to requests

@@ -2,7 +2,7 @@ from pocketmq.message.buffers import ReadableBuffer
 
 def read_together(
     entries: ReadableBuffer,
-    log: ReadableBuffer,
+    log: memoryview,
     base: int,
     offset: int,
     queue_id: int,
@@ -10,4 +10,4 @@ def read_together(
     topic: bytes,
     most_bytes: int,
     small: int,
-) -> tuple[int, int, int, int, bytes | None] | None: ...
+) -> tuple[int, int, int, list[bytes | memoryview]] | None: ...

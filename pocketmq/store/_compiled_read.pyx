@@ -79,9 +79,9 @@ def read_together(
     """Read the messages of `entries`, which begin at the queue offset `offset`, from the file of
     the log that begins at `base`: as many as fit into `most_bytes`, but at least one.
 
-    Returns how many these are, their bytes, where they begin and end in the file, and a copy of
-    them; None instead of the copy where they lie side by side. Returns None if one is not as its
-    entry says, and for records that lie apart and have `small` bytes or more on average.
+    Returns how many these are, their bytes, where the last one ends in the file, and the records:
+    a slice of `log` for those that lie side by side, or a copy of all where slices would have less
+    than `small` bytes on average. Returns None if a record is not as its entry says.
     """
     cdef Py_buffer entries_buffer, log_buffer
     PyObject_GetBuffer(entries, &entries_buffer, PyBUF_SIMPLE)
@@ -89,7 +89,7 @@ def read_together(
         PyObject_GetBuffer(log, &log_buffer, PyBUF_SIMPLE)
         try:
             return _read(
-                <const uint8_t *> entries_buffer.buf, entries_buffer.len // ENTRY,
+                <const uint8_t *> entries_buffer.buf, entries_buffer.len // ENTRY, log,
                 <const uint8_t *> log_buffer.buf, log_buffer.len, base, offset,
                 Queue(
                     magic, <uint32_t> queue_id, <const uint8_t *> PyBytes_AS_STRING(topic),
@@ -104,13 +104,13 @@ def read_together(
 
 
 cdef _read(
-    const uint8_t *entries, Py_ssize_t most, const uint8_t *log, int64_t log_size, int64_t base,
-    int64_t offset, Queue queue, int64_t most_bytes, int64_t small,
+    const uint8_t *entries, Py_ssize_t most, log, const uint8_t *bytes_of_log, int64_t log_size,
+    int64_t base, int64_t offset, Queue queue, int64_t most_bytes, int64_t small,
 ):
     cdef const uint8_t *entry = entries
-    cdef const uint8_t *record = NULL
+    cdef const uint8_t *record
     cdef uint8_t *to = NULL
-    cdef int64_t physical, size, at, begin = 0, end = 0, total = 0
+    cdef int64_t physical, size, at, end = 0, total = 0
     cdef Py_ssize_t count = 0, runs = 0, each
     cdef bytes joined = None
     while count < most:
@@ -118,33 +118,46 @@ cdef _read(
         size = size_of(entry)
         if physical < base or size < HEAD_SIZE or physical - base > log_size - size:
             return None
-        at = physical - base
         if count and total + size > most_bytes:
             break
-        if not count:
-            begin = at
+        at = physical - base
         if not count or at != end:
             runs += 1
         end = at + size
         total += size
         entry += ENTRY
         count += 1
-    if not count or (runs > 1 and total >= small * runs):
+    if not count:
         return None
-    if runs > 1:
+    if runs > 1 and total < small * runs:
         joined = PyBytes_FromStringAndSize(NULL, total)
         to = <uint8_t *> PyBytes_AS_STRING(joined)
-    entry = entries
     for each in range(count):
+        entry = entries + each * ENTRY
         physical = get64(entry)
         size = size_of(entry)
-        record = log + (physical - base)
+        record = bytes_of_log + (physical - base)
         if not has_head(record, size, physical, offset + each, &queue):
             return None
         if not 0 < each < count - 1 and not has_topic(record, size, &queue):
             return None
-        if runs > 1:
+        if to != NULL:
             memcpy(to, record, size)
             to += size
-        entry += ENTRY
-    return count, total, begin, end, joined
+    return count, total, end, _slices(entries, count, log, base) if joined is None else [joined]
+
+
+cdef list _slices(const uint8_t *entries, Py_ssize_t count, log, int64_t base):
+    cdef const uint8_t *entry
+    cdef int64_t at, begin = get64(entries) - base, end = begin
+    cdef Py_ssize_t each
+    cdef list slices = []
+    for each in range(count):
+        entry = entries + each * ENTRY
+        at = get64(entry) - base
+        if at != end:
+            slices.append(log[begin:end])
+            begin = at
+        end = at + size_of(entry)
+    slices.append(log[begin:end])
+    return slices

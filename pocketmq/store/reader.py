@@ -40,7 +40,7 @@ _WORTH_A_SEARCH: Final = 32
 _ASKED_BEFORE: Final = 4
 
 
-def _compiled() -> Callable[..., tuple[int, int, int, int, bytes | None] | None] | None:
+def _compiled() -> Callable[..., tuple[int, int, int, list[bytes | memoryview]] | None] | None:
     """Return what reads messages by compiled code; None without it."""
     if not accelerator_wanted():
         return None
@@ -155,15 +155,14 @@ class StoreReader:
         if file is None:
             return None
         magic, topic, _ = queue.topic_field
-        view, base = file.view, file.base_offset
+        base = file.base_offset
         assert self._read_together is not None
         found = self._read_together(
-            entries, view, base, offset, queue.queue_id, magic, topic, max_bytes, _SMALL
+            entries, file.view, base, offset, queue.queue_id, magic, topic, max_bytes, _SMALL
         )
         if found is None:
             return None
-        count, total, begin, end, joined = found
-        buffers: list[bytes | memoryview] = [view[begin:end] if joined is None else joined]
+        count, total, end, buffers = found
         return self._found(queue, offset + count, buffers, count, total, base + end)
 
     def _get_together(

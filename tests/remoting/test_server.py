@@ -464,7 +464,7 @@ async def test_answers_leave_at_the_end_of_the_turn() -> None:
 
 
 async def test_large_answers_do_not_wait_for_the_end_of_the_turn() -> None:
-    """But for what comes before answers."""
+    """What comes before answers is still done first."""
     events: list[str] = []
     server = serving(Echo(), before_answers=lambda: events.append("before"))
     connection, transport = connect(server)

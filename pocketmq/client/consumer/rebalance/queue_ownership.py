@@ -61,7 +61,7 @@ class QueueOwnership:
         #: and those that may be another client's already.
         self._leaving: dict[MessageQueue, Queue] = {}
         self._abandoned: set[MessageQueue] = set()
-        #: Those whose locks are being given back, which are not renewed any more.
+        #: Queues whose locks are being given back, and are not renewed any more.
         self._unlocking: set[MessageQueue] = set()
         #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
         #: and until when, clock seconds.
@@ -79,13 +79,8 @@ class QueueOwnership:
         await self.give_up(lost)
         complete = await self._give_back(topic, share)
         wanted = [queue for queue in share if queue not in self._assignment.fetchers]
-        gained = [
-            queue
-            for queue in wanted
-            if queue not in self._leaving
-            and queue not in self._abandoned
-            and queue not in self._unlocking
-        ]
+        dropped = {*self._leaving, *self._abandoned, *self._unlocking}
+        gained = [queue for queue in wanted if queue not in dropped]
         until = 0.0
         unknown: set[MessageQueue] = set()
         if self._locks is not None and gained:
