@@ -68,9 +68,9 @@ class CountingSelector(QueueSelector):
         super().__init__(monotonic)
         self.attempts: Counter[str] = Counter()
 
-    def began(self, broker_name: str, now: float) -> FaultItem:
+    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
         self.attempts[broker_name] += 1
-        return super().began(broker_name, now)
+        return super().began(broker_name, now, messages)
 
     def reachable(self, broker_name: str) -> bool:
         return self.tolerance.is_reachable(broker_name)

@@ -126,12 +126,13 @@ class Delivery:
         policy: RetryPolicy | None = None,
         *,
         oneway: bool = False,
+        messages: int = 1,
     ) -> R:
         """The result of the first attempt that succeeds.
 
         `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
         given, is used instead of the producer's; a `oneway` attempt that succeeds says nothing
-        about the broker.
+        about the broker; `messages`: how many the request carries.
 
         Raises:
             SendError: the attempts are used up, or an answer says that no other can succeed.
@@ -142,7 +143,7 @@ class Delivery:
         selector = self._selector
         if policy is None:
             policy = self._policy
-        queue = selector.select(queues)
+        queue = selector.select(queues, None, messages)
         if queue is None:
             raise NoRouteInfo(topic, "no queue")
         began = now = clock()
@@ -157,7 +158,7 @@ class Delivery:
             if elsewhere:
                 hopeful = selector.other_available(queues, queue.broker_name)
                 share = policy.share(share, len(failures), hopeful)
-            item = selector.began(queue.broker_name, now)
+            item = selector.began(queue.broker_name, now, messages)
             try:
                 result = await attempt(queue, share)
             except EncodeError:
@@ -181,11 +182,13 @@ class Delivery:
                     selector.answered(queue.broker_name, clock() - now)
                 return result
             finally:
-                item.in_flight -= 1
+                item.in_flight -= messages
             tries = tries or Tries()
             tries.failed(queue)
             # Once every queue was tried, the retries that remain go to any.
-            following = selector.select(queues, tries) or selector.select(queues)
+            following = selector.select(queues, tries, messages) or selector.select(
+                queues, None, messages
+            )
             assert following is not None
             queue = following
             pause = _pause(failures, queue.broker_name)

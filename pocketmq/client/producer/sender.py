@@ -191,7 +191,8 @@ class Sender:
     ) -> list[SendResult]:
         """Send one batch; the results of its messages. Raises SendError, NoRouteInfo."""
         attempt = self._asking(outgoing, outgoing.results)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline)
+        messages = len(outgoing.msg_ids)
+        return await self._attempts(outgoing.topic, queue, attempt, deadline, messages=messages)
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """The queues that may be sent to, waiting for a route until the deadline; raises
@@ -267,12 +268,15 @@ class Sender:
         deadline: float,
         *,
         oneway: bool = False,
+        messages: int = 1,
     ) -> R:
         queues = await self._publish_queues(topic, deadline)
         if queue is not None:
             # The order of a queue would not survive a message that goes elsewhere.
             queues = PublishQueues((queue,))
-        return await self._delivery.deliver(topic, queues, attempt, deadline, oneway=oneway)
+        return await self._delivery.deliver(
+            topic, queues, attempt, deadline, oneway=oneway, messages=messages
+        )
 
     async def _wait_for_broker(self, broker_name: str, seconds: float) -> None:
         try:

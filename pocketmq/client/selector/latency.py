@@ -48,7 +48,7 @@ NOT_AVAILABLE_DURATION_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
 ISOLATION_LATENCY_MS = 10_000
 #: The least latency a broker is credited with, and the one before its first answer, seconds: below
 #: it brokers are alike, wherever they are, and only what they have in flight tells them apart.
-IDLE_LATENCY = 0.002
+IDLE_LATENCY = 0.02
 #: Time constant in which a peak of a broker's latency is forgotten, seconds.
 PEAK_MEMORY = 1.0
 
@@ -87,14 +87,15 @@ class FaultItem:
         self.in_flight = 0
         self.peak = IDLE_LATENCY
 
-    def began(self, now: float) -> None:
-        """An attempt begins; whoever makes it takes 1 off `in_flight` when it has ended."""
+    def began(self, now: float, messages: int = 1) -> None:
+        """An attempt begins; its maker takes its `messages` off `in_flight` when it has ended."""
         if not self.in_flight:
             self.busy_since = now
-        self.in_flight += 1
+        self.in_flight += messages
 
-    def penalty(self, now: float) -> float:
-        """What one more send to this broker is expected to wait, seconds.
+    def penalty(self, now: float, messages: int = 1) -> float:
+        """What a request with so many messages would wait at this broker, in seconds times
+        messages: only the ratio of two penalties has a meaning.
 
         A broker that has said nothing for longer than its latency, with something in flight, is
         expected to need at least as long as that: a stall shows before the first late answer.
@@ -102,7 +103,7 @@ class FaultItem:
         expected = self.peak
         if self.in_flight:
             expected = max(expected, now - max(self.heard_at, self.busy_since))
-        return expected * (self.in_flight + 1)
+        return expected * (self.in_flight + messages)
 
     def observe(self, latency: float, now: float, stale_after: float) -> None:
         """Let one latency count; after `stale_after` seconds of silence it is the only one."""

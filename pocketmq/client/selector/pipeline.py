@@ -6,11 +6,11 @@
 | 2 | reachable, brokers that did not fail in this send, the user's |
 | 3 | any queue this send has not tried, of another broker than the last if there is one |
 
-A queue is chosen by walking once through the list from where the last choice ended, and taking
-the first that passes every filter of the stage. With penalised selection the broker of that queue
-is then compared with one other that passes, drawn at random, and the send goes to the better one
-(client.selector.penalty). Stage 3 repeats until every queue has been tried one by one; only then
-does a send run out of queues.
+A queue is chosen by walking through the list from where the last choice ended, and taking the first
+that passes every filter of the stage and has not received more messages than the others. With
+penalised selection the broker of that queue is then compared with others that pass, drawn at
+random, and the send goes to the better one (client.selector.penalty). Stage 3 repeats until every
+queue has been tried one by one; only then does a send run out of queues.
 
 Reference: MQFaultStrategy.selectOneMessageQueue. Different here: a retry avoids every broker that
 failed in this send, in every stage; stage 3 never offers the same queue of one send twice; the
@@ -20,7 +20,8 @@ comparison.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from pocketmq.client.selector.filters import (
     AvailableFilter,
@@ -34,49 +35,91 @@ from pocketmq.client.selector.penalty import Selection, better
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["PublishQueues", "QueueSelector", "Tries"]
+__all__ = ["LAG", "PublishQueues", "QueueSelector", "Tries"]
+
+#: How many messages a queue may lag behind the others, if no request carries more.
+LAG = 8
 
 
 class PublishQueues:
-    """A topic's writable queues and where the walk through them stands.
+    """A topic's writable queues, and which of them is next.
 
     Reference: TopicPublishInfo. The walk begins at a random place, so that many clients starting
-    together do not all begin with the same broker. `by_broker` are the same queues, each broker's
-    with a walk of their own; empty where there is only one broker.
+    together do not all begin with the same broker. `brokers` are the names in the walk's order.
+
+    Different here: turns count messages, not requests, so that bursts and single sends mix evenly.
+    A queue whose last request was larger than those of the others is passed over until they have
+    received as many messages. One that lost its turn to a better broker has the next turn, until it
+    lags by LAG messages or twice the largest request so far. One that could not be used for a while
+    does not catch up afterwards.
     """
 
-    __slots__ = ("_next", "broker_count", "brokers", "by_broker", "queues")
+    __slots__ = ("_lag", "_level", "_next", "_received", "broker_count", "brokers", "queues")
 
     def __init__(self, queues: Sequence[MessageQueue], *, start: int | None = None) -> None:
         self.queues = tuple(queues)
-        parts: dict[str, list[MessageQueue]] = {}
-        for queue in self.queues:
-            parts.setdefault(queue.broker_name, []).append(queue)
-        self.brokers = tuple(parts)
-        self.broker_count = len(parts)
-        self.by_broker: Mapping[str, PublishQueues] = (
-            {name: PublishQueues(part, start=start) for name, part in parts.items()}
-            if len(parts) > 1
-            else {}
-        )
+        self.brokers = tuple(dict.fromkeys(queue.broker_name for queue in self.queues))
+        self.broker_count = len(self.brokers)
         self._next = random.randrange(len(self.queues) or 1) if start is None else start
+        #: Messages for each queue. One that has received fewer than `_level` counts as level.
+        self._received = [0] * len(self.queues)
+        self._level = 0
+        self._lag = LAG
 
-    def next(self) -> MessageQueue | None:
-        """The next queue in turn; None when there is none at all."""
-        queues = self.queues
-        if not queues:
+    def next(self, messages: int = 1) -> MessageQueue | None:
+        """The next queue, for so many messages; None when there is none at all."""
+        received = self._received
+        size = len(received)
+        if not size:
             return None
-        index = self._next % len(queues)
-        self._next = index + 1
-        return queues[index]
+        while True:
+            index = self._next
+            for _ in range(size):
+                if index >= size:
+                    index = 0
+                if received[index] <= self._level:
+                    self._next = index + 1
+                    self._charge(index, messages)
+                    return self.queues[index]
+                index += 1
+            self._level = min(received)
 
-    def first(self, *filters: QueueFilter) -> MessageQueue | None:
-        """The first queue in turn that passes every filter, or None after one whole walk."""
-        for _ in self.queues:
-            queue = self.next()
-            if queue is not None and all(passes(queue) for passes in filters):
-                return queue
-        return None
+    def first(self, *filters: QueueFilter, messages: int = 1) -> MessageQueue | None:
+        """The next queue among those that pass every filter, or None."""
+        received, level = self._received, self._level
+        index = min(self._passing(filters), key=lambda i: max(received[i], level), default=None)
+        if index is None:
+            return None
+        self._level = max(received[index], level)
+        self._next = index + 1
+        self._charge(index, messages)
+        return self.queues[index]
+
+    def instead(
+        self, turn: MessageQueue, *filters: QueueFilter, messages: int = 1
+    ) -> MessageQueue | None:
+        """A queue that passes every filter in place of `turn`, which was the next; None if none
+        passes. The walk goes on after `turn`."""
+        index = min(self._passing(filters), key=self._received.__getitem__, default=None)
+        if index is None:
+            return None
+        self._received[self.queues.index(turn)] -= messages
+        self._charge(index, messages)
+        return self.queues[index]
+
+    def _passing(self, filters: Sequence[QueueFilter]) -> Iterator[int]:
+        """The places of the queues that pass every filter, in the order of the walk."""
+        size = len(self.queues)
+        for step in range(size):
+            index = (self._next + step) % size
+            if all(passes(self.queues[index]) for passes in filters):
+                yield index
+
+    def _charge(self, index: int, messages: int) -> None:
+        total = max(self._received[index], self._level) + messages
+        self._received[index] = total
+        self._lag = max(self._lag, 2 * messages)
+        self._level = max(self._level, total - self._lag)
 
 
 class Tries:
@@ -130,52 +173,63 @@ class QueueSelector:
         elif not switches.start_detector_enable:
             self.tolerance.mark_all_reachable()
 
-    def select(self, queues: PublishQueues, tries: Tries | None = None) -> MessageQueue | None:
+    def select(
+        self, queues: PublishQueues, tries: Tries | None = None, messages: int = 1
+    ) -> MessageQueue | None:
         """The queue for the next attempt of a send; None when every queue has been tried.
 
-        `tries` is None for a send's first attempt.
+        `tries` is None for a send's first attempt; `messages`: how many the request carries.
         """
         learning = self.switches.send_latency_enable
         if tries is None and not self.filters and (not learning or self.tolerance.all_available()):
-            queue = queues.next()
+            queue = queues.next(messages)
             if not learning or queues.broker_count < 2 or self.selection is Selection.ROUND_ROBIN:
                 return queue
             assert queue is not None
-            return self._better(queues, queue, queues.brokers)
+            return self._better(queues, queue, queues.brokers, messages)
         stages = (self._available, self._reachable) if learning else (_any_queue,)
         avoid = BrokerFilter(tries.failed_brokers if tries is not None else ())
         for stage in stages:
-            queue = queues.first(stage, avoid, *self.filters)
+            queue = queues.first(stage, avoid, *self.filters, messages=messages)
             if queue is None:
                 continue
             if not learning or self.selection is Selection.ROUND_ROBIN:
                 return queue
-            brokers = [
-                name
-                for name, part in queues.by_broker.items()
-                if stage(part.queues[0]) and avoid(part.queues[0])
-            ]
-            return self._better(queues, queue, brokers)
+            usable = dict.fromkeys(
+                each.broker_name for each in queues.queues if stage(each) and avoid(each)
+            )
+            return self._better(queues, queue, tuple(usable), messages)
         if tries is None:
-            return queues.next()
+            return queues.next(messages)
         untried = UntriedFilter(tries.queues)
         elsewhere = BrokerFilter((tries.last_broker,) if tries.last_broker is not None else ())
-        return queues.first(untried, elsewhere) or queues.first(untried)
+        return queues.first(untried, elsewhere, messages=messages) or queues.first(
+            untried, messages=messages
+        )
 
     def _better(
-        self, queues: PublishQueues, queue: MessageQueue, brokers: Sequence[str]
+        self, queues: PublishQueues, queue: MessageQueue, brokers: Sequence[str], messages: int
     ) -> MessageQueue:
         """`queue`, whose turn it is, or one of another of the `brokers` if that is better."""
         others = len(brokers) - 1
         if others < 1:
             return queue
-        turn = brokers.index(queue.broker_name)
-        other = brokers[(turn + 1 + int(self._draw() * others)) % (others + 1)]
-        item = self.tolerance.item
+        now = self.clock()
         stale_after = self.switches.detect_interval / 1000
-        if not better(item(other), item(queue.broker_name), self.clock(), stale_after):
-            return queue
-        return queues.by_broker[other].first(*self.filters) or queue
+        item = self.tolerance.item
+        turn = brokers.index(queue.broker_name)
+        best = turn
+        # A queue that lost its turn has the next one as well, so two others are compared with it.
+        for _ in range(min(others, 2)):
+            other = (turn + 1 + int(self._draw() * others)) % (others + 1)
+            if other != best and better(
+                item(brokers[other]), item(brokers[best]), now, stale_after, messages
+            ):
+                best = other
+            elif best == turn:
+                return queue
+        of_other = partial(_is_of, brokers[best])
+        return queues.instead(queue, of_other, *self.filters, messages=messages) or queue
 
     def other_available(self, queues: PublishQueues, broker_name: str) -> bool:
         """Whether any other broker of the queues is available."""
@@ -184,10 +238,10 @@ class QueueSelector:
             name != broker_name and tolerance.is_available(name) for name in queues.brokers
         )
 
-    def began(self, broker_name: str, now: float) -> FaultItem:
-        """An attempt begins; whoever makes it takes 1 off `in_flight` again when it ends."""
+    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
+        """An attempt begins; its maker takes its `messages` off `in_flight` when it ends."""
         item = self.tolerance.item(broker_name)
-        item.began(now)
+        item.began(now, messages)
         return item
 
     def answered(self, broker_name: str, latency: float) -> None:
@@ -211,6 +265,10 @@ class QueueSelector:
                 isolate=True,
                 reachable=not self.switches.start_detector_enable,
             )
+
+
+def _is_of(broker_name: str, queue: MessageQueue) -> bool:
+    return queue.broker_name == broker_name
 
 
 def _any_queue(_queue: MessageQueue, /) -> bool:

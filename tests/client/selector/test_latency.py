@@ -125,48 +125,48 @@ def test_the_peak_rises_at_once_and_falls_in_its_time() -> None:
     clock = Clock()
     item = LatencyFaultTolerance(clock).item("a")
     assert item.peak == IDLE_LATENCY
-    item.observe(0.010, 0.0, 2.0)
-    assert item.peak == 0.010
+    item.observe(0.030, 0.0, 2.0)
+    assert item.peak == 0.030
     item.observe(0.050, 0.1, 2.0)
     assert item.peak == 0.050
-    item.observe(0.010, 0.1 + PEAK_MEMORY, 2.0)
-    assert item.peak == pytest.approx(0.010 + 0.040 / math.e)
+    item.observe(0.030, 0.1 + PEAK_MEMORY, 2.0)
+    assert item.peak == pytest.approx(0.030 + 0.020 / math.e)
 
 
 def test_the_penalty_is_latency_times_what_is_in_flight() -> None:
     clock = Clock()
     item = LatencyFaultTolerance(clock).item("a")
-    item.observe(0.010, clock(), 2.0)
-    assert item.penalty(clock()) == pytest.approx(0.010)
+    item.observe(0.030, clock(), 2.0)
+    assert item.penalty(clock()) == pytest.approx(0.030)
     for _ in range(3):
         item.began(clock())
-    assert item.penalty(clock()) == pytest.approx(4 * 0.010)
+    assert item.penalty(clock()) == pytest.approx(4 * 0.030)
 
 
 def test_a_broker_that_owes_an_answer_is_expected_to_need_as_long_as_it_is_quiet() -> None:
     clock = Clock()
     item = LatencyFaultTolerance(clock).item("a")
-    item.observe(0.010, clock(), 2.0)
+    item.observe(0.030, clock(), 2.0)
     clock.advance(1.0)
-    assert item.penalty(clock()) == pytest.approx(0.010)
+    assert item.penalty(clock()) == pytest.approx(0.030)
     item.began(clock())
     clock.advance(0.2)
     item.began(clock())
     clock.advance(0.1)
     assert item.penalty(clock()) == pytest.approx(3 * 0.3)
-    item.observe(0.010, clock(), 2.0)
-    assert item.penalty(clock()) == pytest.approx(3 * 0.010)
+    item.observe(0.030, clock(), 2.0)
+    assert item.penalty(clock()) == pytest.approx(3 * 0.030)
 
 
 def test_after_a_silence_or_on_trial_only_the_new_latency_counts() -> None:
     clock = Clock()
     item = LatencyFaultTolerance(clock).item("a")
     item.observe(0.050, 0.0, 2.0)
-    item.observe(0.010, 2.0, 2.0)
-    assert item.peak == 0.010
+    item.observe(0.040, 2.0, 2.0)
+    assert item.peak == 0.040
     item.on_trial = True
-    item.observe(0.003, 2.1, 2.0)
-    assert item.peak == 0.003
+    item.observe(0.030, 2.1, 2.0)
+    assert item.peak == 0.030
     item.observe(0.0, 5.0, 2.0)
     assert item.peak == IDLE_LATENCY
 

@@ -9,7 +9,7 @@ import pytest
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.selector.latency import LatencyFaultTolerance
 from pocketmq.client.selector.penalty import CLEARLY, Selection, better
-from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from pocketmq.client.selector.pipeline import LAG, PublishQueues, QueueSelector, Tries
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
@@ -64,11 +64,11 @@ def test_what_is_in_flight_counts_before_there_is_an_answer() -> None:
 def test_the_turn_is_lost_only_to_one_that_is_clearly_better() -> None:
     clock = Clock()
     tolerance = LatencyFaultTolerance(clock)
-    tolerance.record("a", 0.010 * CLEARLY * 0.99)
-    tolerance.record("b", 0.010)
+    tolerance.record("a", 0.030 * CLEARLY * 0.99)
+    tolerance.record("b", 0.030)
     a, b = tolerance.item("a"), tolerance.item("b")
     assert not better(b, a, clock(), INTERVAL)
-    tolerance.record("a", 0.010 * CLEARLY * 1.01)
+    tolerance.record("a", 0.030 * CLEARLY * 1.01)
     assert better(b, a, clock(), INTERVAL)
     assert not better(a, b, clock(), INTERVAL)
 
@@ -94,6 +94,7 @@ def test_who_was_not_heard_of_for_an_interval_gets_one_send() -> None:
     assert at.chosen(20)["a"] == 0
     trial.in_flight -= 1
     at.selector.answered("a", 0.001)
+    at.chosen(2 * LAG)  # what it lags
     assert at.chosen(20) == {"a": 10, "b": 10}
 
 
