@@ -5,9 +5,11 @@ import pytest
 from pocketmq.client.errors import (
     BrokerNotFound,
     MessageIllegal,
+    NoPermission,
     NoRouteInfo,
     RemotingClosed,
     RemotingConnectError,
+    RemotingError,
     RemotingTimeout,
     SendError,
     SendTimeout,
@@ -187,7 +189,21 @@ async def test_an_answer_that_no_retry_can_mend_ends_the_send() -> None:
     assert len(world.asked) == 1
     assert caught.value.code == 13
     assert not caught.value.retriable
-    assert world.selector.tolerance.is_reachable("a")
+    assert world.selector.tolerance.all_available()
+
+
+@pytest.mark.parametrize("error", [NoPermission("no grant"), TopicNotExist("x")])
+async def test_a_refused_caller_does_not_count_against_any_broker(error: RemotingError) -> None:
+    world = World()
+
+    async def refuse(queue: MessageQueue, share: float) -> None:
+        world.asked.append(queue)
+        raise error
+
+    with pytest.raises(SendError):
+        await world.delivery.deliver("T", world.queues, refuse, world.clock() + 3)
+    assert {queue.broker_name for queue in world.asked} == {"a", "b", "c"}
+    assert world.selector.tolerance.all_available()
 
 
 @pytest.mark.parametrize("error", [SystemBusy("x"), TopicNotExist("x"), BrokerNotFound("a")])

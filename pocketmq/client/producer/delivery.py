@@ -11,7 +11,8 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
   either, unless `retries=0`: the send waits for the route to the new master.
 - A broker that does not know the queue, or the topic, has the route asked for again. It is well
   otherwise: the send goes on with the other queues at once, each of them once at most.
-- Any other answer that is not among the retried codes ends the send at once. Silence (no
+- Any other answer that is not among the retried codes ends the send at once, and does not count
+  against the broker: the message is wrong, or the caller may not send it. Silence (no
   connection, lost, too late) is always retried, on another broker than the last where there is one.
 - `timeout` is the total. While another broker could still be tried, an attempt gets only its share
   of what is left, so that brokers that hang do not use up the time of the others. It is a larger
@@ -60,6 +61,10 @@ LEAST_SHARE = 0.02
 BUSY_PAUSES = (0.02, 0.2)
 #: The same before a broker is asked again that could not be reached, or refused for another reason.
 PAUSES = (0.05, 1.0)
+
+#: Codes that refuse the caller or the topic: another broker may accept the message, but this one is
+#: well.
+_CALLERS = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 
 R = TypeVar("R")
 
@@ -214,8 +219,11 @@ class Delivery:
             return True  # nothing was asked of the broker, so nothing was learnt of it
         if lacks_queue(error):
             return True  # the broker is well
-        self._selector.refused(queue.broker_name, elapsed)
-        return error.retriable and error.code in policy.retried_codes
+        again = error.retriable and error.code in policy.retried_codes
+        # A message or a caller that is refused says nothing about the broker.
+        if again and error.code not in _CALLERS:
+            self._selector.refused(queue.broker_name, elapsed)
+        return again
 
 
 def _doubtful(error: RemotingError) -> bool:
