@@ -132,24 +132,38 @@ class QueueFetcher(Generic[M]):
         pq = self.pq
         following = result.next_begin_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            self._log.warning(
-                "%s has no offset %s (it has %d to %d): going on at %d",
-                pq.queue,
-                pq.next_offset,
-                result.min_offset,
-                result.max_offset,
-                following,
-                extra=fields(queue=pq.queue, group=self._puller.group),
-            )
-            if pq.next_offset is not None and following <= pq.next_offset:
-                self._cut(following)
-            # What was read before messages expired is still good.
-            elif following != result.min_offset:
-                self.seek(following)
+            self._moved(following, result)
         pq.accept(result.messages, following)
         if result.messages:
             self._limiter.add(pq, result.messages)
             self._reader.arrived(pq)
+
+    def _moved(self, following: int, result: PullResult[M]) -> None:
+        """The broker sends the group to another offset of the queue."""
+        pq, asked = self.pq, self.pq.next_offset
+        assert asked is not None
+        told = fields(queue=pq.queue, group=self._puller.group)
+        if result.min_offset <= asked <= result.max_offset:
+            # An offset that exists: somebody has reset the group. Messages that were read ahead or
+            # are in work do not count any more, so that no commit undoes the reset.
+            self._log.info("%s: the group is reset to offset %d", pq.queue, following, extra=told)
+            self.seek(following)
+            pq.committed = None  # a commit on its way may have replaced the offset of the reset
+            return
+        self._log.warning(
+            "%s has no offset %d (it has %d to %d): going on at %d",
+            pq.queue,
+            asked,
+            result.min_offset,
+            result.max_offset,
+            following,
+            extra=told,
+        )
+        if following <= asked:
+            self._cut(following)
+        # What was read before messages expired is still good.
+        elif following != result.min_offset:
+            self.seek(following)
 
     def _cut(self, end: int) -> None:
         """The broker has lost the end of the queue; what it still has is to be done all the same.
