@@ -227,7 +227,7 @@ class FlowControl(CodedError, code=ResponseCode.FLOW_CONTROL):
 
 
 class IllegalOperation(CodedError, code=ResponseCode.ILLEGAL_OPERATION):
-    """A transaction was ended too late."""
+    """What was asked for is not possible now: a transaction was ended too late, for example."""
 
 
 class GoAway(CodedError, code=ResponseCode.GO_AWAY):

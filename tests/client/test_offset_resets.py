@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pytest
 
 from pocketmq import Admin, ConsumedMessage, Message, Producer, PullConsumer, PushConsumer
+from pocketmq.errors import IllegalOperation
 from pocketmq.message.message import MessageQueue
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
 
 QUEUE = MessageQueue("T", "b0", 0)
-To = int | Literal["begin", "end"]
-#: Where the reset goes, and the messages that are handled after it.
+To = Literal["begin", "end"] | int
+#: Where the reset goes (an offset stands for the time of its message), and what is handled then.
 TARGETS = pytest.mark.parametrize(
     ("to", "following"),
     [("begin", range(100)), (40, range(40, 100)), (7, range(7, 100)), ("end", range(0))],
@@ -23,12 +26,18 @@ TARGETS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture
-async def admin(real: RealCluster) -> AsyncIterator[Admin]:
+@pytest.fixture(params=["true", "false"], ids=["by the broker", "by the consumer"])
+async def admin(real: RealCluster, request: pytest.FixtureRequest) -> AsyncIterator[Admin]:
     async with Admin(namesrv=real.namesrv) as admin:
+        await admin.update_broker_config({"useServerSideResetOffset": request.param})
         await admin.create_topic("T", queues=1, broker="b0")
         async with Producer("P", namesrv=real.namesrv) as producer:
-            await producer.send_batch([Message("T", b"%d" % n) for n in range(100)], queue=QUEUE)
+            for part in (range(7), range(7, 40), range(40, 100)):
+                messages = [Message("T", b"%d" % n) for n in part]
+                await producer.send_batch(messages, queue=QUEUE)
+                last = await admin.message_at(QUEUE, part.stop - 1)
+                assert last is not None
+                await until(lambda last=last: time.time_ns() // 1_000_000 > last.store_timestamp)
         yield admin
 
 
@@ -69,8 +78,8 @@ async def test_handlers_go_on_where_the_group_was_reset_to(
     gate, seen = asyncio.Event(), list[int]()
     async with handling(real, gate, seen, orderly=orderly, concurrency=1):
         await until(lambda: len(seen) == 10)
-        await admin.reset_offsets("G", "T", to)
-        await until(lambda: "is reset to offset" in caplog.text)
+        await reset(admin, to)
+        await until(lambda: "reset" in caplog.text)
         gate.set()
         marker = await sent_last(real)
         await until(lambda: marker in seen)
@@ -97,8 +106,8 @@ async def test_iteration_goes_on_where_the_group_was_reset_to(
                     seen.append(int(message.body))
 
         await take(10)
-        await admin.reset_offsets("G", "T", to)
-        await until(lambda: "is reset to offset" in caplog.text)
+        await reset(admin, to)
+        await until(lambda: "reset" in caplog.text)
         marker = await sent_last(real)
         await take(len(following) + 1)
     assert seen == [*range(10), *following, marker]
@@ -112,7 +121,7 @@ async def test_polls_go_on_where_the_group_was_reset_to(
         await consumer.assign("T")
         seen = [int(message.body) for message in await consumer.poll(10, timeout=10)]
         await consumer.commit()
-        await admin.reset_offsets("G", "T", to)
+        await reset(admin, to)
         await until(lambda: consumer.position(QUEUE) == (following.start if following else 100))
         marker = await sent_last(real)
         while marker not in seen:
@@ -122,7 +131,32 @@ async def test_polls_go_on_where_the_group_was_reset_to(
     assert await admin.group_offset("G", QUEUE) == 101
 
 
+async def reset(admin: Admin, to: To) -> None:
+    async with asyncio.timeout(10):
+        # A broker that tells consumers of resets knows only groups that have committed.
+        while await admin.group_offset("G", QUEUE) is None:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+    if isinstance(to, str):
+        await admin.reset_offsets("G", "T", to)
+        return
+    message = await admin.message_at(QUEUE, to)
+    assert message is not None
+    at = datetime.fromtimestamp(message.store_timestamp / 1000, UTC)
+    await admin.reset_offsets("G", "T", at)
+
+
 async def sent_last(real: RealCluster) -> int:
     async with Producer("P", namesrv=real.namesrv) as producer:
         await producer.send(Message("T", b"100"), queue=QUEUE)
     return 100
+
+
+async def test_a_running_group_that_cannot_follow_says_so(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("T", queues=1, broker="b0")
+        await admin.update_broker_config({"useServerSideResetOffset": "false"})
+        async with PullConsumer("G", namesrv=real.namesrv, start="begin") as consumer:
+            await consumer.assign("T")
+            with pytest.raises(IllegalOperation, match="cannot move the running consumers of grou"):
+                await admin.reset_offsets("G", "T", 0)
+        assert await admin.reset_offsets("G", "T", 0) == {QUEUE: 0}

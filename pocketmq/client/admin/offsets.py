@@ -8,13 +8,14 @@ from typing import Literal
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
-from pocketmq.client.errors import RemotingError
+from pocketmq.client.errors import IllegalOperation, RemotingError
 from pocketmq.client.offsets import check_position
 from pocketmq.client.parameters import MOST_OFFSET, store_time, text, whole
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.admin import GetConsumerConnectionListRequestHeader
 from pocketmq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from pocketmq.remoting.properties_file import parse_properties
 
@@ -59,8 +60,7 @@ class OffsetAdmin(Servers):
         `to` is a store time, "begin", "end", or a queue offset, which is the same number in every
         queue, within the bounds of each. A broker with
         `useServerSideResetOffset=false` can only tell connected consumers to go to a time. If none
-        is connected, or `to` is a queue offset, the offsets are stored there instead; a running
-        consumer overwrites those.
+        is connected, the offsets are stored there instead.
 
         Returns:
             The new offsets.
@@ -68,6 +68,8 @@ class OffsetAdmin(Servers):
         Raises:
             TopicNotExist: there is no such topic.
             SubscriptionGroupNotExist: there is no such group.
+            IllegalOperation: `to` is a queue offset, consumers are connected, and the broker can
+                only tell them to go to a time; nothing has changed.
             TypeError, ValueError: `to` is none of those, or beyond the end of every queue.
         """
         check_topic_name(topic)
@@ -117,14 +119,14 @@ class OffsetAdmin(Servers):
             queue: max(min(offset, high), low)
             for queue, (low, high) in zip(queues, bounds, strict=True)
         }
+        tellers = {name for name in masters if not await self._resets_itself(name, masters[name])}
+        for name in tellers:
+            await self._check_offline(group, name, masters[name])
         for name, address in masters.items():
-            settings = await self._each({name: address}, RequestCode.GET_BROKER_CONFIG)
-            config = parse_properties(bytes(settings[name].body).decode())
-            itself = config.get("useServerSideResetOffset") == "true"
             for queue in queues:
                 if queue.broker_name != name:
                     continue
-                if itself:
+                if name not in tellers:
                     header = ResetOffsetRequestHeader(
                         topic=self._namespace.wrap(topic),
                         group=self._namespace.wrap(consumer_group(group)),
@@ -136,9 +138,31 @@ class OffsetAdmin(Servers):
                     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
                     await self._each({name: address}, code, header)
                 else:
-                    # Such a broker only tells consumers to go to a time.
                     await self.set_group_offset(group, queue, table[queue])
         return table
+
+    async def _resets_itself(self, name: str, address: str) -> bool:
+        """Whether the broker answers the next pull with the new offset. Others only tell connected
+        consumers to go to a time."""
+        settings = await self._each({name: address}, RequestCode.GET_BROKER_CONFIG)
+        config = parse_properties(bytes(settings[name].body).decode())
+        return config.get("useServerSideResetOffset") == "true"
+
+    async def _check_offline(self, group: str, name: str, address: str) -> None:
+        """Raises IllegalOperation if consumers are connected: they would overwrite the offset."""
+        header = GetConsumerConnectionListRequestHeader(consumer_group=self._namespace.wrap(group))
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        try:
+            await self._each({name: address}, code, header)
+        except RemotingError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            return
+        raise IllegalOperation(
+            f"broker {name} cannot move the running consumers of group {group} to a queue offset "
+            "(useServerSideResetOffset=false): stop them first, or reset to a time",
+            name,
+        )
 
     async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None:
         """Let group `target` stand where `source` does, in one topic or in all of the source's."""

@@ -15,6 +15,7 @@ from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
+from pocketmq.client.consumer.offset_requests import OffsetRequests
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.consumer.pauses import Pauses
@@ -104,6 +105,7 @@ class PullSession:
             self._events.group_changed,
             retry_period=pauses.incomplete_round,
         )
+        OffsetRequests(instance, group, self.assignment, self.store)
         instance.heartbeat.add_consumer(group, self._describe)
         self.life = Lifecycle(instance.start, self._begin, self._close)
 

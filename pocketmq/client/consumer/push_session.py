@@ -23,6 +23,7 @@ from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions, Consum
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
+from pocketmq.client.consumer.offset_requests import OffsetRequests
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.offsets.local_offset_store import LocalOffsetStore
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore, RemoteOffsetStore
@@ -156,12 +157,11 @@ class PushSession:
         ClientRemotingProcessor(
             instance,
             group,
-            self.assignment,
-            self.store,
             self.consumption,
             self._info,
             message_type,
         )
+        OffsetRequests(instance, group, self.assignment, self.store)
         instance.heartbeat.add_consumer(group, self._describe)
         self.life = Lifecycle(instance.start, self._begin, self._close)
 
