@@ -18,9 +18,10 @@ import asyncio
 import logging
 import re
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from pocketmq.client.errors import RemotingError, error_for, is_silence
+from pocketmq.client.errors import RemotingClosed, RemotingError, error_for, is_silence
 from pocketmq.client.log_fields import fields
 from pocketmq.remoting.batch import MAX_CHILDREN, decode_answers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -175,17 +176,19 @@ class BatchProtocol:
             self._limits[address] = limit
         return limit
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` to its end, which comes at the latest when the pool is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _send(self, key: tuple[str, RequestCode]) -> None:
         asked = [one for one in self._children.pop(key) if not one.answer.done()]
         address, code = key
         for frames, children in _parents(code, asked, self.limit(address)):
-            self.spawn(self._carry(address, code, frames, children))
+            task = self.spawn(self._carry(address, code, frames, children))
+            task.add_done_callback(partial(_carried, children))
 
     async def _carry(
         self, address: str, code: RequestCode, frames: Sequence[bytes], children: Sequence[_Asked]
@@ -240,6 +243,18 @@ class BatchProtocol:
         else:
             if not child.answer.done():
                 child.answer.set_result(answer)
+
+
+def _carried(children: Iterable[_Asked], task: asyncio.Task[None]) -> None:
+    """However a parent ends, nobody waits for its answer for ever."""
+    if task.cancelled():
+        why = "the batch request was cancelled"
+    elif (error := task.exception()) is not None:
+        why = f"the batch request failed: {error!r}"
+    else:
+        return  # each has its answer
+    for child in children:
+        _fail(child, RemotingClosed(why))
 
 
 def _parents(

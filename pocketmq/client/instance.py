@@ -44,6 +44,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.kept_task import KeptTask
 from pocketmq.remoting.pool import ConnectionPool
 
 __all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]
@@ -160,8 +161,8 @@ class ClientInstance:
         self.running = True
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
-        self.spawn(self._poll(), "route poll")
-        self.spawn(self.name_servers.watch(), "name servers")
+        self.keep(self._poll, "route poll")
+        self.keep(self.name_servers.watch, "name servers")
         self.every(self._heartbeat_interval, self.heartbeat.send_all, "heartbeat")
 
     async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:
@@ -217,15 +218,20 @@ class ClientInstance:
             raise NotRunning(self._owner, why)
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """A task that shutdown ends. Its errors are its waiter's; see `every` for the rest."""
+        """A task that shutdown ends. Its errors are its waiter's; see `keep` for the rest."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self.client_id} {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def every(
-        self, period: float, job: Callable[[], Awaitable[object]], name: str
-    ) -> asyncio.Task[None]:
+    def keep(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, *, ends: bool = False
+    ) -> KeptTask:
+        """Run what is not to end until shutdown, or with `ends` until it returns. Whatever else
+        ends it is logged, and it is started again."""
+        return KeptTask(work, name, self.spawn, lambda: self.running, ends=ends)
+
+    def every(self, period: float, job: Callable[[], Awaitable[object]], name: str) -> KeptTask:
         """Do `job` every `period` seconds, the first time after one period. An error of one
         round is logged and ends only that round."""
 
@@ -234,7 +240,7 @@ class ClientInstance:
                 await asyncio.sleep(period)
                 await self._guarded(job, name)
 
-        return self.spawn(rounds(), name)
+        return self.keep(rounds, name)
 
     async def broker_address(self, queue: MessageQueue) -> str:
         """The master that holds the queue, asking for the topic's route where it is not known.

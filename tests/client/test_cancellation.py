@@ -1,15 +1,18 @@
 """A task may be cancelled at any await: nothing of it stays behind, and the rest goes on."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook
 from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
-from pocketmq.message.message import Message
+from pocketmq.message.message import Message, MessageExt
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 
@@ -104,3 +107,91 @@ async def test_lost_connections_lose_and_repeat_nothing(cluster: FakeCluster, se
                 for message in await c.poll(chance.randint(1, 20), timeout=0.01):
                     seen[message.broker_name, message.queue_id].append(message.body)
     assert seen == expected
+
+
+class SlowHook:
+    """Takes two turns of the loop before and after the work."""
+
+    async def before_consume(self, context: ConsumeContext) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def after_consume(self, context: ConsumeContext) -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+async def next_message(consumer: PullConsumer) -> list[MessageExt]:
+    return [await anext(consumer)]
+
+
+@pytest.mark.parametrize("take", [lambda c: c.poll(4), next_message], ids=["poll", "iteration"])
+@pytest.mark.parametrize("hooks", [[], [SlowHook()]], ids=["plain", "hooked"])
+async def test_a_cancelled_poll_loses_no_message(
+    cluster: FakeCluster,
+    take: Callable[[PullConsumer], Awaitable[list[MessageExt]]],
+    hooks: list[ConsumeHook],
+) -> None:
+    for i in range(40):
+        cluster["ab"[i % 2]].store("T", i // 2 % 2, b"%d" % i)
+    async with PullConsumer("G", namesrv=cluster.namesrv, start="begin", hooks=hooks) as c:
+        await c.assign("T")
+        seen: list[bytes] = []
+        async with asyncio.timeout(30):
+            for turns in itertools.cycle(range(24)):
+                task = asyncio.ensure_future(take(c))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled():
+                    seen += [message.body for message in task.result()]
+                if len(seen) >= 40:
+                    break
+                await c.commit()
+                await asyncio.sleep(0)
+        await c.commit()
+        assert sorted(seen, key=int) == [b"%d" % i for i in range(40)]
+        for broker, queue in itertools.product("ab", range(2)):
+            bodies = [body for body in seen if int(body) % 2 == "ab".index(broker)]
+            of_queue = [int(body) for body in bodies if int(body) // 2 % 2 == queue]
+            assert of_queue == sorted(of_queue)
+            assert cluster[broker].offsets["G", "T", queue] == 10
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+async def test_a_cancelled_work_on_a_message_is_done_again(
+    cluster: FakeCluster, orderly: bool
+) -> None:
+    """At whatever step `async with message` is cancelled: the message comes again, or is done."""
+    total = 24
+    for i in range(total):
+        cluster["a"].store("T", 0, b"%d" % i)
+    done: set[bytes] = set()
+    async with PushConsumer(
+        "G",
+        {"T": "*"},
+        namesrv=cluster.namesrv,
+        start="begin",
+        orderly=orderly,
+        hooks=[SlowHook()],
+        suspend_current_queue=0.001,
+        commit_interval=0.01,
+    ) as c:
+
+        async def work() -> None:
+            message = await anext(c)
+            async with message:
+                await asyncio.sleep(0)
+                done.add(message.body)
+
+        async with asyncio.timeout(60):
+            for turns in itertools.cycle(range(1, 12)):
+                await cancel_after(turns, work())
+                await asyncio.sleep(0.002)
+                if cluster["a"].offsets.get(("G", "T", 0)) == total:
+                    break
+    # The broker has those that were sent back; in order, messages are done again here.
+    back = {header.offset for header in cluster["a"].sent_back}
+    assert not orderly or not back
+    assert len(done) + len(back) >= total

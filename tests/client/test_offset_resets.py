@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -37,7 +38,7 @@ async def admin(real: RealCluster, request: pytest.FixtureRequest) -> AsyncItera
                 await producer.send_batch(messages, queue=QUEUE)
                 last = await admin.message_at(QUEUE, part.stop - 1)
                 assert last is not None
-                await until(lambda last=last: time.time_ns() // 1_000_000 > last.store_timestamp)
+                await until(partial(_is_past, last.store_timestamp))
         yield admin
 
 
@@ -129,6 +130,10 @@ async def test_polls_go_on_where_the_group_was_reset_to(
         await consumer.commit()
     assert seen == [*range(10), *following, marker]
     assert await admin.group_offset("G", QUEUE) == 101
+
+
+def _is_past(timestamp: int) -> bool:
+    return time.time_ns() // 1_000_000 > timestamp
 
 
 async def reset(admin: Admin, to: To) -> None:

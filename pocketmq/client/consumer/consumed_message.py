@@ -110,7 +110,12 @@ class ConsumedMessage(MessageExt):
     async def __aenter__(self) -> Self:
         outcome: Outcome = self.outcome
         if (hooks := outcome.entered(self)) is not None:
-            await hooks
+            try:
+                await hooks
+            except BaseException as ended:  # the block is not entered, so nothing else ends it
+                outcome.failed_soon(self, ended)
+                outcome.left(self)
+                raise
         return self
 
     async def __aexit__(

@@ -23,6 +23,7 @@ from typing import ClassVar, Self, Unpack
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
+from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
 from pocketmq.client.consumer.fetch.puller import PullResult
@@ -334,7 +335,7 @@ class PullConsumer:
                         await ready.arrival.wait()
                         messages = self._shown(ready.take(max_messages))
         if self.hooks:
-            await self._observe(messages)
+            await self._observe(ready, messages)
         return messages
 
     def __aiter__(self) -> Self:
@@ -356,17 +357,21 @@ class PullConsumer:
             messages = self._shown(ready.take(1))
             if messages:
                 if self.hooks:
-                    await self._observe(messages)
+                    await self._observe(ready, messages)
                 return messages[0]
             await ready.arrival.wait()
         raise StopAsyncIteration
 
-    async def _observe(self, messages: list[MessageExt]) -> None:
-        for _, group in groupby(messages, lambda message: message.queue):
-            context = ConsumeContext(self.group, self.client_id, list(group))
-            await self.hooks.before(context)
-            context.ended(None)
-            await self.hooks.after(context)
+    async def _observe(self, ready: ReadyQueues[MessageExt], messages: list[MessageExt]) -> None:
+        try:
+            for _, group in groupby(messages, lambda message: message.queue):
+                context = ConsumeContext(self.group, self.client_id, list(group))
+                await self.hooks.before(context)
+                context.ended(None)
+                await self.hooks.after(context)
+        except BaseException:  # hooks log their own errors: the caller is cancelled
+            ready.give_back(messages)
+            raise
 
     def _shown(self, messages: list[MessageExt]) -> list[MessageExt]:
         """The messages with their topics as the application knows them."""

@@ -112,7 +112,7 @@ class PullSession:
     async def _begin(self) -> None:
         self.begun = True
         await self.trace.start()
-        self.instance.spawn(self.rebalancer.run(), "rebalance")
+        self.instance.keep(self.rebalancer.run, "rebalance")
         if self._options.commits:
             self.instance.every(self._options.commit_interval, self._commit, "commit")
 

@@ -184,9 +184,9 @@ class PushSession:
         # A broker must know this client before the division can give it anything.
         await instance.heartbeat.send_all()
         if not options.consume.broadcast:
-            instance.spawn(self.rebalancer.run(), "rebalance")
+            instance.keep(self.rebalancer.run, "rebalance")
             if options.consume.orderly:
-                instance.spawn(self.ownership.keep_locks(), "queue locks")
+                instance.keep(self.ownership.keep_locks, "queue locks")
             # A new group that begins at the end has missed nothing that is sent after its start.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pauses.first_round):

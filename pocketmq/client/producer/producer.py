@@ -371,9 +371,9 @@ class Producer:
 
     async def _begin(self) -> None:
         self._calls.begin()
-        self._instance.spawn(self._detector.run(), "detector")
+        self._instance.keep(self._detector.run, "detector")
         if self._trace is not None:
-            self._instance.spawn(self._trace.run(), "trace")
+            self._instance.keep(self._trace.run, "trace")
 
     async def shutdown(self) -> None:
         """Take no more sends, wait up to `timeout` for those under way, and close everything.

@@ -73,6 +73,7 @@ class Consumption:
             self.calls.consume,
             instance.spawn,
             self.outcomes.overdue,
+            self.outcomes.lost,
             pauses.cancelled_handler,
         )
         self.iteration = Iteration(self.service)

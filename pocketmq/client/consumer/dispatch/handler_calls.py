@@ -45,6 +45,7 @@ class HandlerCalls:
                 return None if rest is None else self._await(message, rest)
         except BaseException as error:
             if not is_failure(error):
+                self._outcomes.lost(message, error)
                 raise
             return self._service.failed(message, error)
         if result is not None and inspect.isawaitable(result):
@@ -78,6 +79,7 @@ class HandlerCalls:
             await self._outcomes.end(first, None)
             for message in work.messages:
                 self._service.succeeded(message)
+        self._outcomes.forget(first)
 
     async def work(self, message: ConsumedMessage) -> object:
         """Have a message's handler work on it alone; raises what it raises."""

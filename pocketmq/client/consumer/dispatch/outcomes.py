@@ -64,13 +64,18 @@ class Outcomes:
     ) -> Work | None:
         """Note that the work that begins with this message has ended, and tell the hooks.
 
-        Return the work; None if it had ended before.
+        Return the work; None if nothing was noted of it.
         """
-        work = self._works.pop(id(first), None)
+        work = self._works.get(id(first))
         if work is not None:
             work.context.ended(error, timed_out=timed_out)
             await self.hooks.after(work.context)
         return work
+
+    def forget(self, first: ConsumedMessage) -> None:
+        """The outcome of the work that begins with this message is known. Until then whoever
+        cancels it finds all of its messages."""
+        self._works.pop(id(first), None)
 
     async def failed_together(
         self, messages: Sequence[ConsumedMessage], error: BaseException
@@ -94,6 +99,13 @@ class Outcomes:
         error = ReconsumeLater("its work took too long", delay_level=OVERDUE_LEVEL)
         work = await self.end(message, error, timed_out=True)
         await self.failed_together([message] if work is None else work.messages, error)
+        self.forget(message)
+
+    def lost(self, message: ConsumedMessage, error: BaseException) -> None:
+        """Have the work that begins with this message redelivered: what did it has ended."""
+        work = self._works.pop(id(message), None)
+        for each in [message] if work is None else work.messages:
+            self.failed_soon(each, error)
 
     # What messages tell (consumed_message.Outcome)
 
@@ -108,6 +120,7 @@ class Outcomes:
 
     def left(self, message: ConsumedMessage) -> None:
         self._entered.pop(id(message), None)
+        self._works.pop(id(message), None)
         self._calm.set()
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:

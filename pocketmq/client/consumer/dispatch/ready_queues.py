@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
@@ -57,6 +58,14 @@ class ReadyQueues(Generic[M]):
         if not ready:
             self.arrival.clear()
         return messages
+
+    def give_back(self, messages: Sequence[M]) -> None:
+        """Hand these out again, before all that follow them: their taker was cancelled."""
+        for message in reversed(messages):
+            pq = next((pq for pq in self._held if pq.holds(message)), None)
+            if pq is not None and pq.put_back(message):
+                self._limiter.add(pq, (message,))
+                self.arrived(pq)
 
     def release(self) -> None:
         """All that was handed out is done."""

@@ -41,7 +41,8 @@ class _Worker:
 class Workers:
     """Up to `limit` workers that `consume` the messages of a service.
 
-    `overdue` is called with a message whose work was ended by `expire`.
+    `overdue` is called with a message whose work was ended by `expire`, `lost` with one whose
+    worker ended.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Workers:
         consume: Consume,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         overdue: Callable[[ConsumedMessage], Awaitable[None]],
+        lost: Callable[[ConsumedMessage, BaseException], None],
         cancel_timeout: float,
     ) -> None:
         """`cancel_timeout`: how long a handler that was cancelled may take to end, seconds."""
@@ -61,6 +63,7 @@ class Workers:
         self._consume = consume
         self._spawn = spawn
         self._overdue = overdue
+        self._lost = lost
         self._cancel_timeout = cancel_timeout
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
@@ -125,14 +128,27 @@ class Workers:
                 if self._service.has_ready:
                     self.wake()
                 await worker.idle
-        except Exception:
-            log.exception("a worker ended")
+        except BaseException as error:
+            self._ended(worker, error)
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+                raise
         finally:
             worker.message = None
             self._workers.discard(worker)
             if worker in self._idle:
                 self._idle.remove(worker)
             self._calm.set()
+
+    def _ended(self, worker: _Worker, error: BaseException) -> None:
+        """Have the message of a worker that ended unexpectedly redelivered, and its place taken."""
+        if self._closing or self._service.stopped:
+            return
+        if asyncio._get_running_loop() is None:
+            return  # the program has ended without a shutdown
+        log.error("a worker ended with %r; another one takes its place", error, exc_info=error)
+        if worker.message is not None:
+            self._lost(worker.message, error)
+        self.wake()
 
     @staticmethod
     def _forgiven(worker: _Worker) -> bool:

@@ -22,6 +22,7 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.remoting.kept_task import KeptTask
 
 __all__ = ["QueueFetcher", "Reader"]
 
@@ -67,13 +68,15 @@ class QueueFetcher(Generic[M]):
         self._limiter = limiter
         self._batch = batch
         self._pauses = pauses
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
-    def start(self, spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]) -> None:
+    def start(
+        self, keep: Callable[[Callable[[], Coroutine[Any, Any, None]], str], KeptTask]
+    ) -> None:
         """Begin, or go on after `stop`; a paused queue is not read."""
         queue = self.pq.queue
         if self._task is None and not self.pq.paused:
-            self._task = spawn(self._run(), f"pull {queue.topic}:{queue.queue_id}")
+            self._task = keep(self._run, f"pull {queue.topic}:{queue.queue_id}")
 
     def stop(self) -> None:
         """End the loop. The buffer stays; nothing is added to it from this moment on."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
 
 from pocketmq.client.batch_protocol import BatchProtocol, TooManyChildren
-from pocketmq.client.errors import RemotingError, is_silence
+from pocketmq.client.errors import RemotingClosed, RemotingError, is_silence
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
 from pocketmq.remoting.frame import Command, encode_request
@@ -202,7 +203,9 @@ class SharedPolls:
         wanted = [poll for poll in waiting.pop(address) if not poll.answer.done()]
         portion = min(self._portion.get(address, MOST_GATHERED), self._batching.limit(address))
         for at in range(0, len(wanted), portion):
-            self._batching.spawn(self._carry(address, wanted[at : at + portion]))
+            polls = wanted[at : at + portion]
+            task = self._batching.spawn(self._carry(address, polls))
+            task.add_done_callback(partial(_carried, polls))
 
     def _hold(self, address: str) -> int:
         """How long a poll that begins now is held, ms: until the round ends, if there are any."""
@@ -296,6 +299,14 @@ class SharedPolls:
             self._done(poll, answer)
         else:
             poll.answer.set_result(answer)
+
+
+def _carried(polls: Sequence[_Poll], task: asyncio.Task[None]) -> None:
+    """However a request ends, nobody waits for its answer for ever."""
+    if task.cancelled():
+        _fail(polls, RemotingClosed("the shared poll was cancelled"))
+    elif (error := task.exception()) is not None:
+        _fail(polls, RemotingClosed(f"the shared poll failed: {error!r}"))
 
 
 def _fail(polls: Iterable[_Poll], error: RemotingError) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
@@ -109,8 +110,8 @@ class Assignment(Generic[M]):
         if route is not None:
             await check_expression(self._instance, self._group, route, expression)
         if self._begin(topic, kind, expression, start, route) and route is None:
-            looking = self._look_for(self.subscriptions[topic])
-            self._instance.spawn(looking, f"look for {topic}")
+            look = partial(self._look_for, self.subscriptions[topic])
+            self._instance.keep(look, f"look for {topic}", ends=True)
         return route
 
     def _begin(
@@ -203,7 +204,7 @@ class Assignment(Generic[M]):
     def _start(self, fetchers: Iterable[QueueFetcher[M]]) -> None:
         if self._instance.running:
             for fetcher in fetchers:
-                fetcher.start(self._instance.spawn)
+                fetcher.start(self._instance.keep)
 
     async def _settle(self, pq: ProcessQueue[M]) -> None:
         try:

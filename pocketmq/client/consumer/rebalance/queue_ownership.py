@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
@@ -141,7 +142,7 @@ class QueueOwnership:
             return
         for pq in dropped:
             self._leaving[pq.queue] = pq
-            self._instance.spawn(self._hand_over(pq), f"hand over {pq.queue}")
+            self._instance.keep(partial(self._hand_over, pq), f"hand over {pq.queue}", ends=True)
 
     def _drop(self, queue: MessageQueue) -> Queue:
         pq = self._assignment.remove(queue)
@@ -153,7 +154,7 @@ class QueueOwnership:
         await self._idle(pq)
         if monotonic() < pq.locked_until:
             await self._committer.commit([pq])
-        del self._leaving[pq.queue]
+        self._leaving.pop(pq.queue, None)
         if self._locks is not None:
             self._unlocking.add(pq.queue)
             unknown = await self._locks.unlock([pq.queue])
@@ -208,7 +209,9 @@ class QueueOwnership:
             shown = self._instance.namespace.unwrap_queue(queue)
             self._events.tell(ConsumerEventKind.LOCK_LOST, shown)
             self._abandoned.add(queue)
-            self._instance.spawn(self._abandon(self._drop(queue)), f"abandon {queue}")
+            self._instance.keep(
+                partial(self._abandon, self._drop(queue)), f"abandon {queue}", ends=True
+            )
         return not locks.unknown
 
     def stop(self) -> None:

@@ -1,0 +1,86 @@
+"""Background work that does not end unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "KeptTask", "Spawn"]
+
+log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+
+#: Seconds before work that ended is started again: the first time, and at most. Work that ran for
+#: longer than the longest pause begins with the first again.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
+
+
+class KeptTask:
+    """Runs `work`, which is not to end, until `cancel`.
+
+    Whatever ends it otherwise (an exception, a cancellation by somebody else, a return) is logged
+    with its cause, and the work is started again after a pause that doubles. With `ends`, a return
+    is the end that is meant. `spawn` makes the tasks; None makes them in the running loop. `wanted`
+    tells whether the owner still runs.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        spawn: Spawn | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+        *,
+        ends: bool = False,
+    ) -> None:
+        self._work = work
+        self._name = name
+        self._spawn: Spawn = spawn or _in_running_loop
+        self._wanted = wanted
+        self._ends = ends
+        self._loop = asyncio.get_running_loop()
+        self._cancelled = False
+        self._pause = FIRST_PAUSE
+        self._again: asyncio.TimerHandle | None = None
+        self._began = 0.0
+        self._task: asyncio.Task[None]
+        self._start()
+
+    def cancel(self) -> asyncio.Task[None]:
+        """End the work for good; return the task to wait for."""
+        self._cancelled = True
+        if self._again is not None:
+            self._again.cancel()
+        self._task.cancel()
+        return self._task
+
+    def _start(self) -> None:
+        self._again = None
+        if self._cancelled or not self._wanted():
+            return
+        self._began = self._loop.time()
+        self._task = self._spawn(self._work(), self._name)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._cancelled or not self._wanted():
+            return
+        if self._ends and error is None and not task.cancelled():
+            return
+        if self._loop.time() - self._began > LONGEST_PAUSE:
+            self._pause = FIRST_PAUSE
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        how = "was cancelled" if task.cancelled() else f"ended with {error!r}" if error else "ended"
+        log.error(
+            "%s %s and is started again in %.1f s", task.get_name(), how, pause, exc_info=error
+        )
+        self._again = self._loop.call_later(pause, self._start)
+
+
+def _in_running_loop(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work, name=name)

@@ -1,0 +1,109 @@
+"""Background work that ends unexpectedly is logged and started again."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pocketmq.remoting.kept_task import KeptTask
+
+
+class Loop:
+    """Work that never ends by itself, and counts its beginnings."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.began = asyncio.Event()
+        self.end: asyncio.Future[None]
+
+    async def run(self) -> None:
+        self.begun += 1
+        self.end = asyncio.get_running_loop().create_future()
+        self.began.set()
+        await self.end
+
+    async def next(self) -> None:
+        async with asyncio.timeout(10):
+            await self.began.wait()
+        self.began.clear()
+
+
+def cancelled(work: Loop, task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def returned(work: Loop, task: asyncio.Task[Any]) -> None:
+    work.end.set_result(None)
+
+
+def raising(error: BaseException) -> Callable[[Loop, asyncio.Task[Any]], None]:
+    def end(work: Loop, task: asyncio.Task[Any]) -> None:
+        work.end.set_exception(error)
+
+    return end
+
+
+ENDS = {
+    "was cancelled": cancelled,
+    "ended": returned,
+    "ended with KeyError('k')": raising(KeyError("k")),
+    "ended with MemoryError()": raising(MemoryError()),
+    "ended with GeneratorExit()": raising(GeneratorExit()),
+}
+
+
+def task_of(name: str) -> asyncio.Task[Any]:
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == name]
+    return task
+
+
+@pytest.mark.parametrize(("text", "end"), ENDS.items(), ids=ENDS)
+async def test_whatever_ends_the_work_it_begins_again(
+    text: str, end: Callable[[Loop, asyncio.Task[Any]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Loop()
+    kept = KeptTask(work.run, "polls")
+    await work.next()
+    end(work, task_of("polls"))
+    await work.next()
+    assert work.begun == 2
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == f"polls {text} and is started again in 0.1 s"
+    await asyncio.wait([kept.cancel()])
+
+
+async def test_its_owner_ends_it_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    work = Loop()
+    kept = KeptTask(work.run, "polls")
+    await work.next()
+    task = kept.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert not caplog.records
+
+
+async def test_an_end_that_is_meant(caplog: pytest.LogCaptureFixture) -> None:
+    work = Loop()
+    KeptTask(work.run, "search", ends=True)
+    await work.next()
+    task = task_of("search")
+    work.end.set_result(None)
+    await asyncio.wait([task])
+    assert not caplog.records
+
+
+async def test_an_owner_that_does_not_run_has_nothing_started_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = Loop()
+    running = True
+    KeptTask(work.run, "polls", wanted=lambda: running)
+    await work.next()
+    running = False
+    task = task_of("polls")
+    task.cancel()
+    await asyncio.wait([task])
+    assert not caplog.records
