@@ -60,8 +60,8 @@ async def test_queues_receive_the_same_number_of_messages(
         namesrv=real.namesrv,
         linger_ms=linger_ms,
         # A stall of this machine would move messages to the other broker, rightly:
-        # test_even_spread has the penalised selection.
-        selection="round-robin",
+        # test_even_spread has the selection by latency.
+        send_latency_enable=False,
     ) as producer:
         for _ in range(10):
             results = await pattern(producer, [Message("orders", b"%d" % n) for n in range(200)])
