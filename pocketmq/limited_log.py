@@ -2,7 +2,8 @@
 
 A client that sends broken frames, or a consumer that asks for a group that may not exist, must not
 fill the disk with lines. So whatever handles input of a peer logs through a `LimitedLog`. Every
-server, every table and every processor has its own.
+server, every table and every processor has its own. Lines are short as well, whatever names a peer
+makes up: `shown` and `one_line` do the same for the texts of errors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
-__all__ = ["INTERVAL", "MOST_EVENTS", "LimitedLog"]
+__all__ = ["INTERVAL", "MOST_EVENTS", "LimitedLog", "one_line", "shown"]
 
 INTERVAL: Final = 10.0
 """Seconds."""
@@ -20,9 +21,25 @@ INTERVAL: Final = 10.0
 MOST_EVENTS: Final = 50
 """Lines per cause and interval that `LimitedLog.info` writes."""
 
+MOST_CHARACTERS: Final = 2_000
+"""Characters of a line that `LimitedLog` writes."""
+
+MOST_SHOWN: Final = 100
+"""Characters of a peer's text that an error repeats."""
+
 _MOST_CAUSES: Final = 1000
 
 _Extra = Mapping[str, object] | None
+
+
+def one_line(text: str) -> str:
+    """Return a text of a peer so that it cannot begin a log line of its own."""
+    return text if text.isprintable() else ascii(text)
+
+
+def shown(text: str, most: int = MOST_SHOWN) -> str:
+    """Return a text of a peer as errors and log lines repeat it: its beginning, in one line."""
+    return one_line(text if len(text) <= most else f"{text[:most]}...")
 
 
 class LimitedLog:
@@ -77,6 +94,10 @@ class LimitedLog:
         if left_out:
             text += " (lines like this left out before: %d)"
             args = (*args, left_out)
+        args = tuple(one_line(arg) if type(arg) is str else arg for arg in args)
+        line = text % args if args else text
+        if len(line) > MOST_CHARACTERS:
+            text, args = "%s...", (line[:MOST_CHARACTERS],)
         self._log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=3)
 
     def _admit(self, cause: Hashable, most: int) -> int | None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.auth.guard import one_line
 from pocketmq.auth.permissions import ADMIN, needs_of
 from pocketmq.auth.policies import PolicyType
 from pocketmq.auth.store import AclInfo, UserInfo
+from pocketmq.limited_log import one_line
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.errors import RemotingError

@@ -8,16 +8,17 @@ its body, which is the children.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
 from pocketmq.auth.errors import AuthError
-from pocketmq.auth.permissions import Need, needs_of, on_topic
+from pocketmq.auth.permissions import Need, needs_of, on_group, on_topic
 from pocketmq.auth.policies import Action, Decision
 from pocketmq.auth.signature import ACCESS_KEY, signed_by
 from pocketmq.auth.store import AuthTables
-from pocketmq.auth.users import MAX_NAME, User, UserStatus
-from pocketmq.limited_log import LimitedLog
+from pocketmq.auth.users import User, UserStatus
+from pocketmq.limited_log import LimitedLog, shown
+from pocketmq.message.limits import MAX_STORED_TOPIC
 from pocketmq.remoting.batch_answers import BatchAnswers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.request import Request, Response
@@ -26,20 +27,25 @@ log = logging.getLogger("pocketmq.auth")
 
 MAX_DECISIONS: Final = 10_000
 """Remembered decisions; they are forgotten together with each change of a user or access list."""
+MAX_REMEMBERED: Final = 1 << 20
+"""Characters of the names in them."""
+MAX_RESOURCE_NAME: Final = MAX_STORED_TOPIC
+"""Characters: no topic, group or cluster has a longer name."""
 
 
 class SignedCaller:
-    """A user whose signature was checked, at an address; None where nobody had to sign."""
+    """A user whose signature was checked, at an address; None where nobody had to sign.
 
-    __slots__ = ("_require", "source_ip", "user")
+    `checked`: the request is not one of those that need no permission.
+    """
+
+    __slots__ = ("_checked", "_guard", "source_ip", "user")
 
     def __init__(
-        self,
-        user: User | None,
-        source_ip: str,
-        require: Callable[[SignedCaller, Need], None],
+        self, user: User | None, source_ip: str, guard: Guard, *, checked: bool = True
     ) -> None:
-        self._require = require
+        self._guard = guard
+        self._checked = checked
         self.user = user
         self.source_ip = source_ip
 
@@ -55,7 +61,17 @@ class SignedCaller:
 
     def require_topic(self, topic: str, *actions: str) -> None:
         """Raise AuthError unless one of these actions on the topic is allowed."""
-        self._require(self, on_topic(topic, *map(Action, actions)))
+        if self._checked:
+            self._guard.require(self, on_topic(topic, *map(Action, actions)))
+
+    def may_publish(self, topic: str) -> bool:
+        """Tell whether the user may send to this topic now."""
+        return self._guard.allows(self, on_topic(topic, Action.PUB))
+
+    def may_consume(self, group: str, *topics: str) -> bool:
+        """Tell whether the user may receive in this group, and from these topics, now."""
+        needs = (on_topic(topic, Action.SUB) for topic in topics)
+        return self._guard.allows(self, on_group(group, Action.SUB), *needs)
 
 
 class Guard:
@@ -82,8 +98,9 @@ class Guard:
         self._unsigned = frozenset(unsigned)
         self._unchecked = frozenset(unchecked)
         self._decisions: dict[tuple[str, str, Need], Decision | None] = {}
+        self._remembered = 0  # characters
         self._log = LimitedLog(log)
-        tables.on_change.append(self._decisions.clear)
+        tables.on_change.append(self._forget)
 
     def check(self, request: Request[Any]) -> Response | None:
         """Return the refusal of a request, or None; sets `request.caller`.
@@ -94,8 +111,7 @@ class Guard:
             checked = self._authorize and request.code not in self._unchecked
             user = self._user_of(request, needed=checked)
             # Handlers that learn from what is stored what a request is about ask it again.
-            require = self.require if checked else _allow
-            caller = SignedCaller(user, request.connection.peer[0], require)
+            caller = SignedCaller(user, request.connection.peer[0], self, checked=checked)
             request.caller = caller
             if checked:
                 self._authorize_request(request, caller)
@@ -105,7 +121,7 @@ class Guard:
                 "request %s of %s is refused: %s",
                 _name_of(request.code),
                 source_ip,
-                one_line(error.remark),
+                error.remark,
                 cause=("refused", source_ip, request.code, error.kind),
             )
             return Response(error.code, error.remark)
@@ -118,27 +134,66 @@ class Guard:
             raise AuthError("username cannot be null.", "nobody")
         if user.is_super:
             return
+        length = len(need.name)
+        if length > MAX_RESOURCE_NAME:
+            raise AuthError(
+                f"the name of {shown(str(need))} has {length} characters, {MAX_RESOURCE_NAME} are "
+                "allowed",
+                "permission",
+            )
         key = (user.username, caller.source_ip, need)
         try:
             decision = self._decisions[key]
         except KeyError:
             decision = self._decide(user, caller.source_ip, need)
-            if len(self._decisions) >= MAX_DECISIONS:
-                self._decisions.clear()
+            self._remembered += length
+            if len(self._decisions) >= MAX_DECISIONS or self._remembered > MAX_REMEMBERED:
+                self._forget()
             self._decisions[key] = decision
         if decision is not Decision.ALLOW:
             why = "no matched policies" if decision is None else "the decision is deny"
             raise AuthError(
-                f"User:{user.username} has no permission to access {need} from "
+                f"User:{user.username} has no permission to access {shown(str(need))} from "
                 f"{caller.source_ip}, {why}.",
                 "permission",
             )
 
+    def allows(self, caller: SignedCaller, *needs: Need) -> bool:
+        """Tell whether all needs are met at this moment, which may be long after the request of
+        the caller: the user may have changed since. White lists spare requests, not this."""
+        signed = caller.user
+        user = None if signed is None else self._find(signed.username)
+        if signed is not None and (
+            user is None
+            or user.user_status is UserStatus.DISABLE
+            or user.password != signed.password
+        ):
+            return False
+        if not self._authorize:
+            return True
+        try:
+            now = SignedCaller(user, caller.source_ip, self)
+            for need in needs:
+                self.require(now, need)
+        except AuthError:
+            return False
+        return True
+
+    def _forget(self) -> None:
+        self._decisions.clear()
+        self._remembered = 0
+
     def _user_of(self, request: Request[Any], *, needed: bool) -> User | None:
         """Return who signed the request; None where nobody has to, unless they are `needed`."""
+        if request.code in self._unsigned and not needed:
+            try:
+                return self._signer_of(request)
+            except AuthError:
+                return None
+        return self._signer_of(request)
+
+    def _signer_of(self, request: Request[Any]) -> User | None:
         unsigned = request.code in self._unsigned
-        if unsigned and not needed:
-            return None
         fields = request.ext_fields
         name = fields.get(ACCESS_KEY, "")
         if not name:
@@ -150,7 +205,7 @@ class Guard:
             raise AuthError("username cannot be null.", "nobody")
         user = self._find(name)
         if user is None:
-            raise AuthError(f"User:{name[:MAX_NAME]} is not found.", "unknown")
+            raise AuthError(f"User:{shown(name)} is not found.", "unknown")
         if user.user_status is UserStatus.DISABLE:
             raise AuthError(f"User:{name} is disabled.", "disabled")
         if not signed_by(user.password, fields, request.body, request.version):
@@ -177,15 +232,6 @@ class Guard:
                 return decision
             found = found or decision
         return found
-
-
-def _allow(caller: SignedCaller, need: Need) -> None:
-    """Require nothing of whoever was let in."""
-
-
-def one_line(text: str) -> str:
-    """Return a text of a peer so that it cannot begin a log line of its own."""
-    return text if text.isprintable() else ascii(text)
 
 
 def _parent_of(request: Request[Any]) -> Request[Any] | None:

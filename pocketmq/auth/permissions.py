@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pocketmq.auth.policies import Action, Kind
-from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.limits import HALF_TOPIC, RETRY_PREFIX
 from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.pop import (
@@ -71,6 +71,11 @@ def on_topic(name: str, *actions: Action) -> Need:
     return Need(Kind.TOPIC, name, actions)
 
 
+def on_group(name: str, *actions: Action) -> Need:
+    """Return the need for a group."""
+    return Need(Kind.GROUP, name, actions)
+
+
 def topic(*actions: Action) -> Part:
     """Need the topic that the header names."""
 
@@ -88,6 +93,13 @@ def optional_topic(*actions: Action) -> Part:
             yield on_topic(name, *actions)
 
     return part
+
+
+def _ended(request: Request[Any], cluster: str) -> Iterator[Need]:
+    # An answer to a check names the topic that the check named, which is that of half messages.
+    # The handler checks the topic of the half message.
+    if (name := request.header.topic) and name != HALF_TOPIC:
+        yield on_topic(name, PUB)
 
 
 def group(*actions: Action, field: str = "consumer_group") -> Part:
@@ -204,7 +216,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.SEND_REPLY_MESSAGE: _SEND,
     Code.SEND_REPLY_MESSAGE_V2: _SEND,
     Code.RECALL_MESSAGE: _SEND,
-    Code.END_TRANSACTION: (optional_topic(PUB),),  # its handler checks the half message's topic
+    Code.END_TRANSACTION: (_ended,),  # its handler checks the half message's topic
     Code.CONSUMER_SEND_MSG_BACK: (group(SUB, field="group"),),
     Code.COMMON_BATCH_REQUEST: NOTHING,
     # Receiving

@@ -310,7 +310,7 @@ class Broker:
         if not self.config.notify_consumer_ids_changed_enable:
             return
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
-        for connection in group.clients:
+        for client in group.reachable():
             # One that is going away will be noticed by its own close callback.
             with contextlib.suppress(RemotingError):
-                connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+                client.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

@@ -272,7 +272,7 @@ class Components:
                 tables.offsets,
                 self._delayed.delay_offsets,
             ),
-            QueueLockProcessor(tables.locks),
+            QueueLockProcessor(tables.locks, tables.client_ids),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
             ClientProcessor(
                 config,
@@ -280,6 +280,7 @@ class Components:
                 tables.groups,
                 tables.consumers,
                 tables.producers,
+                tables.client_ids,
                 clock,
             ),
         )

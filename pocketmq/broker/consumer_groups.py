@@ -14,6 +14,7 @@ from typing import Any, Final
 from pocketmq.broker.consumer_filter import ConsumerFilters, is_tag_type
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.request import Caller
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +24,37 @@ SUBSCRIBE_ALL: Final = "*"
 
 
 class ClientInfo:
-    """One client, as its heartbeat describes it, with its connection."""
+    """One client, as its heartbeat describes it, with its connection.
 
-    __slots__ = ("client_id", "connection", "language", "seen", "version")
+    What it says of itself gives it no right: ask `may_publish` or `may_consume` before anything is
+    sent to it that it did not ask for. `caller` signed the heartbeat; None without authentication.
+    """
+
+    __slots__ = ("caller", "client_id", "connection", "language", "seen", "version")
 
     def __init__(
-        self, connection: Any, client_id: str, language: str, version: int, seen: int
+        self,
+        connection: Any,
+        client_id: str,
+        language: str,
+        version: int,
+        seen: int,
+        caller: Caller | None = None,
     ) -> None:
+        self.caller = caller
         self.connection = connection
         self.client_id = client_id
         self.language = language
         self.version = version
         self.seen = seen  # ms
+
+    def may_publish(self, topic: str) -> bool:
+        """Tell whether its user may send to the topic now."""
+        return self.caller is None or self.caller.may_publish(topic)
+
+    def may_consume(self, group: str, *topics: str) -> bool:
+        """Tell whether its user may receive in the group, and from these topics, now."""
+        return self.caller is None or self.caller.may_consume(group, *topics)
 
 
 class Subscription:
@@ -81,6 +101,10 @@ class ConsumerGroup:
             if client.client_id == client_id:
                 return client
         return None
+
+    def reachable(self) -> list[ClientInfo]:
+        """Return the members that may receive now what is sent to the group."""
+        return [client for client in self.clients.values() if client.may_consume(self.name)]
 
     def join(self, client: ClientInfo, data: ConsumerData) -> bool:
         """Add or refresh a member; True when it is new."""

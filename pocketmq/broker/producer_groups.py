@@ -45,13 +45,18 @@ class ProducerGroups:
         """Return the member of any group with this client id; the one heard from last."""
         return self._by_id.get(client_id)
 
-    def available(self, group: str) -> ClientInfo | None:
-        """Return a member that can be asked, each time another one; None without members."""
+    def available(self, group: str, topic: str) -> ClientInfo | None:
+        """Return a member that can be asked about a message of `topic`, each time another one; None
+        without one. Whoever says so is a member; what is asked shows the message."""
         members = list(self._groups.get(group, {}).values())
         start = next(self._turn)
         for n in range(len(members)):
             client = members[(start + n) % len(members)]
-            if client.connection.writable and not client.connection.closed:
+            if (
+                client.connection.writable
+                and not client.connection.closed
+                and client.may_publish(topic)
+            ):
                 return client
         return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.broker.background import PeriodicSave
+from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import ConsumerFilters
 from pocketmq.broker.consumer_groups import ConsumerGroup, ConsumerGroups
@@ -70,6 +71,7 @@ class Tables:
         self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
         self.consumers = ConsumerGroups(on_members, clock, self.filters)
         self.producers = ProducerGroups(clock)
+        self.client_ids = ClientIds()
         self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
 
     def load(self, *, in_use: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pocketmq.auth.guard import one_line
+from pocketmq.limited_log import one_line
 from pocketmq.client.errors import RemotingError
 from pocketmq.dashboard.login import Way, WrongLogin
 from pocketmq.dashboard.pages import place_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 
 V1_SEPARATOR: Final = "_"
 V2_SEPARATOR: Final = "+"
@@ -49,3 +49,11 @@ def normal_topic(topic: str, group: str) -> str:
     if topic.startswith((prefix + V1_SEPARATOR, prefix + V2_SEPARATOR)):
         return topic[len(prefix) + 1 :]
     return topic
+
+
+def topics_of(topic: str, group: str) -> tuple[str, ...]:
+    """Return the topics that a group has to be allowed to read to get a message of `topic`: none
+    for what failed in the group itself."""
+    if topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
+        return ()
+    return (normal_topic(topic, group),)

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from pocketmq.remoting.request import Caller
+
 
 class Call:
     """One call, as a service sees it.
@@ -19,9 +21,11 @@ class Call:
         authority: the address by which the client knows this server, "" if it named none.
         metadata: request headers by their name in lower case.
         deadline: time of the loop at which the client gives up; infinite without one.
+        checked: its signature was checked, or nobody has to sign.
+        caller: who signed it; None where nobody has to.
     """
 
-    __slots__ = ("authority", "deadline", "metadata", "method", "peer")
+    __slots__ = ("authority", "caller", "checked", "deadline", "metadata", "method", "peer")
 
     def __init__(
         self,
@@ -37,6 +41,8 @@ class Call:
         self.authority = authority
         self.metadata = metadata
         self.deadline = deadline
+        self.checked = False
+        self.caller: Caller | None = None
 
     def text(self, name: bytes) -> str:
         """Return a request header as text; "" if it is missing."""

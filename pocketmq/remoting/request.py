@@ -163,6 +163,15 @@ class Caller(Protocol):
         For handlers that only learn from what is stored which topic a request is about.
         """
 
+    def may_publish(self, topic: str) -> bool:
+        """Tell whether the user may send to this topic now.
+
+        For what a server sends to a client on its own, long after the request that named it.
+        """
+
+    def may_consume(self, group: str, *topics: str) -> bool:
+        """Tell whether the user may receive in this group, and from these topics, now."""
+
 
 class Observer:
     """Is told of the answer to a request whose handler returned before: calls `note`, then tells

@@ -5,15 +5,17 @@ Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import compile_filter, filter_not_supported, is_tag_type
 from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
-from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.limits import MAX_GROUP_LENGTH, RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
@@ -29,6 +31,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.request import Request, Response
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
+MAX_CLIENT_ID: Final = 512  # characters; as in proxies
 
 
 class ClientProcessor:
@@ -41,6 +44,7 @@ class ClientProcessor:
         groups: SubscriptionGroups,
         consumers: ConsumerGroups,
         producers: ProducerGroups,
+        client_ids: ClientIds,
         clock: Callable[[], int],
     ) -> None:
         self._config = config
@@ -48,6 +52,7 @@ class ClientProcessor:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
+        self._client_ids = client_ids
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -71,8 +76,15 @@ class ClientProcessor:
         names += [producer.group_name for producer in data.producer_data_set]
         if names and not any(names):
             data.need("groupName", "")
+        _check_lengths(data.client_id, names)
+        self._client_ids.claim(data.client_id, request.connection, request.caller)
         client = ClientInfo(
-            request.connection, data.client_id, request.language, request.version, self._clock()
+            request.connection,
+            data.client_id,
+            request.language,
+            request.version,
+            self._clock(),
+            request.caller,
         )
         fingerprint = data.heartbeat_fingerprint
         changed = False
@@ -159,3 +171,13 @@ class ClientProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}"
             )
         return Response()
+
+
+def _check_lengths(client_id: str, groups: Iterable[str]) -> None:
+    """Refuse names that no client has: the tables keep them, and anybody may send a heartbeat."""
+    length = max(map(len, groups), default=0)
+    if len(client_id) > MAX_CLIENT_ID or length > MAX_GROUP_LENGTH:
+        raise RemotingError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a client id has at most {MAX_CLIENT_ID} characters, and a group {MAX_GROUP_LENGTH}",
+        )

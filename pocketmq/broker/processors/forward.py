@@ -19,6 +19,9 @@ from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageQueue
+from pocketmq.message.record import decode
+from pocketmq.message.record_layout import RecordError
+from pocketmq.message.retry_topic import topics_of
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
@@ -83,6 +86,7 @@ class ForwardProcessor:
         """Return what a consumer tells about its state."""
         header = request.header
         client = self._client(header.consumer_group, header.client_id)
+        self._check(client, header.consumer_group)
         return await self._call(client, header.consumer_group, request.code, request.ext_fields)
 
     async def consume_directly(
@@ -101,13 +105,24 @@ class ForwardProcessor:
         try:
             place = decode_offset_msg_id(header.msg_id or "")
             record = bytes(self._store.record_at(place.physical_offset))
-        except (InvalidMessageId, RecordNotFound) as error:
+            stored_topic = decode(record).topic
+        except (InvalidMessageId, RecordNotFound, RecordError) as error:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"the message to consume is not here: {error}"
             ) from None
-        return await self._call(
-            self._client(group, header.client_id), group, request.code, fields, record
-        )
+        client = self._client(group, header.client_id)
+        self._check(client, group, *topics_of(stored_topic, group))
+        return await self._call(client, group, request.code, fields, record)
+
+    @staticmethod
+    def _check(client: ClientInfo, group: str, *topics: str) -> None:
+        """Raise RemotingError if the consumer may not receive that: its grants, or those of its
+        user, may have changed since it joined the group."""
+        if not client.may_consume(group, *topics):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer <{group}> <{client.client_id}> has no permission to receive that",
+            )
 
     def _client(self, group: str, client_id: str | None) -> ClientInfo:
         online = self._consumers.get(group)
@@ -164,7 +179,7 @@ class ForwardProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{header.group}]",
             )
-        clients = list(online.clients.values())
+        clients = online.reachable()
         wanted = (header.client_addr or "").strip()
         if wanted:
             clients = [client for client in clients if client.client_id == wanted]

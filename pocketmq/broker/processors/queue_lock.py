@@ -5,6 +5,7 @@ Reference: broker AdminBrokerProcessor (lockBatchMQ, unlockBatchMQ).
 
 from __future__ import annotations
 
+from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.remoting.bodies.queue_lock import (
     LockBatchRequestBody,
@@ -20,8 +21,9 @@ from pocketmq.remoting.request import Request, Response
 class QueueLockProcessor:
     """Lock requests of one broker."""
 
-    def __init__(self, locks: QueueLocks) -> None:
+    def __init__(self, locks: QueueLocks, client_ids: ClientIds) -> None:
         self._locks = locks
+        self._client_ids = client_ids
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the lock codes here."""
@@ -33,6 +35,7 @@ class QueueLockProcessor:
         wanted = LockBatchRequestBody.decode(request.body)
         wanted.need("consumerGroup", wanted.consumer_group)
         wanted.need("clientId", wanted.client_id)
+        self._client_ids.check(wanted.client_id, request.caller)
         held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
@@ -40,5 +43,6 @@ class QueueLockProcessor:
         """Give locks up."""
         given = UnlockBatchRequestBody.decode(request.body)
         given.need("consumerGroup", given.consumer_group)
+        self._client_ids.check(given.client_id, request.caller)
         self._locks.unlock(given.consumer_group, given.mq_set, given.client_id)
         return Response()

@@ -226,10 +226,14 @@ class TransactionChecks:
         """Ask a producer of the group what became of its transaction, by the copy that lies at
         these offsets."""
         group = half.properties.get(names.PGROUP, "")
-        producer = self._producers.available(group)
+        topic = half.properties.get(names.REAL_TOPIC, "")
+        producer = self._producers.available(group, topic)
         if producer is None:
             self._log.warning(
-                "cannot check transactions of producer group %s: no member is online", group
+                "cannot check transactions of producer group %s: no member is online that may "
+                "publish to topic %s",
+                group,
+                topic,
             )
             return
         unique_id = half.properties.get(names.UNIQ_KEY)

@@ -23,7 +23,7 @@ from pocketmq.remoting.headers.client import (
     GetConsumerRunningInfoRequestHeader,
 )
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.request import Buffer, Request, Response
+from pocketmq.remoting.request import Buffer, Caller, Request, Response
 
 H = TypeVar("H", bound=Header)
 
@@ -90,7 +90,13 @@ Asked = Callable[[Request[Any]], Awaitable[Response | None]]
 
 
 class Link(Protocol):
-    """One client of the proxy, as brokers see it."""
+    """One client of the proxy, as brokers see it.
+
+    `caller` signs the client's calls; what brokers ask of a group goes to those only that may see
+    it. None without authentication.
+    """
+
+    caller: Caller | None
 
     def request(
         self,

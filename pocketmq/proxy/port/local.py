@@ -38,7 +38,7 @@ from pocketmq.remoting.frame import decode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.topic import GetTopicConfigRequestHeader
-from pocketmq.remoting.request import Buffer, Request, Response
+from pocketmq.remoting.request import Buffer, Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 
@@ -48,6 +48,10 @@ MAX_PENDING: Final = 10_000
 PERM_WRITE: Final = 2
 
 _LINK = "proxy"
+
+#: Requests that the broker looks at more closely than the proxy can: who a client is, and whose
+#: transaction it ends.
+_OF_CALLER: Final = frozenset({int(RequestCode.HEART_BEAT), int(RequestCode.END_TRANSACTION)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,7 @@ class LocalBroker:
 class LocalLink:
     """One client, as the broker sees its connection (`RequestConnection`) and its `Link`.
 
-    Attributes: those of `RequestConnection`.
+    Attributes: those of `RequestConnection`, and `caller`.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class LocalLink:
     ) -> None:
         self.peer = peer
         self.peer_packed = pack_host(*peer)
+        self.caller: Caller | None = None
         self.closed = False
         self.writable = True
         self.attributes: dict[str, Any] = {}
@@ -135,6 +140,8 @@ class LocalLink:
         )
         request.connection = self
         request.channel = self
+        if code in _OF_CALLER and self.caller is not None:
+            request.caller = self.caller
         self._waiting[opaque] = future
         result = port.dispatch(request)
         if type(result) is Response or type(result) is bytes:

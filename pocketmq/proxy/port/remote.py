@@ -24,6 +24,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import RecordError
+from pocketmq.message.retry_topic import topics_of
 from pocketmq.proxy.port.broker_port import (
     ASKED_HEADERS,
     REQUEST_TIMEOUT,
@@ -41,7 +42,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.request import Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 
@@ -221,9 +222,12 @@ class RemotePort:
             self._log.warning("a half message of %s cannot be read: %s", request.connection, error)
             return
         group = record.properties.get(names.PGROUP, "")
-        link = self._member(("producer", group))
+        topic = record.properties.get(names.REAL_TOPIC) or record.topic
+        link = self._member(("producer", group), lambda caller: caller.may_publish(topic))
         if link is None:
-            self._log.warning("no client of producer group %s can be asked", group)
+            self._log.warning(
+                "no client of producer group %s that may publish to %s can be asked", group, topic
+            )
             return
         if request.header.bname is None:
             address = "{}:{}".format(*request.connection.peer)
@@ -238,7 +242,13 @@ class RemotePort:
 
     async def _asked_of_consumer(self, request: Request[Any]) -> Response | None:
         group = request.header.consumer_group
-        link = self._member(("consumer", group))
+        topics: tuple[str, ...] = ()
+        if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            try:
+                topics = topics_of(decode(request.body).topic, group)
+            except RecordError as error:
+                return Response(ResponseCode.SYSTEM_ERROR, f"the body is not a message: {error}")
+        link = self._member(("consumer", group), lambda caller: caller.may_consume(group, *topics))
         if link is None:
             return Response(
                 ResponseCode.SYSTEM_ERROR,
@@ -246,14 +256,16 @@ class RemotePort:
             )
         return await link.asked(request)
 
-    def _member(self, group: tuple[str, str]) -> _RemoteLink | None:
-        """Return a client of the group, each time another one."""
-        members = self._by_group.get(group)
-        if not members:
-            return None
-        link = next(iter(members))
-        members[link] = members.pop(link)
-        return link
+    def _member(
+        self, group: tuple[str, str], may: Callable[[Caller], bool]
+    ) -> _RemoteLink | None:
+        """Return a client of the group whose user may see what is asked, each time another one."""
+        members = self._by_group.get(group, {})
+        for link in members:
+            if link.caller is None or may(link.caller):
+                members[link] = members.pop(link)
+                return link
+        return None
 
     async def _probe(self, address: str, timeout: float) -> bool:
         header = GetMaxOffsetRequestHeader(topic=next(iter(self._routes.topics), ""), queue_id=0)
@@ -272,6 +284,7 @@ class _RemoteLink:
     def __init__(self, port: RemotePort, asked: Asked) -> None:
         self._port = port
         self.asked = asked
+        self.caller: Caller | None = None
         self.registration = Registration()
 
     def request(

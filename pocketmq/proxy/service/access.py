@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.auth.errors import AuthError
-from pocketmq.auth.guard import Guard, SignedCaller, one_line
-from pocketmq.auth.permissions import Need, on_topic
-from pocketmq.auth.policies import Action, Kind
+from pocketmq.auth.guard import Guard, SignedCaller
+from pocketmq.auth.permissions import Need, on_group, on_topic
+from pocketmq.auth.policies import Action
 from pocketmq.auth.store import AuthTables
-from pocketmq.auth.users import MAX_NAME, User, UserStatus
-from pocketmq.limited_log import LimitedLog
+from pocketmq.auth.users import User, UserStatus
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.proxy.rpc import Call
 
 log = logging.getLogger("pocketmq.auth")
@@ -30,7 +30,7 @@ _DATE_TIME: Final = b"x-mq-date-time"
 
 
 class Access:
-    """Checks calls. Without `tables`, everybody may do everything.
+    """Checks calls, and notes in them who makes them. Without `tables`, everybody may do everything.
 
     `authorize`: access lists are asked; otherwise a valid signature is enough. `unsigned` and
     `unchecked`: names of requests (`apache.rocketmq.v2.QueryRouteRequest`) that need no signature,
@@ -49,7 +49,7 @@ class Access:
         self._authorize = authorize
         self._unsigned = unsigned
         self._unchecked = unchecked
-        self._guard = Guard(tables) if tables is not None else None
+        self._guard = Guard(tables, authorize=authorize) if tables is not None else None
         self._log = LimitedLog(log)
 
     def publish(self, call: Call, *topics: str) -> None:
@@ -60,7 +60,7 @@ class Access:
         """Require Sub on the group and on each topic. Raises AuthError."""
 
         def needs() -> Iterator[Need]:
-            yield Need(Kind.GROUP, group, (Action.SUB,))
+            yield on_group(group, Action.SUB)
             for topic in topics:
                 yield on_topic(topic, Action.SUB)
 
@@ -77,24 +77,29 @@ class Access:
     def _check(self, call: Call, needs: Iterator[Need]) -> None:
         guard = self._guard
         if guard is None:
+            call.checked = True
             return
         name = f"apache.rocketmq.v2.{call.method}Request"
         try:
             checked = self._authorize and name not in self._unchecked
             if name in self._unsigned and not checked:
+                call.caller = SignedCaller(None, call.peer[0], guard)
+                call.checked = True
                 return
-            user = self._user_of(call)
-            if not checked:
-                return
-            caller = SignedCaller(user, call.peer[0], guard.require)
-            for need in needs:
-                guard.require(caller, need)
+            caller = call.caller
+            if caller is None:
+                caller = SignedCaller(self._user_of(call), call.peer[0], guard)
+            if checked:
+                for need in needs:
+                    guard.require(caller, need)
+            call.caller = caller
+            call.checked = True
         except AuthError as error:
             self._log.warning(
                 "call %s of %s is refused: %s",
                 call.method,
                 call.peer[0],
-                one_line(error.remark or ""),
+                error.remark,
                 cause=("refused", call.peer[0], call.method, error.kind),
             )
             raise
@@ -106,7 +111,7 @@ class Access:
             raise AuthError("username cannot be null.", "nobody")
         user = self._tables.find(name)
         if user is None:
-            raise AuthError(f"User:{name[:MAX_NAME]} is not found.", "unknown")
+            raise AuthError(f"User:{shown(name)} is not found.", "unknown")
         if user.user_status is UserStatus.DISABLE:
             raise AuthError(f"User:{name} is disabled.", "disabled")
         signed = call.metadata.get(_DATE_TIME, b"")

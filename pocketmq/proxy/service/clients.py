@@ -1,18 +1,23 @@
 """The clients of a proxy: who is there, what they told about themselves, and how to reach them.
 
-A client is known by its client id from its first call on. It has settings from its first Telemetry
-command on; some clients whose stream breaks while the proxy is down send them again only after five
-minutes, and consume meanwhile. It is forgotten when it says that it stops, or when it has been
-silent for two minutes without an open Telemetry stream.
+A client is known by its client id from the first call on that it is allowed to make. It has settings
+from its first Telemetry command on; some clients whose stream breaks while the proxy is down send
+them again only after five minutes, and consume meanwhile. It is forgotten when it says that it
+stops, or when it has been silent for two minutes without an open Telemetry stream.
+
+Whoever signs the first call owns the client id until then. Calls of other users with it are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
+from pocketmq.auth.errors import AuthError
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message.tags import TagExpression, TagExpressionError
 from pocketmq.proxy.port.broker_port import BrokerPort, Registration
 from pocketmq.proxy.proto import service_pb2 as pb
@@ -22,6 +27,8 @@ from pocketmq.proxy.service.status import ServiceError
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.errors import RemotingTimeout
 from pocketmq.remoting.request import Request, Response
+
+log = logging.getLogger("pocketmq.auth")
 
 CLIENT_ID: Final = b"x-mq-client-id"
 LANGUAGE: Final = b"x-mq-language"
@@ -58,6 +65,7 @@ class Client:
 
     Attributes:
         settings: the client's own settings as they came last; None before the first.
+        owner: the name of the user who signs its calls; "" where nobody did.
         link: how brokers see it.
         gone: it was forgotten, and its link is closed.
     """
@@ -77,7 +85,20 @@ class Client:
 
         language = _LANGUAGES.get(call.text(LANGUAGE).upper(), "OTHER")
         self.link = port.open(client_id, language, call.peer, asked_of)
+        self.owner = ""
+        self.signed_by(call)
         self._answers: dict[str, asyncio.Future[pb.TelemetryCommand]] = {}
+
+    def signed_by(self, call: Call) -> bool:
+        """Take over who makes a call; False if the client is another user's."""
+        caller = call.caller
+        if caller is None:
+            return True
+        if self.owner and caller.username != self.owner:
+            return False
+        self.owner = caller.username
+        self.link.caller = caller
+        return True
 
     @property
     def is_producer(self) -> bool:
@@ -152,6 +173,19 @@ class Client:
             future.set_result(command)
 
 
+def client_id_of(call: Call) -> str:
+    """Return the client id that a call names. Raises ServiceError without one."""
+    client_id = call.text(CLIENT_ID)
+    if not client_id or client_id.isspace():
+        raise ServiceError(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
+    if len(client_id) > MAX_CLIENT_ID:
+        raise ServiceError(
+            pb.CLIENT_ID_REQUIRED,
+            f"the client id has {len(client_id)} characters; at most {MAX_CLIENT_ID} are allowed",
+        )
+    return client_id
+
+
 def call_time() -> float:
     """Return the time of the loop, seconds."""
     return asyncio.get_running_loop().time()
@@ -185,6 +219,7 @@ class Clients:
         self._port = port
         self._asked = asked
         self._by_id: dict[str, Client] = {}
+        self._log = LimitedLog(log)
         #: Called with each client that is forgotten.
         self.on_gone: list[Callable[[Client], None]] = []
 
@@ -192,23 +227,36 @@ class Clients:
         return len(self._by_id)
 
     def of(self, call: Call) -> Client:
-        """Return the client that makes a call. Raises ServiceError without a client id."""
-        client_id = call.text(CLIENT_ID)
-        client = self._by_id.get(client_id)
-        if client is not None:
-            client.seen = call_time()
-            return client
-        if not client_id or client_id.isspace():
-            raise ServiceError(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
-        if len(client_id) > MAX_CLIENT_ID:
-            raise ServiceError(
-                pb.CLIENT_ID_REQUIRED,
-                f"the client id has {len(client_id)} characters; at most {MAX_CLIENT_ID} are "
-                "allowed",
+        """Return the client that makes a call, which is known from now on. Check first that the
+        call is allowed.
+
+        Raises ServiceError without a client id, AuthError for that of another user.
+        """
+        client = self.known(call)
+        if client is None:
+            if len(self._by_id) >= MAX_CLIENTS:
+                raise ServiceError(pb.TOO_MANY_REQUESTS, f"{MAX_CLIENTS} clients are known already")
+            client_id = client_id_of(call)
+            client = self._by_id[client_id] = Client(client_id, call, self._port, self._asked)
+        return client
+
+    def known(self, call: Call) -> Client | None:
+        """Return the client that makes a call, None if it makes its first one. Raises likewise."""
+        if not call.checked:
+            raise RuntimeError(f"call {call.method} looks for its client before it is checked")
+        client = self._by_id.get(client_id_of(call))
+        if client is None:
+            return None
+        if not client.signed_by(call):
+            self._log.warning(
+                "call %s of %s is refused: client id %s belongs to another user",
+                call.method,
+                call.peer[0],
+                shown(client.client_id),
+                cause=("another user's", call.peer[0], call.method),
             )
-        if len(self._by_id) >= MAX_CLIENTS:
-            raise ServiceError(pb.TOO_MANY_REQUESTS, f"{MAX_CLIENTS} clients are known already")
-        client = self._by_id[client_id] = Client(client_id, call, self._port, self._asked)
+            raise AuthError(f"the client id {shown(client.client_id)} belongs to another user")
+        client.seen = call_time()
         return client
 
     def forget(self, client: Client) -> None:

@@ -101,10 +101,10 @@ class Consuming:
     async def _receive(
         self, call: Call, request: pb.ReceiveMessageRequest
     ) -> Sequence[pb.ReceiveMessageResponse]:
-        client = self._clients.of(call)
         topic = topic_of(request.message_queue.topic)
         group = group_of(request.group)
         self._access.consume(call, group, topic)
+        client = self._clients.of(call)
         polling = self._polling_ms(call, client, request)
         invisible = self._invisible_ms(request)
         tags, expression_type, expression = _filter(request.filter_expression)
@@ -315,10 +315,10 @@ class Consuming:
     def _consumer(
         self, call: Call, group: pb.Resource, topic: pb.Resource, *, change: bool = False
     ) -> tuple[Client, str, str]:
-        client = self._clients.of(call)
         topic_name = topic_of(topic)
         group_name = group_of(group)
         self._access.consume(call, group_name, *(() if change else (topic_name,)))
+        client = self._clients.of(call)
         return client, group_name, topic_name
 
     async def _taken(self, client: Client, group: str, text: str) -> ReceiptHandle:

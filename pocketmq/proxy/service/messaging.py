@@ -155,17 +155,16 @@ class Messaging:
 
     async def _heartbeat(self, call: Call, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """Keep a client registered."""
-        client = self.clients.of(call)
-        if client.settings is None:
+        self._access.anyone(call)
+        client = self.clients.known(call)
+        if client is None or client.settings is None:
             raise ServiceError(
                 pb.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client"
             )
         kind = request.client_type or client.settings.client_type
         if kind in _CONSUMERS:
             self._access.consume(call, group_of(request.group))
-        elif kind == pb.PRODUCER:
-            self._access.anyone(call)
-        else:
+        elif kind != pb.PRODUCER:
             raise ServiceError(
                 pb.UNRECOGNIZED_CLIENT_TYPE, f"client type {kind} is none that is known"
             )
@@ -176,12 +175,13 @@ class Messaging:
         self, call: Call, request: pb.NotifyClientTerminationRequest
     ) -> pb.NotifyClientTerminationResponse:
         """Forget a client that stops."""
-        client = self.clients.of(call)
         if request.HasField("group") and request.group.name:
             self._access.consume(call, group_of(request.group))
         else:
             self._access.anyone(call)
-        self.clients.forget(client)
+        client = self.clients.known(call)
+        if client is not None:
+            self.clients.forget(client)
         return pb.NotifyClientTerminationResponse(status=ok())
 
     # --- in the background ------------------------------------------------------------------------

@@ -66,10 +66,10 @@ class Offsets:
     async def _pull(
         self, call: Call, request: pb.PullMessageRequest
     ) -> Sequence[pb.PullMessageResponse]:
-        client = self._clients.of(call)
         queue = _queue(request.message_queue)
         group = group_of(request.group)
         self._access.consume(call, group, queue.topic)
+        client = self._clients.of(call)
         if request.offset < 0:
             raise ServiceError(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
         subscription = subscription_data(queue.topic, request.filter_expression)
@@ -120,10 +120,10 @@ class Offsets:
         self, call: Call, request: pb.UpdateOffsetRequest
     ) -> pb.UpdateOffsetResponse:
         """Store how far a group is in a queue."""
-        client = self._clients.of(call)
         queue = _queue(request.message_queue)
         group = group_of(request.group)
         self._access.consume(call, group, queue.topic)
+        client = self._clients.of(call)
         if request.offset < 0:
             raise ServiceError(pb.ILLEGAL_OFFSET, f"the offset is {request.offset}")
         header = UpdateConsumerOffsetRequestHeader(
@@ -140,10 +140,10 @@ class Offsets:
 
     async def get_offset(self, call: Call, request: pb.GetOffsetRequest) -> pb.GetOffsetResponse:
         """Return how far a group is in a queue."""
-        client = self._clients.of(call)
         queue = _queue(request.message_queue)
         group = group_of(request.group)
         self._access.consume(call, group, queue.topic)
+        client = self._clients.of(call)
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
         )
@@ -157,9 +157,9 @@ class Offsets:
         self, call: Call, request: pb.QueryOffsetRequest
     ) -> pb.QueryOffsetResponse:
         """Return the first or last offset of a queue, or that of a time."""
-        client = self._clients.of(call)
         queue = _queue(request.message_queue)
         self._access.use(call, queue.topic)
+        client = self._clients.of(call)
         topic, queue_id = queue.topic, queue.queue_id
         policy = request.query_offset_policy
         ask = client.link.request

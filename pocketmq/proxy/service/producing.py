@@ -83,7 +83,6 @@ class Producing:
         self, call: Call, request: pb.SendMessageRequest
     ) -> pb.SendMessageResponse:
         """Store messages of one topic; each has a result of its own."""
-        client = self._clients.of(call)
         messages = request.messages
         if not messages:
             raise ServiceError(pb.MESSAGE_CORRUPTED, "there is no message to send")
@@ -96,6 +95,7 @@ class Producing:
             raise ServiceError(pb.MESSAGE_CORRUPTED, "the messages have different topics")
         topic_of(messages[0].topic)
         self._access.publish(call, name)
+        client = self._clients.of(call)
         config = self._config
         now = now_ms()
         for message in messages:
@@ -207,9 +207,9 @@ class Producing:
         self, call: Call, request: pb.EndTransactionRequest
     ) -> pb.EndTransactionResponse:
         """Commit a transaction, or roll it back."""
-        client = self._clients.of(call)
         topic = topic_of(request.topic)
         self._access.publish(call, topic)
+        client = self._clients.of(call)
         if not request.transaction_id or request.transaction_id.isspace():
             raise ServiceError(pb.INVALID_TRANSACTION_ID, "the transaction id is blank")
         try:
@@ -238,9 +238,9 @@ class Producing:
         self, call: Call, request: pb.RecallMessageRequest
     ) -> pb.RecallMessageResponse:
         """Take a message back that is to be delivered later."""
-        client = self._clients.of(call)
         name = topic_of(request.topic)
         self._access.publish(call, name)
+        client = self._clients.of(call)
         try:
             handle = decode_recall_handle(request.recall_handle)
         except RecallHandleError as error:

@@ -39,9 +39,9 @@ class Routes:
 
     async def query_route(self, call: Call, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
         """Return all queues of a topic."""
-        self._clients.of(call)
         name = topic_of(request.topic)
         self._access.use(call, name)
+        self._clients.of(call)
         topic = await self._metadata.topic(name)
         endpoints = self._endpoints(call, request.endpoints)
         answer = pb.QueryRouteResponse(status=ok())
@@ -66,10 +66,10 @@ class Routes:
         self, call: Call, request: pb.QueryAssignmentRequest
     ) -> pb.QueryAssignmentResponse:
         """Return what a push consumer is to receive from: each broker, or, in order, each queue."""
-        self._clients.of(call)
         name = topic_of(request.topic)
         group = group_of(request.group)
         self._access.consume(call, group, name)
+        self._clients.of(call)
         topic = await self._metadata.topic(name)
         settings = await self._metadata.group(group)
         endpoints = self._endpoints(call, request.endpoints)

@@ -17,7 +17,13 @@ from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, GrpcError, GrpcStatus, Outgoing
 from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.checks import group_of, topic_of
-from pocketmq.proxy.service.clients import MAX_TOPICS, Client, Clients, subscription_data
+from pocketmq.proxy.service.clients import (
+    MAX_TOPICS,
+    Client,
+    Clients,
+    client_id_of,
+    subscription_data,
+)
 from pocketmq.proxy.service.message_codec import TransactionPlace, incoming
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.status import ServiceError, code_of, ok, status_of
@@ -106,17 +112,16 @@ class Telemetry:
         self.spawn: Any = None
 
     def open(self, call: Call, outgoing: Outgoing) -> TelemetryStream:
-        """Begin a stream. Raises GrpcError."""
+        """Begin a stream, of nobody before its settings are accepted. Raises GrpcError."""
         try:
-            client = self.clients.of(call)
+            client_id_of(call)
         except ServiceError as error:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, error.text) from None
-        return TelemetryStream(self, client, call, outgoing)
+        return TelemetryStream(self, call, outgoing)
 
     async def take_settings(
         self,
         stream: TelemetryStream,
-        client: Client,
         call: Call,
         settings: pb.Settings,
         outgoing: Outgoing,
@@ -124,9 +129,11 @@ class Telemetry:
         """Keep a client's settings, register it at brokers, and answer with the server's."""
         try:
             group = await self._checked(call, settings)
+            client = self.clients.of(call)
         except Exception as error:
             self._refuse(error, outgoing, call)
             return
+        stream.client = client
         client.settings = settings
         # Not before: commands must not go to whoever gives the id of another client.
         if outgoing in client.streams:
@@ -243,13 +250,11 @@ class Telemetry:
 
 
 class TelemetryStream:
-    """One stream of one client."""
+    """One stream of one client: `client`, None before its settings are accepted."""
 
-    def __init__(
-        self, telemetry: Telemetry, client: Client, call: Call, outgoing: Outgoing
-    ) -> None:
+    def __init__(self, telemetry: Telemetry, call: Call, outgoing: Outgoing) -> None:
         self._telemetry = telemetry
-        self._client = client
+        self.client: Client | None = None
         self._call = call
         self._outgoing = outgoing
         self._busy = False
@@ -258,7 +263,7 @@ class TelemetryStream:
 
     def received(self, message: pb.TelemetryCommand) -> None:
         """Take a command of the client."""
-        client = self._client
+        client = self.client
         kind = message.WhichOneof("command")
         if kind == "settings":
             # Only the last ones count of those that come meanwhile.
@@ -266,6 +271,8 @@ class TelemetryStream:
             if not self._busy:
                 self._busy = True
                 self._telemetry.spawn(self._take_settings())
+        elif client is None:
+            pass  # nothing was asked on this stream
         elif kind == "thread_stack_trace":
             client.answered(message.thread_stack_trace.nonce, message)
         elif kind == "verify_message_result":
@@ -275,16 +282,14 @@ class TelemetryStream:
     async def _take_settings(self) -> None:
         while self._next is not None:
             settings, self._next = self._next, None
-            await self._telemetry.take_settings(
-                self, self._client, self._call, settings, self._outgoing
-            )
+            await self._telemetry.take_settings(self, self._call, settings, self._outgoing)
         self._busy = False
 
     def closed(self) -> None:
         """The stream is over; the client may open another one within two minutes."""
         self.over = True
-        client = self._client
-        if self._outgoing in client.streams:
+        client = self.client
+        if client is not None and self._outgoing in client.streams:
             client.streams.remove(self._outgoing)
 
 

@@ -159,7 +159,7 @@ class OffsetAdminProcessor:
         told = ResetOffsetRequestHeader(
             topic=name, group=group, timestamp=header.timestamp, is_force=header.is_force
         )
-        for client in online.clients.values():
+        for client in online.reachable():
             if client.version < VERSION_3_0_7:
                 raise RemotingError(
                     ResponseCode.SYSTEM_ERROR,

@@ -1,0 +1,77 @@
+"""Whose client ids are whose, on a broker with authentication.
+
+A client id is a name that a client makes up. Replies, requests of admins and locks of queues find a
+client by it, so it belongs to the user who registered it first, for as long as one of this user's
+connections with it lives. The user may connect again, and take it over; others are refused.
+
+The official broker has no owners: the last heartbeat counts. So it is here without authentication.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pocketmq.limited_log import shown
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.request import Caller
+
+#: Client ids of one connection. Clients have one; official proxies, one for each of their clients.
+MAX_IDS: Final = 100
+
+
+class _Owner:
+    __slots__ = ("connections", "username")
+
+    def __init__(self, username: str) -> None:
+        self.username = username
+        self.connections: set[Any] = set()
+
+
+class ClientIds:
+    """The client ids of signed heartbeats, with their owners."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, _Owner] = {}
+        self._ids_of: dict[Any, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def claim(self, client_id: str, connection: Any, caller: Caller | None) -> None:
+        """Let a client have this id. Raises RemotingError if it belongs to another user."""
+        self.check(client_id, caller)
+        if caller is None or not caller.username:
+            return
+        ids = self._ids_of.get(connection)
+        if ids is None:
+            ids = self._ids_of[connection] = set()
+            connection.add_close_callback(self._closed)
+        if client_id not in ids:
+            if len(ids) >= MAX_IDS:
+                raise RemotingError(
+                    ResponseCode.NO_PERMISSION, f"this connection has {MAX_IDS} client ids already"
+                )
+            ids.add(client_id)
+        owner = self._owners.get(client_id)
+        if owner is None:
+            owner = self._owners[client_id] = _Owner(caller.username)
+        owner.connections.add(connection)
+
+    def check(self, client_id: str, caller: Caller | None) -> None:
+        """Raise RemotingError if this id belongs to another user than the caller."""
+        if caller is None:
+            return
+        owner = self._owners.get(client_id)
+        if owner is not None and owner.username != caller.username:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the client id {shown(client_id)} belongs to another user",
+            )
+
+    def _closed(self, connection: Any) -> None:
+        for client_id in self._ids_of.pop(connection, ()):
+            owner = self._owners[client_id]
+            owner.connections.discard(connection)
+            if not owner.connections:
+                del self._owners[client_id]
