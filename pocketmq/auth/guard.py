@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.permissions import Need, needs_of, on_group, on_topic
-from pocketmq.auth.policies import Action, Decision
+from pocketmq.auth.policies import Action, Decision, Kind
 from pocketmq.auth.signature import ACCESS_KEY, signed_by
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
@@ -63,6 +63,11 @@ class SignedCaller:
         """Raise AuthError unless one of these actions on the topic is allowed."""
         if self._checked:
             self._guard.require(self, on_topic(topic, *map(Action, actions)))
+
+    def require_cluster(self, cluster: str, *actions: str) -> None:
+        """Do the same for a cluster."""
+        if self._checked:
+            self._guard.require(self, Need(Kind.CLUSTER, cluster, tuple(map(Action, actions))))
 
     def may_publish(self, topic: str) -> bool:
         """Tell whether the user may send to this topic now."""

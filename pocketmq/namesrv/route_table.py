@@ -116,6 +116,7 @@ class RouteTable:
             return RegisterBrokerResult()
         topics = wrapper.topic_config_table
         first = header.broker_id not in addresses
+        self._note_rival(header, group)
         if first and len(topics) == 1:
             self._log.warning(
                 "refused topic %s of broker %d of %s at %s: the broker is not registered yet",
@@ -208,6 +209,26 @@ class RouteTable:
             live.data_version.state_version,
         )
         return True
+
+    def _note_rival(self, header: RegisterBrokerRequestHeader, group: BrokerData | None) -> None:
+        """Log that a broker takes the place of one that is alive: two may be set up alike."""
+        holder = None if group is None else group.broker_addrs.get(header.broker_id)
+        if group is None or holder is None:
+            return
+        live = self._live.get(BrokerAddress(group.cluster, holder))
+        if live is None or (holder, group.cluster) == (header.broker_addr, header.cluster_name):
+            return
+        self._log.warning(
+            "broker %d of %s in cluster %s at %s takes the place of that in cluster %s at %s, which "
+            "gave a sign of life %d ms ago: a change of master, or two brokers with one name and id",
+            header.broker_id,
+            header.broker_name,
+            header.cluster_name,
+            header.broker_addr,
+            group.cluster,
+            holder,
+            self._clock() - live.last_update,
+        )
 
     def _master_of(self, group: BrokerData) -> RegisterBrokerResult:
         address = group.broker_addrs.get(MASTER_ID)
@@ -354,6 +375,11 @@ class RouteTable:
             broker_addr_table=self._brokers,
             cluster_addr_table={name: sorted(groups) for name, groups in self._clusters.items()},
         )
+
+    def cluster_of(self, broker_name: str) -> str | None:
+        """Return the cluster that a broker group is in, None for an unknown one."""
+        group = self._brokers.get(broker_name)
+        return None if group is None else group.cluster
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
         """Return the members of a group; an unknown group has none."""

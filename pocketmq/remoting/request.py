@@ -163,6 +163,9 @@ class Caller(Protocol):
         For handlers that only learn from what is stored which topic a request is about.
         """
 
+    def require_cluster(self, cluster: str, *actions: str) -> None:
+        """Do the same for a cluster ("Update", "Get")."""
+
     def may_publish(self, topic: str) -> bool:
         """Tell whether the user may send to this topic now.
 

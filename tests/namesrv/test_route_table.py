@@ -394,3 +394,38 @@ def test_the_data_version_is_the_last_registered(table: RouteTable) -> None:
     assert table.data_version("c0", "10.0.0.1:10911") == DataVersion(
         counter=4, state_version=0, timestamp=7
     )
+
+
+# Rivals
+
+
+@pytest.mark.parametrize(
+    ("second", "lines"),
+    [
+        (header(address="10.0.0.2:10911"), 1),
+        (header(cluster_name="c1"), 1),
+        (header(), 0),
+        (header(broker_id=1, address="10.0.0.2:10911"), 0),
+        (header("b1", address="10.0.0.2:10911"), 0),
+    ],
+    ids=["another address", "another cluster", "the same", "another id", "another name"],
+)
+def test_a_broker_that_takes_the_place_of_a_living_one_is_logged(
+    table: RouteTable,
+    second: RegisterBrokerRequestHeader,
+    lines: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table.register_broker(header(), body("A", "B"), CHANNEL)
+    table.register_broker(second, body("A", "B"), CHANNEL)
+    assert caplog.text.count("takes the place of") == lines
+
+
+def test_a_broker_that_takes_the_place_of_a_dead_one_is_not_logged(
+    table: RouteTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = object()
+    table.register_broker(header(), body("A", "B"), channel)
+    table.channel_lost(channel)
+    table.register_broker(header(address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    assert "takes the place of" not in caplog.text

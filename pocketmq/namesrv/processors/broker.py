@@ -70,6 +70,7 @@ class BrokerProcessor:
         if header.body_crc32 and header.body_crc32 != body_crc(request.body):
             self._log.warning("registration of %s: crc32 not match", header.broker_addr)
             return Response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        self._check_cluster(request, "Update")
         result = self._routes.register_broker(header, _body_of(request), request.connection)
         if result is None:
             return Response(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -88,6 +89,7 @@ class BrokerProcessor:
     def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:
         """Forget the broker at once; the reference does it a moment later, from a queue."""
         header = request.header
+        self._check_cluster(request, "Update")
         self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
         return Response()
 
@@ -113,8 +115,26 @@ class BrokerProcessor:
         self, request: Request[GetBrokerMemberGroupRequestHeader]
     ) -> Response:
         """Return the addresses of a broker group."""
+        self._check_cluster(request, "Get")
         group = self._routes.member_group(request.header.cluster_name, request.header.broker_name)
         return Response(body=GetBrokerMemberGroupResponseBody(group).encode())
+
+    def _check_cluster(
+        self,
+        request: Request[RegisterBrokerRequestHeader]
+        | Request[UnRegisterBrokerRequestHeader]
+        | Request[GetBrokerMemberGroupRequestHeader],
+        action: str,
+    ) -> None:
+        """Raise RemotingError unless the caller may do so in the cluster that the broker group is
+        in. A request names the cluster itself, and may name another one."""
+        cluster = self._routes.cluster_of(request.header.broker_name)
+        if (
+            cluster is not None
+            and cluster != request.header.cluster_name
+            and request.caller is not None
+        ):
+            request.caller.require_cluster(cluster, action)
 
 
 def _body_of(request: Request[RegisterBrokerRequestHeader]) -> RegisterBrokerBody:
