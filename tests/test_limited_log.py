@@ -80,3 +80,14 @@ def test_causes_without_number_take_bounded_memory(
     assert not caplog.messages
     lines.log.warning("x", cause=0)  # forgotten, so it is new
     assert caplog.messages == ["x"]
+
+
+def test_a_line_is_short_and_one_line_whatever_a_peer_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limited = LimitedLog(logging.getLogger("test"))
+    limited.warning("group %s: %s left", "g" * 1_000_000, "c")
+    limited.warning("%s is new", "c\n2026-01-01 all is well")
+    limited.warning("cannot do it: %s", ValueError("v" * 1_000_000))
+    assert [len(message) < 2_100 for message in caplog.messages] == [True] * 3
+    assert not any("\n" in message for message in caplog.messages)

@@ -19,7 +19,7 @@ import msgspec
 
 from pocketmq.broker.bloom import BloomFilter, BloomFilterData
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.limited_log import LimitedLog
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import properties as names
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
 from pocketmq.message.tags import TagExpression
@@ -56,7 +56,7 @@ def codes_of(expression: str) -> frozenset[int] | None:
 
 def filter_not_supported(what: str | None) -> RemotingError:
     """Return the error for a filter that this broker does not serve, with the setting if any."""
-    remark = f"The broker does not support consumer to filter message by {what}"
+    remark = f"The broker does not support consumer to filter message by {shown(str(what))}"
     if what == SQL92:
         remark += ": it has enablePropertyFilter=false"
     return RemotingError(ResponseCode.SYSTEM_ERROR, remark)

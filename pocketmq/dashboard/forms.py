@@ -9,7 +9,6 @@ from typing import Final
 
 from aiohttp import web
 
-from pocketmq.limited_log import one_line
 from pocketmq.client.errors import RemotingError
 from pocketmq.dashboard.login import Way, WrongLogin
 from pocketmq.dashboard.pages import place_of
@@ -17,6 +16,7 @@ from pocketmq.dashboard.rendering import link, segment
 from pocketmq.dashboard.services import Services, Viewer
 from pocketmq.dashboard.sessions import LIFETIME, Session
 from pocketmq.dashboard.views.dead_letters import MOST_RESENT, Resent, resend_left, resend_one
+from pocketmq.limited_log import one_line
 from pocketmq.message.limits import DLQ_PREFIX
 
 log = logging.getLogger("pocketmq.audit")

@@ -66,7 +66,7 @@ class TagExpression:
             self.text = trimmed
             self.tags = frozenset(name for name in names if name)
             if not self.tags:
-                raise TagExpressionError(f"no tag in the subscription expression {text!r}")
+                raise TagExpressionError(f"no tag in the subscription expression {text!r:.100}")
         self.codes = frozenset(map(tag_hash, self.tags))
 
     @classmethod

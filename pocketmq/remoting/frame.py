@@ -37,6 +37,10 @@ __all__ = [
 _JSON, _BINARY = map(int, SerializeType)
 
 _MAX_HEADER = 0xFFFFFF
+
+MAX_REMARK = 4_096
+"""Characters of a response's remark: what went wrong, and not all of the request."""
+
 _unpack_word = Layout(">I").unpack_from
 _pack_words = Layout(">II").pack
 _pack_opaque = Layout(">i").pack
@@ -147,6 +151,8 @@ def encode_response_frame(
     Raises:
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.
     """
+    if remark is not None and len(remark) > MAX_REMARK:
+        remark = f"{remark[:MAX_REMARK]}..."
     if serialize_type == 0:
         if header is not None and not ext_fields:
             if remark is None:

@@ -165,9 +165,7 @@ async def test_a_cluster_proxy_has_the_users_of_the_brokers() -> None:
         async with ClusterProxy(config) as proxy:
 
             async def attempt(topic: str = "Normal", **metadata: str) -> int:
-                client = GrpcClient(
-                    proxy.grpc_port, client_id=repr(metadata), metadata=metadata
-                )
+                client = GrpcClient(proxy.grpc_port, client_id=repr(metadata), metadata=metadata)
                 async with client:
                     return (await status_of_send(client, topic))[0]
 

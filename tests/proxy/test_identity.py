@@ -149,10 +149,10 @@ class Sent:
     """What a stream sends to its client."""
 
     def __init__(self) -> None:
-        self.commands: list[pb.TelemetryCommand] = []
+        self.commands: asyncio.Queue[pb.TelemetryCommand] = asyncio.Queue()
 
     def send(self, command: pb.TelemetryCommand) -> None:
-        self.commands.append(command)
+        self.commands.put_nowait(command)
 
     def end(self, error: Exception | None = None) -> None:
         assert isinstance(error, GrpcError)
@@ -188,9 +188,7 @@ async def test_a_call_that_is_refused_leaves_no_client(metadata: dict[str, str])
                     settings = pb.Settings()
                     settings.publishing.topics.add(name="Normal")
                     stream.received(pb.TelemetryCommand(settings=settings))
-                    while not sent.commands:
-                        await asyncio.sleep(0)
-                    refused[name] = sent.commands[0].status.code
+                    refused[name] = (await sent.commands.get()).status.code
                     stream.closed()
             elif isinstance(method, ServerStream):
                 refused[name] = (await method.handler(call, requests[name]))[0].status.code

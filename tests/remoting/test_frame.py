@@ -11,6 +11,7 @@ from pocketmq.remoting.codes import VERSION, LanguageCode
 from pocketmq.remoting.command import Command
 from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
 from pocketmq.remoting.frame import (
+    MAX_REMARK,
     SerializeType,
     cut_response,
     decode_command,
@@ -355,7 +356,12 @@ class TestFrameErrors:
         with pytest.raises(EncodeError):
             encode_command(1, 1, remark="x" * 0x1000000)
         with pytest.raises(EncodeError):
-            encode_response_frame(0, 1, 0, "x" * 0x1000000)
+            encode_response_frame(0, 1, ext_fields={"field": "x" * 0x1000000})
+
+    @pytest.mark.parametrize("serialize_type", [0, 1])
+    def test_a_long_remark_is_cut(self, serialize_type: int) -> None:
+        frame = encode_response_frame(serialize_type, 1, 1, "x" * 0x1000000)
+        assert decode_command(memoryview(frame)[4:]).remark == "x" * MAX_REMARK + "..."
 
     @given(st.binary(max_size=200), st.booleans())
     def test_noise_gives_a_command_or_one_of_the_two_errors(self, noise: bytes, fit: bool) -> None:

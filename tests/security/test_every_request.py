@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 import pytest
 
 from pocketmq.auth.permissions import NOTHING, RULES
+from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.users import User
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.properties_file import config_properties
 from tests.security.conftest import ADMIN, NOBODY, Connect
 from tests.security.requests import ask
 
@@ -63,6 +69,60 @@ async def test_a_user_without_grants_may_change_and_read_nothing(
             else:
                 assert answer.code == NO_PERMISSION, (code, answer)
                 assert "User:nobody has no permission to access" in (answer.remark or "")
+
+
+def state(server: EmbeddedServer) -> dict[str, Any]:
+    """What the servers know: topics, groups, offsets, clients, messages, routes, users."""
+    broker, name_server = server.broker, server.name_server
+    tables = broker.tables
+    assert broker.auth is not None
+    users = broker.auth.tables
+    return {
+        "topics": msgspec.json.encode(tables.topics.table),
+        "deleted topics": dict(tables.topics.deleted),
+        "groups": msgspec.json.encode(tables.groups.table),
+        "forbidden": dict(tables.groups.forbidden),
+        "deleted groups": dict(tables.groups.deleted),
+        "offsets": dict(tables.offsets.table),
+        "consumers": tables.consumers.names(),
+        "producers": dict(tables.producers.all()),
+        "client ids": len(tables.client_ids),
+        "locks": tables.locks.has_live_locks("G"),
+        "puts": dict(tables.statistics.topic_put),
+        "messages": broker.store.flushed_offset + broker.store.dispatch_behind,
+        "modes": dict(broker.components.pop.modes.table),
+        "held pulls": len(broker.components.pulls.holds),
+        "settings": config_properties(broker.config),
+        "users": dict(users.users),
+        "access lists": dict(users.acls),
+        "clusters": name_server.routes.cluster_info().encode(),
+        "routes": sorted(name_server.routes.topics.names()),
+        "key-value table": name_server.kv_config.namespace("G"),
+        "settings of the name server": config_properties(name_server.config),
+    }
+
+
+UNRELATED = ("Topic:Other", "Group:Others", "Cluster:elsewhere")
+
+
+@pytest.mark.parametrize("grants", [None, (), UNRELATED], ids=["stranger", "none", "unrelated"])
+async def test_a_refused_request_changes_nothing(
+    server: EmbeddedServer, connect: Connect, grants: Sequence[str] | None
+) -> None:
+    """Whatever the code: refused are all that need a right, and nothing is different afterwards."""
+    assert server.broker.auth is not None
+    entries = (
+        Entry(Resource.parse(r), frozenset({Action.ALL}), Decision.ALLOW) for r in grants or ()
+    )
+    server.broker.auth.tables.put_acl("nobody", Acl(custom=tuple(entries)))
+    before = state(server)
+    for address, dispatcher in both(server):
+        connection = await connect(address, None if grants is None else NOBODY)
+        for code in sorted(dispatcher.codes):
+            answer = await ask(dispatcher, connection, code)
+            if grants is None or RULES[code] != NOTHING:
+                assert answer.code == NO_PERMISSION, (code, answer)
+            assert state(server) == before, code
 
 
 async def test_a_super_user_is_refused_nothing(server: EmbeddedServer, connect: Connect) -> None:

@@ -131,9 +131,7 @@ async def member(server: EmbeddedServer) -> AsyncIterator[Open]:
 def grant(server: EmbeddedServer, user: User, *resources: str) -> None:
     """Give a user all of these, and nothing else."""
     assert server.broker.auth is not None
-    entries = (
-        Entry(Resource.parse(r), frozenset({Action.ALL}), Decision.ALLOW) for r in resources
-    )
+    entries = (Entry(Resource.parse(r), frozenset({Action.ALL}), Decision.ALLOW) for r in resources)
     server.broker.auth.tables.put_acl(user.username, Acl(custom=tuple(entries)))
 
 
@@ -257,8 +255,9 @@ async def test_a_client_id_is_free_when_its_connection_is_closed(member: Open) -
     assert (await owner.heartbeat("c", producer=PRODUCERS)).code == 0
     await owner.connection.close()
     async with asyncio.timeout(20):
-        while (await eve.heartbeat("c", producer=PRODUCERS)).code:
-            await asyncio.sleep(0)
+        answer = await eve.heartbeat("c", producer=PRODUCERS)
+        while answer.code:
+            answer = await eve.heartbeat("c", producer=PRODUCERS)
 
 
 async def test_a_connection_has_few_client_ids(member: Open) -> None:
@@ -330,5 +329,3 @@ async def test_nothing_is_pushed_to_a_consumer_that_lost_its_grant(
     else:
         assert (await eve.next())[0] == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert eve.pushed.empty()
-
-

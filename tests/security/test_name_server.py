@@ -22,7 +22,9 @@ async def nobody(server: EmbeddedServer, connect: Connect) -> Connection:
     entry = {"resource": "Cluster:mine", "actions": ["All"], "decision": "Allow"}
     body = json.dumps({"policies": [{"policyType": "Custom", "entries": [entry]}]}).encode()
     fields = {"subject": "User:nobody"}
-    assert (await root.request(RequestCode.AUTH_CREATE_ACL, None, body, ext_fields=fields)).code == 0
+    assert (
+        await root.request(RequestCode.AUTH_CREATE_ACL, None, body, ext_fields=fields)
+    ).code == 0
     return await connect(server.namesrv, NOBODY)
 
 

@@ -256,9 +256,7 @@ class RemotePort:
             )
         return await link.asked(request)
 
-    def _member(
-        self, group: tuple[str, str], may: Callable[[Caller], bool]
-    ) -> _RemoteLink | None:
+    def _member(self, group: tuple[str, str], may: Callable[[Caller], bool]) -> _RemoteLink | None:
         """Return a client of the group whose user may see what is asked, each time another one."""
         members = self._by_group.get(group, {})
         for link in members:

@@ -30,7 +30,8 @@ _DATE_TIME: Final = b"x-mq-date-time"
 
 
 class Access:
-    """Checks calls, and notes in them who makes them. Without `tables`, everybody may do everything.
+    """Checks calls, and notes in them who makes them. Without `tables`, everybody may do
+    everything.
 
     `authorize`: access lists are asked; otherwise a valid signature is enough. `unsigned` and
     `unchecked`: names of requests (`apache.rocketmq.v2.QueryRouteRequest`) that need no signature,

@@ -1,11 +1,12 @@
 """The clients of a proxy: who is there, what they told about themselves, and how to reach them.
 
-A client is known by its client id from the first call on that it is allowed to make. It has settings
-from its first Telemetry command on; some clients whose stream breaks while the proxy is down send
-them again only after five minutes, and consume meanwhile. It is forgotten when it says that it
-stops, or when it has been silent for two minutes without an open Telemetry stream.
+A client is known by its client id from its first allowed call on. It has settings from its first
+Telemetry command on; some clients whose stream breaks while the proxy is down send them again only
+after five minutes, and consume meanwhile. It is forgotten when it says that it stops, or when it
+has been silent for two minutes without an open Telemetry stream.
 
-Whoever signs the first call owns the client id until then. Calls of other users with it are refused.
+Until then, the client id belongs to the user who signs the client's calls: calls of other users
+with the same id are refused.
 """
 
 from __future__ import annotations

@@ -160,9 +160,9 @@ class Telemetry:
         group = group_of(subscription.group)
         topics = [topic_of(entry.topic) for entry in subscription.subscriptions]
         _check_count(len(topics))
+        self._access.consume(call, group, *topics)
         for entry in subscription.subscriptions:
             subscription_data(entry.topic.name, entry.expression)  # raises for what is no filter
-        self._access.consume(call, group, *topics)
         return await self._metadata.group(group)
 
     def _refuse(self, error: Exception, outgoing: Outgoing, call: Call) -> None:
