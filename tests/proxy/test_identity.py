@@ -136,6 +136,27 @@ async def test_settings_for_the_client_of_another_user_are_refused(proxy: type[l
             assert refused.status.code == pb.UNAUTHORIZED
 
 
+@PROXIES
+async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: type[local]) -> None:
+    """Even if the topic that one may publish to is named as the producer group of the other."""
+    async with proxy() as (port, users):
+        users.grant("alice", "Topic:Transaction")
+        users.grant("eve", "Topic:Normal")
+        async with client_of(port, "alice", "a") as alice, client_of(port, "eve", "e") as eve:
+            half = message("Transaction", b"secret", message_type=pb.TRANSACTION)
+            answer = await alice.call("SendMessage", pb.SendMessageRequest(messages=[half]))
+            end = pb.EndTransactionRequest(
+                transaction_id=answer.entries[0].transaction_id,
+                message_id=answer.entries[0].message_id,
+                resolution=pb.COMMIT,
+            )
+            end.topic.name = "Normal"
+            refused = await eve.call("EndTransaction", end)
+            assert refused.status.code == pb.INVALID_TRANSACTION_ID
+            end.topic.name = "Transaction"
+            assert (await alice.call("EndTransaction", end)).status.code == pb.OK
+
+
 class NoPort:
     """No calls that are refused come to it."""
 

@@ -49,10 +49,6 @@ PERM_WRITE: Final = 2
 
 _LINK = "proxy"
 
-#: Requests that the broker looks at more closely than the proxy can: who a client is, and whose
-#: transaction it ends.
-_OF_CALLER: Final = frozenset({int(RequestCode.HEART_BEAT), int(RequestCode.END_TRANSACTION)})
-
 
 @dataclass(frozen=True, kw_only=True)
 class LocalBroker:
@@ -140,7 +136,7 @@ class LocalLink:
         )
         request.connection = self
         request.channel = self
-        if code in _OF_CALLER and self.caller is not None:
+        if code == RequestCode.HEART_BEAT and self.caller is not None:
             request.caller = self.caller
         self._waiting[opaque] = future
         result = port.dispatch(request)

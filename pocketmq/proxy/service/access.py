@@ -88,7 +88,7 @@ class Access:
                 call.checked = True
                 return
             caller = call.caller
-            if caller is None:
+            if not isinstance(caller, SignedCaller):
                 caller = SignedCaller(self._user_of(call), call.peer[0], guard)
             if checked:
                 for need in needs:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from pocketmq.message import properties as names
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.properties import PropertiesError, encode
 from pocketmq.message.recall_handle import RecallHandleError, decode_recall_handle
+from pocketmq.message.record import decode as decode_record
+from pocketmq.message.record_layout import RecordError
 from pocketmq.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import Answer, BrokerPort, Choice
@@ -27,6 +30,7 @@ from pocketmq.proxy.service.metadata import Metadata, Topic
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.message_query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -228,11 +232,36 @@ class Producing:
             bname=place.broker_name,
         )
         if header.commit_or_rollback:  # brokers do not answer what says nothing
+            if call.caller is not None:
+                await self._check_half(client, topic, place)
             answer = await client.link.request(
                 place.broker_name, RequestCode.END_TRANSACTION, header
             )
             answer.check(place.broker_name)
         return pb.EndTransactionResponse(status=ok())
+
+    async def _check_half(self, client: Client, topic: str, place: TransactionPlace) -> None:
+        """Raise ServiceError unless a half message for the topic lies where a transaction id says.
+
+        Brokers compare the producer group alone, which a topic can be named like; and they take the
+        proxy for a user who may end everything.
+        """
+        answer = await client.link.request(
+            place.broker_name,
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader(offset=place.physical_offset),
+        )
+        try:
+            fits = answer.ok and (
+                decode_record(answer.content()).properties.get(names.REAL_TOPIC) == topic
+            )
+        except RecordError:
+            fits = False
+        if not fits:
+            raise ServiceError(
+                pb.INVALID_TRANSACTION_ID,
+                f"no half message for topic {topic} lies where the transaction id says",
+            )
 
     async def recall_message(
         self, call: Call, request: pb.RecallMessageRequest
