@@ -9,6 +9,7 @@ The official broker has no owners: the last heartbeat counts. So it is here with
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from pocketmq.limited_log import shown
@@ -18,6 +19,8 @@ from pocketmq.remoting.request import Caller
 
 #: Client ids of one connection. Clients have one; official proxies, one for each of their clients.
 MAX_IDS: Final = 100
+#: And of all connections of one user: as many as a server has connections.
+MAX_IDS_OF_USER: Final = 20_000
 
 
 class _Owner:
@@ -34,6 +37,7 @@ class ClientIds:
     def __init__(self) -> None:
         self._owners: dict[str, _Owner] = {}
         self._ids_of: dict[Any, set[str]] = {}
+        self._counts: Counter[str] = Counter()  # ids by user
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -47,15 +51,19 @@ class ClientIds:
         if ids is None:
             ids = self._ids_of[connection] = set()
             connection.add_close_callback(self._closed)
-        if client_id not in ids:
-            if len(ids) >= MAX_IDS:
-                raise RemotingError(
-                    ResponseCode.NO_PERMISSION, f"this connection has {MAX_IDS} client ids already"
-                )
-            ids.add(client_id)
+        if client_id in ids:
+            return
         owner = self._owners.get(client_id)
+        name = caller.username
+        if len(ids) >= MAX_IDS or (owner is None and self._counts[name] >= MAX_IDS_OF_USER):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"a connection has at most {MAX_IDS} client ids, and a user {MAX_IDS_OF_USER}",
+            )
         if owner is None:
-            owner = self._owners[client_id] = _Owner(caller.username)
+            owner = self._owners[client_id] = _Owner(name)
+            self._counts[name] += 1
+        ids.add(client_id)
         owner.connections.add(connection)
 
     def check(self, client_id: str, caller: Caller | None) -> None:
@@ -75,3 +83,6 @@ class ClientIds:
             owner.connections.discard(connection)
             if not owner.connections:
                 del self._owners[client_id]
+                self._counts[owner.username] -= 1
+                if not self._counts[owner.username]:
+                    del self._counts[owner.username]

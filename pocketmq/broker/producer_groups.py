@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: Producer groups of one connection; what a client names beyond them is not kept.
 MAX_GROUPS: Final = 1000
+#: And of all connections of one user: anybody who can sign may say that they are producers.
+MAX_GROUPS_OF_USER: Final = 100_000
 
 
 class ProducerGroups:
@@ -28,7 +31,9 @@ class ProducerGroups:
         self._clock = clock
         self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
-        self._groups_of: dict[Any, set[str]] = {}
+        # The groups of a connection, each with the user that it is counted for.
+        self._groups_of: dict[Any, dict[str, str]] = {}
+        self._counts: Counter[str] = Counter()
         self._by_id: dict[str, ClientInfo] = {}
         self._turn = itertools.count()
 
@@ -65,17 +70,21 @@ class ProducerGroups:
         connection = client.connection
         groups = self._groups_of.get(connection)
         if groups is None:
-            groups = self._groups_of[connection] = set()
+            groups = self._groups_of[connection] = {}
             connection.add_close_callback(self.connection_closed)
-        elif group not in groups and len(groups) >= MAX_GROUPS:
-            self._log.warning(
-                "%s has %d producer groups already; group %s is ignored",
-                connection,
-                len(groups),
-                group,
-            )
-            return
-        groups.add(group)
+        if group not in groups:
+            user = client.caller.username if client.caller is not None else ""
+            if len(groups) >= MAX_GROUPS or (user and self._counts[user] >= MAX_GROUPS_OF_USER):
+                self._log.warning(
+                    "%s has %d producer groups already, and its user %d; group %s is ignored",
+                    connection,
+                    len(groups),
+                    self._counts[user],
+                    group,
+                )
+                return
+            groups[group] = user
+            self._counts[user] += 1
         before = self._groups.setdefault(group, {}).get(connection)
         if before is not None and before.client_id != client.client_id:
             self._forget_id(before)
@@ -90,7 +99,7 @@ class ProducerGroups:
         client = members.pop(connection, None)
         groups = self._groups_of.get(connection)
         if groups is not None:
-            groups.discard(group)
+            self._uncount(groups.pop(group, None))
         if client is not None and not self._named_by(client, groups or ()):
             self._forget_id(client)
         if not members:
@@ -108,8 +117,15 @@ class ProducerGroups:
 
     def connection_closed(self, connection: Any) -> None:
         """Remove every member that used `connection`."""
-        for group in self._groups_of.pop(connection, ()):
+        for group, user in self._groups_of.pop(connection, {}).items():
+            self._uncount(user)
             self.unregister(group, connection)
+
+    def _uncount(self, user: str | None) -> None:
+        if user is not None:
+            self._counts[user] -= 1
+            if not self._counts[user]:
+                del self._counts[user]
 
     def expire(self, silent_ms: int) -> None:
         """Drop the clients that sent no heartbeat for `silent_ms`."""

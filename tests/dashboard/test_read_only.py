@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ TOPICS = ("secrets", "%RETRY%readers", "%DLQ%readers")
 
 @pytest.fixture
 async def message_id(signing: EmbeddedServer) -> AsyncIterator[str]:
-    options = {"namesrv": signing.namesrv, "credentials": ROOT}
+    options: dict[str, Any] = {"namesrv": signing.namesrv, "credentials": ROOT}
     for topic in ("secrets", "%DLQ%readers"):
         signing.broker.tables.topics.create_if_absent(topic, 1)
     async with (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,11 +75,12 @@ async def cluster() -> AsyncIterator[tuple[int, Users]]:
         yield proxy.port, Users(tables)
 
 
+OpenProxy = Callable[[], contextlib.AbstractAsyncContextManager[tuple[int, Users]]]
 PROXIES = pytest.mark.parametrize("proxy", [local, cluster])
 
 
 @PROXIES
-async def test_a_transaction_is_recovered_by_who_may_publish(proxy: type[local]) -> None:
+async def test_a_transaction_is_recovered_by_who_may_publish(proxy: OpenProxy) -> None:
     async with proxy() as (port, users):
         for name in ("alice", "bob"):
             users.grant(name, "Topic:Transaction")
@@ -102,7 +104,7 @@ async def test_a_transaction_is_recovered_by_who_may_publish(proxy: type[local])
 
 
 @PROXIES
-async def test_a_client_is_terminated_by_its_own_user_only(proxy: type[local]) -> None:
+async def test_a_client_is_terminated_by_its_own_user_only(proxy: OpenProxy) -> None:
     async with proxy() as (port, users):
         users.grant("alice", "Topic:Normal")
         heartbeat = pb.HeartbeatRequest(client_type=pb.PRODUCER)
@@ -125,7 +127,7 @@ async def test_a_client_is_terminated_by_its_own_user_only(proxy: type[local]) -
 
 
 @PROXIES
-async def test_settings_for_the_client_of_another_user_are_refused(proxy: type[local]) -> None:
+async def test_settings_for_the_client_of_another_user_are_refused(proxy: OpenProxy) -> None:
     async with proxy() as (port, users):
         users.grant("alice", "Topic:Normal")
         users.grant("eve", "Topic:Normal")
@@ -137,7 +139,7 @@ async def test_settings_for_the_client_of_another_user_are_refused(proxy: type[l
 
 
 @PROXIES
-async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: type[local]) -> None:
+async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: OpenProxy) -> None:
     """Even if the topic that one may publish to is named as the producer group of the other."""
     async with proxy() as (port, users):
         users.grant("alice", "Topic:Transaction")
@@ -211,12 +213,12 @@ async def test_a_call_that_is_refused_leaves_no_client(metadata: dict[str, str])
                     stream.received(pb.TelemetryCommand(settings=settings))
                     refused[name] = (await sent.commands.get()).status.code
                     stream.closed()
-            elif isinstance(method, ServerStream):
-                refused[name] = (await method.handler(call, requests[name]))[0].status.code
             else:
-                assert isinstance(method, Unary)
-                answer = await method.handler(call, requests[name])
-                refused[name] = answer.status.code  # type: ignore[attr-defined]
+                assert isinstance(method, ServerStream | Unary)
+                answer: Any = await method.handler(call, requests[name])
+                if isinstance(method, ServerStream):
+                    answer = answer[0]
+                refused[name] = answer.status.code
             assert len(service.clients) == 0, name
     if metadata and refused["Heartbeat"] != pb.UNAUTHORIZED:
         # Nothing but a signature is needed to be told that one is unknown.

@@ -6,19 +6,24 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pocketmq.auth.guard import Guard, SignedCaller
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.service import signer_of
+from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
+from pocketmq.broker.client_ids import MAX_IDS, MAX_IDS_OF_USER, ClientIds
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message import properties as names
 from pocketmq.message.sysflag import TRANSACTION_PREPARED
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers import SendMessageRequestHeaderV2
 from pocketmq.remoting.request import Request, Response
@@ -266,7 +271,34 @@ async def test_a_connection_has_few_client_ids(member: Open) -> None:
     assert codes == {0}
     answer = await eve.heartbeat("one more", producer="pg")
     assert answer.code == ResponseCode.NO_PERMISSION
-    assert answer.remark == "this connection has 100 client ids already"
+    assert answer.remark == "a connection has at most 100 client ids, and a user 20000"
+
+
+def test_a_user_has_few_client_ids_whatever_the_connections() -> None:
+    class Connection:
+        def __init__(self) -> None:
+            self.closed: list[Callable[[Any], None]] = []
+
+        def add_close_callback(self, callback: Callable[[Any], None]) -> None:
+            self.closed.append(callback)
+
+    ids = ClientIds()
+    tables = AuthTables(Path())
+    eve, owner = (SignedCaller(user, "127.0.0.1", Guard(tables)) for user in (EVE, OWNER))
+    connections = [Connection() for _ in range(MAX_IDS_OF_USER // MAX_IDS)]
+    for number, connection in enumerate(connections):
+        for n in range(MAX_IDS):
+            ids.claim(f"{number}-{n}", connection, eve)
+    another = Connection()
+    with pytest.raises(RemotingError):
+        ids.claim("one more", another, eve)
+    ids.claim("1-1", another, eve)
+    ids.claim("the owner's", another, owner)
+    for connection in (*connections, another):
+        for callback in connection.closed:
+            callback(connection)
+    assert len(ids) == 0
+    ids.claim("one more", Connection(), eve)
 
 
 async def test_queues_are_locked_for_own_client_ids_only(
