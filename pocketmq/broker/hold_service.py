@@ -281,8 +281,10 @@ class HoldService:
         held.request.connection.attributes[_HOLDS].pop(held, None)
 
     def _forget(self, queue: _WaitingQueue) -> None:
-        del self._queues[queue.topic, queue.queue_id]
-        self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
+        # Callers go through a snapshot: a queue in it may be forgotten or replaced by now.
+        if self._queues.get((queue.topic, queue.queue_id)) is queue:
+            del self._queues[queue.topic, queue.queue_id]
+            self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
 
     def _remove_from_bucket(self, held: HeldPull) -> None:
         bucket = self._buckets[held.bucket]
@@ -324,19 +326,30 @@ class HoldService:
         due = int(loop.time() / BUCKET_SECONDS + 0.02)
         ended = (held for bucket in sorted(self._buckets) if bucket <= due
                  for held in self._buckets[bucket])  # fmt: skip
-        for held in tuple(islice(ended, WAKE_AT_ONCE)):
-            self._wake(held)
-        # Also for what is left of a bucket: its time is over, so it comes with the next turn.
-        if self._buckets:
-            self._arm(loop, min(self._buckets))
+        try:
+            for held in tuple(islice(ended, WAKE_AT_ONCE)):
+                self._wake(held)
+        finally:
+            # Also for what is left of a bucket: its time is over, so it comes with the next turn.
+            if self._buckets:
+                self._arm(loop, min(self._buckets))
 
     def _recheck(self) -> None:
         self._recheck_timer = None
+        try:
+            self._check_queues()
+        finally:
+            if self._queues:
+                loop = asyncio.get_running_loop()
+                self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+    def _check_queues(self) -> None:
         for queue in tuple(self._queues.values()):
             if not queue.held:
                 self._forget(queue)
                 continue
             try:
+                # This may open the queue and enter messages, which arrive here within the call.
                 end = self._store.max_offset(queue.topic, queue.queue_id)
             except OSError as error:
                 self._log.error(
@@ -347,9 +360,6 @@ class HoldService:
                 # With a filter, messages past the offset may all have been judged already.
                 if held.codes is None and held.accept is None and end > held.offset:
                     self._wake(held)
-        if self._queues:
-            loop = asyncio.get_running_loop()
-            self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
 
 
 def _bucket(now: float, timeout_ms: int) -> int:

@@ -3,121 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
-from pocketmq.broker.hold_service import (
-    RECHECK_SECONDS,
-    ArrivalListener,
-    HoldService,
-    PropertyFilter,
-)
-from pocketmq.remoting.headers import PullMessageRequestHeader
+from pocketmq.broker.hold_service import RECHECK_SECONDS, HoldService
 from pocketmq.remoting.request import Request
+from tests.broker.holding import QUEUE, TOPIC, A, B, FakeConnection, FakeStore, Holding, pull
 from tests.broker.virtual_loop import VirtualRunner
-
-TOPIC, QUEUE = "T", 0
-A, B = 65, 66  # tag hashes
-
-
-class FakeStore:
-    """Queues that only know their end and their listeners."""
-
-    def __init__(self) -> None:
-        self.listeners: dict[tuple[str, int], list[ArrivalListener]] = {}
-        self.ends: dict[tuple[str, int], int] = {}
-
-    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
-        self.listeners.setdefault((topic, queue_id), []).append(listener)
-
-    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
-        listeners = self.listeners[topic, queue_id]
-        listeners.remove(listener)
-        if not listeners:
-            del self.listeners[topic, queue_id]
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        return self.ends.get((topic, queue_id), 0)
-
-    def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
-        raise NotImplementedError  # a test that looks at properties says them
-
-    def append(self, tags_code: int = 0, queue_id: int = QUEUE) -> None:
-        offset = self.max_offset(TOPIC, queue_id)
-        self.ends[TOPIC, queue_id] = offset + 1
-        for listener in list(self.listeners.get((TOPIC, queue_id), ())):
-            listener(offset, tags_code, 0)
-
-
-class FakeConnection:
-    """A client's connection that can go away."""
-
-    def __init__(self, address: str = "192.0.2.1") -> None:
-        self.peer = (address, 4711)
-        self.closed = False
-        self.attributes: dict[str, Any] = {}
-        self.callbacks: list[Callable[[Any], None]] = []
-
-    def add_close_callback(self, callback: Callable[[Any], None]) -> None:
-        self.callbacks.append(callback)
-
-    def close(self) -> None:
-        self.closed = True
-        for callback in self.callbacks:
-            callback(self)
-
-
-_opaques = itertools.count(1)
-
-
-def pull(connection: FakeConnection) -> Request[Any]:
-    header = PullMessageRequestHeader("G", TOPIC, QUEUE, 0, 32, 2, 0, 15_000, 0)
-    return Request(
-        code=11,
-        header=header,
-        opaque=next(_opaques),
-        connection=connection,  # type: ignore[arg-type]
-    )
-
-
-class Holding:
-    """A hold service over a fake store, and the requests it executed again."""
-
-    def __init__(self, limit: int = 100) -> None:
-        self.store = FakeStore()
-        self.executed: list[Request[Any]] = []
-        self.answer_size = 100
-        self.changed = asyncio.Event()
-        self.service = HoldService(self.store, self._execute, limit=limit)
-
-    def _execute(self, request: Request[Any]) -> int:
-        self.executed.append(request)
-        self.changed.set()
-        return self.answer_size
-
-    def hold(
-        self,
-        connection: FakeConnection,
-        *,
-        offset: int = 0,
-        codes: frozenset[int] | None = None,
-        timeout_ms: int = 60_000,
-        queue_id: int = QUEUE,
-        accept: PropertyFilter | None = None,
-    ) -> Request[Any]:
-        request = pull(connection)
-        assert self.service.hold(request, TOPIC, queue_id, offset, codes, timeout_ms, accept)
-        return request
-
-    def assert_nothing_left(self) -> None:
-        assert len(self.service) == 0
-        for _, queue_id in tuple(self.store.listeners):
-            self.store.append(queue_id=queue_id)  # the first one that nobody waits for
-        assert self.store.listeners == {}
 
 
 @pytest.fixture
@@ -487,6 +382,42 @@ def test_the_recheck_goes_on_after_a_store_that_failed() -> None:
         holding.store.max_offset = readable  # type: ignore[method-assign]
         await asyncio.sleep(6)
         assert holding.executed == [request]
+        holding.service.close()
+
+    try:
+        runner.run(scenario())
+    finally:
+        runner.close()
+
+
+def test_the_recheck_goes_on_when_messages_arrive_within_it() -> None:
+    runner = VirtualRunner()
+    holding = Holding()
+    store = holding.store
+
+    async def scenario() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failures.append(what))
+        waiting = holding.hold(FakeConnection(), queue_id=0)
+        for queue_id in (1, 2):  # listened to, and nothing waits there any more
+            holding.service.cancel(holding.hold(FakeConnection(), queue_id=queue_id))
+        replaced = None
+
+        def arrive() -> None:
+            nonlocal replaced
+            store.before_max_offset = lambda: None
+            store.append(queue_id=1)
+            store.append(queue_id=2)
+            replaced = holding.hold(FakeConnection(), queue_id=2, offset=1)
+
+        store.before_max_offset = arrive
+        await asyncio.sleep(RECHECK_SECONDS + 0.1)
+        assert failures == []
+        store.append(queue_id=2)
+        store.ends[TOPIC, 0] = 1
+        await asyncio.sleep(RECHECK_SECONDS + 0.1)
+        assert holding.executed == [replaced, waiting]
+        holding.assert_nothing_left()
         holding.service.close()
 
     try:
