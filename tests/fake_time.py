@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.remoting.monotonic import MonotonicMs
+
 START: Final = 1_700_000_000_000
 
 
@@ -27,19 +29,24 @@ class FakeTimer:
 
 
 class FakeTime:
-    """Milliseconds; `clock` and `call_later` are what a broker takes.
+    """Milliseconds; `clock`, `monotonic` and `call_later` are what a broker takes.
 
     A clock never stands still between two looks for real; here it does.
     """
 
     def __init__(self, now: int = START) -> None:
         self.now = now
+        self._set_back = 0
         self._timers: list[FakeTimer] = []
         self._numbers = itertools.count()
         self.woken = 0
 
     def clock(self) -> int:
         return self.now
+
+    def monotonic(self) -> MonotonicMs:
+        """The time that passed, whatever the clock was set to."""
+        return MonotonicMs(self.now + self._set_back)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self.now + round(seconds * 1000), next(self._numbers), callback)
@@ -54,8 +61,10 @@ class FakeTime:
         self.now = end
 
     def set_back(self, milliseconds: int) -> None:
-        """Set the clock back; what waits goes on waiting as long as it would have."""
+        """Set the clock back, or ahead if negative; what waits goes on waiting as long as it would
+        have."""
         self.now -= milliseconds
+        self._set_back += milliseconds
         for timer in self._timers:
             timer.at -= milliseconds
             timer.order = (timer.at, timer.order[1])

@@ -148,6 +148,34 @@ ONLY_IN = {
 
 #: What executors of Spark read partitions of files with, and all that this loads of ours. Their
 #: Python may have no more than numpy and pyarrow, and what plans is none of their business.
+#: The modules of servers and clients that read the wall clock, and what they need a date for. All
+#: else that measures time does so by a clock that cannot be set, as `remoting/monotonic.py` says.
+WALL_CLOCK = {
+    "broker/broker.py": "the clock that is passed to what stores or shows dates",
+    "broker/controller/controller_client.py": "requests to controllers carry the date",
+    "broker/controller/group_replication.py": "a text that no other broker registers with",
+    "broker/processors/admin/replication.py": "shows how old a time of the file system is",
+    "broker/tracing.py": "spans have dates",
+    "client/client_metrics.py": "store timestamps are compared with it",
+    "client/consumer/consume_hooks.py": "hooks see a date",
+    "client/consumer/rebalance/assignment.py": "versions of subscriptions are dates",
+    "client/consumer/running_info.py": "shows dates",
+    "client/consumer/push_session.py": "shows dates",
+    "client/instance.py": "a name that no other client has",
+    "client/producer/hooks.py": "hooks see a date",
+    "client/producer/recall.py": "delivery times are dates",
+    "client/producer/request_reply.py": "replies carry the date",
+    "client/producer/send_header.py": "born timestamps",
+    "client/producer/transaction.py": "traces carry dates",
+    "client/trace.py": "traces carry dates",
+    "message/identity.py": "message ids contain the date",
+    "monitoring/exporter.py": "exported figures have dates",
+    "proxy/service/message_codec.py": "born, delivery and invisible times are dates",
+    "store/message_store.py": "store timestamps",
+    "store/index/index_process.py": "index files are named after dates",
+    "store/scan/followed_store.py": "dates of files are compared with it",
+}
+
 EXECUTORS_IMPORT = (
     "archive.archive_files",
     "archive.tiered_files",
@@ -306,6 +334,32 @@ def test_heavy_packages_are_named_in_their_rooms_only(heavy: str) -> None:
         if found.top == heavy
     ]
     assert not wrong
+
+
+def test_only_what_needs_a_date_reads_the_wall_clock() -> None:
+    found = set()
+    for package in ("message", "remoting", "store", "auth", "monitoring", "namesrv", "client",
+                    "broker", "proxy"):  # fmt: skip
+        for path in modules(package):
+            if any(_reads_wall_clock(node) for node in ast.walk(ast.parse(path.read_text()))):
+                found.add(str(path.relative_to(PROJECT / "pocketmq")))
+    assert found == set(WALL_CLOCK)
+
+
+def _reads_wall_clock(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and node.module == "time":
+        return any(alias.name in ("time", "time_ns") for alias in node.names)
+    if not isinstance(node, ast.Attribute):
+        return False
+    owner = node.value.attr if isinstance(node.value, ast.Attribute) else node.value
+    name = owner.id if isinstance(owner, ast.Name) else owner
+    return (name, node.attr) in {
+        ("time", "time"),
+        ("time", "time_ns"),
+        ("datetime", "now"),
+        ("datetime", "utcnow"),
+        ("date", "today"),
+    }
 
 
 def test_tests_and_benchmarks_are_imported_by_no_package() -> None:

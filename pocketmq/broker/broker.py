@@ -30,6 +30,7 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
 from pocketmq.remoting.listening import CannotListen, PortInUse
+from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import ServerTls, client_context, server_tls
@@ -53,7 +54,8 @@ def now_ms() -> int:
 class Broker:
     """A broker in this process.
 
-    `clock` gives milliseconds, and `call_later` waits for deliveries. Every `housekeeping_seconds`
+    `clock` gives milliseconds of the wall clock, `monotonic` those that leases are measured by, and
+    `call_later` waits for deliveries. Every `housekeeping_seconds`
     it forgets the clients that are silent for too long. `auth` is one that has started, shared with
     other servers of this process; without it the broker makes its own where that is configured.
 
@@ -81,6 +83,7 @@ class Broker:
         *,
         tls: TlsConfig | None = None,
         clock: Callable[[], int] = now_ms,
+        monotonic: MonotonicClock = monotonic_ms,
         call_later: CallLater = call_later,
         housekeeping_seconds: float = HOUSEKEEPING_SECONDS,
         auth: Auth | None = None,
@@ -90,6 +93,7 @@ class Broker:
         self._tls = tls or TlsConfig()
         self.port = config.listen_port
         self._clock = clock
+        self._monotonic = monotonic
         self._call_later = call_later
         self._shared_auth = auth
         self._stack: contextlib.AsyncExitStack | None = None
@@ -151,7 +155,13 @@ class Broker:
         store = self.store = MessageStore(config, store_host=store_host, clock=clock)
         store.open()
         stack.push_async_callback(store.close)
-        self.tables = Tables(config, clock, self._topics_changed, self._notify_members)
+        self.tables = Tables(
+            config,
+            clock,
+            self._topics_changed,
+            self._notify_members,
+            monotonic=self._monotonic,
+        )
         self.tables.load(in_use=store.commit_log.end > 0)
         store.delete_deleted_queues(self.tables.topics.deleted)
         topics = self.tables.topics
@@ -171,6 +181,7 @@ class Broker:
             address=self.address,
             store_host=store_host,
             clock=clock,
+            monotonic=self._monotonic,
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,

@@ -67,6 +67,7 @@ from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
@@ -100,6 +101,7 @@ class Components:
         address: str,
         store_host: bytes,
         clock: Callable[[], int],
+        monotonic: MonotonicClock = monotonic_ms,
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
@@ -114,6 +116,7 @@ class Components:
         self._store = store
         self._address = address
         self._clock = clock
+        self._monotonic = monotonic
         self._announced = announced
         self._ask = ask
         self._auth = auth
@@ -151,7 +154,7 @@ class Components:
             store_host,
             announced,
         )
-        self.put_times = PutTimes(store, self.sends.unflushed, clock)
+        self.put_times = PutTimes(store, self.sends.unflushed, monotonic)
         self._replies = ReplyProcessor(
             config,
             put_hooks,
@@ -281,7 +284,7 @@ class Components:
                 tables.consumers,
                 tables.producers,
                 tables.client_ids,
-                clock,
+                self._monotonic,
             ),
         )
 
@@ -332,6 +335,7 @@ class Components:
             self._delayed,
             self.replication,
             clock,
+            self._monotonic,
         )
         wake_topic = self._wake_topic
         return (
@@ -349,7 +353,7 @@ class Components:
                 wake_topic,
             ),
             GroupProcessor(tables.groups, tables.offsets, tables.statistics, self.pop.forget_group),
-            ConnectionsProcessor(tables.consumers, tables.producers),
+            ConnectionsProcessor(tables.consumers, tables.producers, clock, self._monotonic),
             ConsumeStatsProcessor(
                 config,
                 store,

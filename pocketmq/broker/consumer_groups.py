@@ -14,6 +14,7 @@ from typing import Any, Final
 from pocketmq.broker.consumer_filter import ConsumerFilters, is_tag_type
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 from pocketmq.remoting.request import Caller
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class ClientInfo:
         client_id: str,
         language: str,
         version: int,
-        seen: int,
+        seen: MonotonicMs,
         caller: Caller | None = None,
     ) -> None:
         self.caller = caller
@@ -46,7 +47,7 @@ class ClientInfo:
         self.client_id = client_id
         self.language = language
         self.version = version
-        self.seen = seen  # ms
+        self.seen = seen  # its last heartbeat
 
     def may_publish(self, topic: str) -> bool:
         """Tell whether its user may send to the topic now."""
@@ -139,14 +140,14 @@ class ConsumerGroup:
 class ConsumerGroups:
     """All groups with a live member.
 
-    `notify(group)` is called for each change that the members must know. `clock` gives ms.
+    `notify(group)` is called for each change that the members must know.
     `filters` keeps the SQL92 expressions that groups subscribe with.
     """
 
     def __init__(
         self,
         notify: Callable[[ConsumerGroup], None],
-        clock: Callable[[], int],
+        clock: MonotonicClock,
         filters: ConsumerFilters | None = None,
     ) -> None:
         self._notify = notify

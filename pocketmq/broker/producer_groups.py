@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pocketmq.broker.consumer_groups import ClientInfo
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.monotonic import MonotonicClock
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +26,9 @@ MAX_GROUPS_OF_USER: Final = 100_000
 
 
 class ProducerGroups:
-    """All producer groups with a live member; `clock` gives milliseconds."""
+    """All producer groups with a live member."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}

@@ -11,11 +11,12 @@ full one) are those of the reference's StoreStatsService.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, chain, repeat
 from typing import Final
 
 from pocketmq.broker.group_commit import GroupCommit
+from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.message_store import MessageStore
 
@@ -59,15 +60,13 @@ class _Minute:
 
 
 class PutTimes:
-    """The put times of one broker; `clock` gives milliseconds.
+    """The put times of one broker.
 
     Attributes:
         longest: milliseconds, since the start.
     """
 
-    def __init__(
-        self, store: MessageStore, unflushed: GroupCommit, clock: Callable[[], int]
-    ) -> None:
+    def __init__(self, store: MessageStore, unflushed: GroupCommit, clock: MonotonicClock) -> None:
         self.longest = 0
         self._store = store
         self._unflushed = unflushed

@@ -1,28 +1,30 @@
 """The queue locks of ordered consumers: codes 41 and 42.
 
 A lock belongs to (group, queue) and names a client id. It lives 60 s after its last renewal; the
-holder renews it by taking it again, and an expired lock goes to the first client that asks.
+holder renews it by taking it again, and an expired lock goes to the first client that asks. Setting
+the wall clock neither ends a lock nor prolongs it.
 Reference: broker RebalanceLockManager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 LOCK_LIVE_MS: Final = 60_000
 
 
 class QueueLocks:
-    """The lock table of one broker; `clock` gives milliseconds."""
+    """The lock table of one broker."""
 
-    def __init__(self, clock: Callable[[], int], live_ms: int = LOCK_LIVE_MS) -> None:
+    def __init__(self, clock: MonotonicClock, live_ms: int = LOCK_LIVE_MS) -> None:
         self._clock = clock
         self._live_ms = live_ms
-        # group → queue → (client id, time of the last renewal in ms)
-        self._groups: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+        # group → queue → (client id, time of the last renewal)
+        self._groups: dict[str, dict[MessageQueue, tuple[str, MonotonicMs]]] = {}
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
         """Take or renew `queues` for `client_id`; returns those it holds now."""

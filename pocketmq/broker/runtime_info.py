@@ -24,6 +24,7 @@ from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.statistics import Statistics
 from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.remoting.codes import VERSION
+from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.store.message_store import MessageStore
 
 VERSION_TEXT: Final = "V5_3_3"
@@ -32,7 +33,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class RuntimeInfo:
-    """Collects the figures; `clock` gives milliseconds, `boot` is the time of the start."""
+    """Collects the figures; `clock` gives Unix milliseconds."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class RuntimeInfo:
         delayed: DelayedDelivery,
         replication: Replication | GroupReplication,
         clock: Callable[[], int],
+        monotonic: MonotonicClock,
     ) -> None:
         self._config = config
         self._store = store
@@ -54,8 +56,9 @@ class RuntimeInfo:
         self._put_times = put_times
         self._delayed = delayed
         self._replication = replication
-        self._clock = clock
         self._boot = clock()
+        self._monotonic = monotonic
+        self._started = monotonic()
 
     def table(self) -> dict[str, str]:
         """Return all figures by name."""
@@ -74,7 +77,7 @@ class RuntimeInfo:
         }
 
     def _process(self) -> dict[str, object]:
-        up = (self._clock() - self._boot) // 1000
+        up = (self._monotonic() - self._started) // 1000
         days, hours, minutes, seconds = up // 86_400, up // 3600 % 24, up // 60 % 60, up % 60
         return {
             "brokerActive": True,

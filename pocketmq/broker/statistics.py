@@ -18,6 +18,7 @@ from pocketmq.broker.message_types import MessageTypes, message_type
 from pocketmq.broker.pop.pop_counts import PopCounts
 from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 from pocketmq.message.properties import decode
+from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 
 MINUTE: Final = "minute"
 HOUR: Final = "hour"
@@ -105,7 +106,7 @@ class _PerSecond:
 
 
 class Statistics:
-    """All counters of one broker. `clock` gives milliseconds since the epoch.
+    """All counters of one broker. `clock` gives milliseconds since the epoch: it tells the days.
 
     Attributes:
         detailed: messages are also counted by type and size (`types_of`), as metrics need it.
@@ -114,7 +115,14 @@ class Statistics:
         pops: what went through the revive log of POP.
     """
 
-    def __init__(self, cluster: str, clock: Callable[[], int], *, detailed: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        clock: Callable[[], int],
+        monotonic: MonotonicClock = monotonic_ms,
+        *,
+        detailed: bool = False,
+    ) -> None:
         self.detailed = detailed
         self._types: dict[str, MessageTypes] = {}
         self.dead_letters: dict[tuple[str, str], int] = {}
@@ -123,6 +131,7 @@ class Statistics:
         self.pops = PopCounts()
         self._cluster = cluster
         self._clock = clock
+        self._monotonic = monotonic
         self.topic_put: dict[str, Traffic] = {}
         self.group_get: dict[str, Traffic] = {}
         self.group_send_back: dict[str, Traffic] = {}
@@ -142,13 +151,13 @@ class Statistics:
         self.timer_dequeue_rate = _PerSecond()
         self.put_totals = DayTotals()
         self.get_totals = DayTotals()
-        now = clock()
+        now = monotonic()
         self._due = {window: now + step for window, (step, _) in WINDOWS.items()}
-        self._day = _day_of(now)
+        self._day = _day_of(clock())
 
     def _new(self) -> Traffic:
         traffic = Traffic()
-        now = self._clock()
+        now = self._monotonic()
         for window in WINDOWS:
             traffic.sample(window, now)
         return traffic
@@ -244,12 +253,12 @@ class Statistics:
         traffic = table.get(key)
         if traffic is None:
             return None
-        now = self._clock()
+        now = self._monotonic()
         return traffic.size_in(window, now) if by_size else traffic.messages_in(window, now)
 
     def tick(self) -> None:
         """Take the samples that are due; called about once a second."""
-        now = self._clock()
+        now = self._monotonic()
         self.put_rate.sample(now, self.put.messages)
         self.get_transferred_rate.sample(now, self.get.messages)
         self.get_found_rate.sample(now, self.get_found)
@@ -261,8 +270,8 @@ class Statistics:
             if now >= due:
                 self._due[window] = now + WINDOWS[window][0]
                 self._sample_all(window, now)
-        if _day_of(now) != self._day:
-            self._day = _day_of(now)
+        if (day := _day_of(self._clock())) != self._day:
+            self._day = day
             self.put_totals.next_day(self.put.messages)
             self.get_totals.next_day(self.get.messages)
 

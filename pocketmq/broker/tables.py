@@ -25,6 +25,7 @@ from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.settings import ExporterType, exporter_type
+from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _LOST: Final = {
 
 
 class Tables:
-    """The tables of one broker; `clock` gives milliseconds.
+    """The tables of one broker; `clock` gives milliseconds of the wall clock.
 
     `on_topics(names)` is called with the topics that changed, `on_members(group)` for each change
     that the members of a group must know.
@@ -57,22 +58,26 @@ class Tables:
         clock: Callable[[], int],
         on_topics: Callable[[Collection[str]], None],
         on_members: Callable[[ConsumerGroup], None],
+        *,
+        monotonic: MonotonicClock = monotonic_ms,
     ) -> None:
         self._config = config
         self._log = LimitedLog(log)
         directory = self.directory = Path(config.root / "config")
         measuring = exporter_type(config.metrics_exporter_type) is not ExporterType.DISABLE
-        self.statistics = Statistics(config.broker_cluster_name, clock, detailed=measuring)
+        self.statistics = Statistics(
+            config.broker_cluster_name, clock, monotonic, detailed=measuring
+        )
         self.groups = SubscriptionGroups(config, directory / "subscriptionGroup.json", clock)
         self.offsets = ConsumerOffsets(
             directory / "consumerOffset.json", clock, config.consumer_offset_update_version_step
         )
         self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics)
         self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
-        self.consumers = ConsumerGroups(on_members, clock, self.filters)
-        self.producers = ProducerGroups(clock)
+        self.consumers = ConsumerGroups(on_members, monotonic, self.filters)
+        self.producers = ProducerGroups(monotonic)
         self.client_ids = ClientIds()
-        self.locks = QueueLocks(clock, config.rebalance_lock_max_live_time)
+        self.locks = QueueLocks(monotonic, config.rebalance_lock_max_live_time)
 
     def load(self, *, in_use: bool = False) -> None:
         """Read the files; a log line names those that a store `in_use` must have had.

@@ -16,7 +16,7 @@ that is passed in.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +28,7 @@ from pocketmq.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
 from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
+from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 log = logging.getLogger("pocketmq.namesrv.route_table")
 
@@ -50,7 +51,7 @@ class BrokerLive(msgspec.Struct):
     """Signs of life of a broker. Times in ms."""
 
     broker_name: str
-    last_update: int
+    last_update: MonotonicMs
     window: int
     data_version: DataVersion
     channel: object
@@ -69,13 +70,13 @@ class RouteTable:
 
     Args:
         config: read at each use, so that changed settings count at once.
-        clock: milliseconds; best from a clock that cannot be set.
+        clock: measures how long brokers are silent.
 
     Attributes:
         topics: the table of topic queues. Readers may ask it directly.
     """
 
-    def __init__(self, config: NamesrvConfig, *, clock: Callable[[], int]) -> None:
+    def __init__(self, config: NamesrvConfig, *, clock: MonotonicClock) -> None:
         self._config = config
         self._clock = clock
         self._log = LimitedLog(log)

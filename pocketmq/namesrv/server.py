@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self
@@ -28,6 +27,7 @@ from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.listening import CannotListen
+from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.remoting.server import RemotingServer, ServerConnection
 from pocketmq.remoting.tls_config import TlsConfig
@@ -55,11 +55,6 @@ def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
     return asyncio.get_running_loop().call_later(seconds, callback)
 
 
-def monotonic_ms() -> int:
-    """Return the time of a clock that cannot be set, so that a wrong date expires no broker."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class NameServer:
     """One name server; `async with NameServer(config)` starts and stops it.
 
@@ -68,7 +63,7 @@ class NameServer:
     Args:
         config: read while running; UPDATE_NAMESRV_CONFIG changes it.
         tls: which connections are encrypted, and how.
-        clock: milliseconds, for liveness.
+        clock: for liveness, so that a wrong date expires no broker.
         call_later: waits for the next round of periodic work.
         auth: one that its owner starts and stops, shared with a broker of this process; without it
             the name server makes its own where that is configured.
@@ -87,7 +82,7 @@ class NameServer:
         config: NamesrvConfig | None = None,
         *,
         tls: TlsConfig | None = None,
-        clock: Callable[[], int] = monotonic_ms,
+        clock: MonotonicClock = monotonic_ms,
         call_later: CallLater = call_later,
         auth: Auth | None = None,
         conditions: Mapping[str, Condition] | None = None,

@@ -11,6 +11,7 @@ from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.monotonic import MonotonicMs
 
 
 class FakeConnection:
@@ -36,11 +37,14 @@ class World:
         self.now = 1000
         self.told: list[tuple[str, list[str]]] = []
         self.groups = ConsumerGroups(
-            lambda group: self.told.append((group.name, group.client_ids())), lambda: self.now
+            lambda group: self.told.append((group.name, group.client_ids())), self.clock
         )
 
+    def clock(self) -> MonotonicMs:
+        return MonotonicMs(self.now)
+
     def client(self, client_id: str, connection: FakeConnection | None = None) -> ClientInfo:
-        return ClientInfo(connection or FakeConnection(), client_id, "JAVA", 479, self.now)
+        return ClientInfo(connection or FakeConnection(), client_id, "JAVA", 479, self.clock())
 
     def join(
         self, client: ClientInfo, *topics: str, group: str = "G", version: int = 1, **options: Any
@@ -184,7 +188,7 @@ def test_fingerprints_are_compared_per_group(world: World) -> None:
 
 
 def test_producers_come_and_go(world: World) -> None:
-    producers = ProducerGroups(lambda: world.now)
+    producers = ProducerGroups(world.clock)
     connection = FakeConnection()
     producers.register("P", world.client("c1", connection))
     producers.register("Q", world.client("c1", connection))

@@ -14,6 +14,7 @@ from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.put_safety import SafetyListener
 from pocketmq.broker.put_times import MINUTE_MS, PutTimes
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.monotonic import MonotonicMs
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.results import StoreCounters
 from tests.broker.conftest import Client, Connect, StartBroker
@@ -35,7 +36,7 @@ class Puts:
             commit_log=SimpleNamespace(long_waits=long_waits),
         )
         unflushed: Any = self.unflushed
-        self.times = PutTimes(store, unflushed, lambda: self.now)
+        self.times = PutTimes(store, unflushed, lambda: MonotonicMs(self.now))
 
     def _take(self) -> list[tuple[int, int]]:
         waits, self.waits = self.waits, []

@@ -6,6 +6,7 @@ import pytest
 
 from pocketmq.broker.queue_locks import LOCK_LIVE_MS, QueueLocks
 from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.monotonic import MonotonicMs
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(3)]
 
@@ -16,8 +17,8 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1_000_000
 
-    def __call__(self) -> int:
-        return self.now
+    def __call__(self) -> MonotonicMs:
+        return MonotonicMs(self.now)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pocketmq.broker.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
+from pocketmq.remoting.monotonic import MonotonicMs
 
 
 class Clock:
@@ -16,8 +17,8 @@ class Clock:
         # Noon, so that hours may pass without a midnight.
         self.now = int(time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1)) * 1000)
 
-    def __call__(self) -> int:
-        return self.now
+    def __call__(self) -> MonotonicMs:
+        return MonotonicMs(self.now)
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def statistics(clock: Clock) -> Statistics:
-    return Statistics("C", clock)
+    return Statistics("C", clock, clock)
 
 
 def add(traffic: Traffic, messages: int, size: int = 0) -> None:

@@ -35,6 +35,7 @@ from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.remoting.headers import EndTransactionRequestHeader
+from pocketmq.remoting.monotonic import monotonic_ms
 from pocketmq.remoting.request import Request
 from pocketmq.store.message_store import MessageStore
 from tests.fast_files import FastFiles
@@ -110,8 +111,8 @@ class TransactionMachine(RuleBasedStateMachine):
         put_hooks = self.put_hooks = PutHooks(self.store)
         put_hooks.hooks.append(HalfMessageHook(config))
         self.connection = ProducerConnection()
-        producers = ProducerGroups(clock)
-        producers.register("PG", ClientInfo(self.connection, "p", "JAVA", 479, 0))
+        producers = ProducerGroups(monotonic_ms)
+        producers.register("PG", ClientInfo(self.connection, "p", "JAVA", 479, monotonic_ms()))
         topics = TopicConfigs(config, directory / "topics.json", clock, lambda names: None)
         self.ops = Ops(self.store, put_hooks, HOST, clock, 12)
         statistics = Statistics("c0", clock)

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 
 class Clock:
@@ -14,8 +15,8 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1_000_000
 
-    def __call__(self) -> int:
-        return self.now
+    def __call__(self) -> MonotonicMs:
+        return MonotonicMs(self.now)
 
     def advance(self, milliseconds: int) -> None:
         self.now += milliseconds
@@ -37,7 +38,7 @@ def config(tmp_path: Path) -> NamesrvConfig:
 
 
 @pytest.fixture
-async def server(config: NamesrvConfig, clock: Callable[[], int]) -> AsyncIterator[NameServer]:
+async def server(config: NamesrvConfig, clock: MonotonicClock) -> AsyncIterator[NameServer]:
     async with NameServer(config, clock=clock) as running:
         yield running
 

@@ -19,6 +19,7 @@ from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.bodies.route import QueueData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.monotonic import MonotonicMs
 from pocketmq.remoting.request import Request
 from tests.namesrv.registrations import body, header, topic
 
@@ -36,12 +37,12 @@ class Changes(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.config = NamesrvConfig()
-        self.routes = RouteTable(self.config, clock=lambda: self.now)
+        self.routes = RouteTable(self.config, clock=lambda: MonotonicMs(self.now))
         self.directory = TemporaryDirectory()
         file = TextFile(Path(self.directory.name) / "kvConfig.json")
         self.kv_config = KVConfig(file)
         self.processor = RouteProcessor(
-            self.config, self.routes, self.kv_config, clock=lambda: self.now
+            self.config, self.routes, self.kv_config, clock=lambda: MonotonicMs(self.now)
         )
 
     def teardown(self) -> None:

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -7,6 +5,7 @@ from pocketmq.namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, 
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.route import QueueData
 from pocketmq.remoting.headers import RegisterBrokerRequestHeader
+from pocketmq.remoting.monotonic import MonotonicClock
 from tests.namesrv.conftest import Clock
 from tests.namesrv.registrations import body, header, topic
 
@@ -14,7 +13,7 @@ CHANNEL = object()
 
 
 @pytest.fixture
-def table(config: NamesrvConfig, clock: Callable[[], int]) -> RouteTable:
+def table(config: NamesrvConfig, clock: MonotonicClock) -> RouteTable:
     return RouteTable(config, clock=clock)
 
 

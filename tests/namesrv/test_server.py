@@ -123,7 +123,7 @@ async def test_the_key_value_table_is_logged_now_and_then(
     def logged() -> int:
         return caplog.messages.count("configTable NS: NS Key: K Value: V")
 
-    async with NameServer(config, clock=time.clock, call_later=time.call_later) as server:
+    async with NameServer(config, clock=time.monotonic, call_later=time.call_later) as server:
         server.kv_config.put("NS", "K", "V")
         time.advance(59_000)
         assert logged() == 0

@@ -1,7 +1,5 @@
 """The queue mappings of static topics: brokers register them, clients need them in the route."""
 
-from collections.abc import Callable
-
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -11,6 +9,7 @@ from pocketmq.remoting.bodies.registration import RegisterBrokerBody
 from pocketmq.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.monotonic import MonotonicClock
 from tests.namesrv.registrations import body, header
 
 CHANNEL = object()
@@ -28,7 +27,7 @@ INFO = (
 
 
 @pytest.fixture
-def table(config: NamesrvConfig, clock: Callable[[], int]) -> RouteTable:
+def table(config: NamesrvConfig, clock: MonotonicClock) -> RouteTable:
     return RouteTable(config, clock=clock)
 
 

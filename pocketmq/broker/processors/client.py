@@ -5,7 +5,7 @@ Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from pocketmq.broker.client_ids import ClientIds
@@ -28,6 +28,7 @@ from pocketmq.remoting.headers import (
     HeartbeatResponseHeader,
     UnregisterClientRequestHeader,
 )
+from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.remoting.request import Request, Response
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
@@ -35,7 +36,7 @@ MAX_CLIENT_ID: Final = 512  # characters; as in proxies
 
 
 class ClientProcessor:
-    """Client requests of one broker; `clock` gives milliseconds."""
+    """Client requests of one broker."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class ClientProcessor:
         consumers: ConsumerGroups,
         producers: ProducerGroups,
         client_ids: ClientIds,
-        clock: Callable[[], int],
+        clock: MonotonicClock,
     ) -> None:
         self._config = config
         self._topics = topics

@@ -1,7 +1,5 @@
 """The most frequent request of clients: where a topic's queues are."""
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -12,6 +10,7 @@ from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.remoting.request import Request, Response
 
 _STANDARD_JSON_VERSION = 401
@@ -29,7 +28,7 @@ class RouteProcessor:
         routes: RouteTable,
         kv_config: KVConfig,
         *,
-        clock: Callable[[], int],
+        clock: MonotonicClock,
     ) -> None:
         self._config = config
         self._routes = routes

@@ -8,7 +8,7 @@ Reference: broker AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.producer_groups import ProducerGroups
@@ -28,13 +28,22 @@ from pocketmq.remoting.headers import (
     Header,
     QuerySubscriptionByConsumerRequestHeader,
 )
+from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.remoting.request import Request, Response
 
 
 class ConnectionsProcessor:
-    """Requests about the clients of one broker."""
+    """Requests about the clients of one broker; `clock` gives Unix ms."""
 
-    def __init__(self, consumers: ConsumerGroups, producers: ProducerGroups) -> None:
+    def __init__(
+        self,
+        consumers: ConsumerGroups,
+        producers: ProducerGroups,
+        clock: Callable[[], int],
+        monotonic: MonotonicClock,
+    ) -> None:
+        self._clock = clock
+        self._monotonic = monotonic
         self._consumers = consumers
         self._producers = producers
 
@@ -86,13 +95,14 @@ class ConnectionsProcessor:
 
     def all_producers(self, request: Request[Header]) -> Response:
         """Return every producer group with its members."""
+        now, running = self._clock(), self._monotonic()
         body = ProducerTableInfo(
             data={
                 group: [
                     ProducerInfo(
                         client_id=client.client_id,
                         language=client.language,
-                        last_update_timestamp=client.seen,
+                        last_update_timestamp=now - (running - client.seen),
                         remote_ip=f"/{_address(client)}",
                         version=client.version,
                     )

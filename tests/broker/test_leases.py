@@ -1,0 +1,100 @@
+"""Locks and memberships last as long as they should, whatever the wall clock is set to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.queue_locks import LOCK_LIVE_MS
+from pocketmq.message.message import MessageQueue
+from pocketmq.remoting.bodies.consumer import ProducerTableInfo
+from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
+from pocketmq.remoting.codes import RequestCode
+from tests.broker.conftest import Client, Connect, StartBroker, subscription
+from tests.broker.test_clients import members
+from tests.fake_time import START, FakeTime
+
+HOUR = 3_600_000
+QUEUE = MessageQueue("T", "b0", 0)
+Lock = Callable[[str], Awaitable[bool]]
+
+
+@pytest.fixture
+def time() -> FakeTime:
+    return FakeTime()
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker, time: FakeTime) -> Broker:
+    options = {"clock": time.clock, "monotonic": time.monotonic, "call_later": time.call_later}
+    return await start_broker(options=options)
+
+
+@pytest.fixture
+async def client(broker: Broker, connect: Connect) -> Client:
+    return await connect(broker)
+
+
+@pytest.fixture
+def lock(client: Client) -> Lock:
+    async def ask(client_id: str) -> bool:
+        body = LockBatchRequestBody(client_id=client_id, consumer_group="G", mq_set=[QUEUE])
+        answer = await client.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+        return LockBatchResponseBody.decode(answer.body).lock_ok_mq_set == [QUEUE]
+
+    return ask
+
+
+@pytest.mark.parametrize("back", [-HOUR, -LOCK_LIVE_MS - 1000, HOUR])
+async def test_a_clock_that_is_set_gives_no_lock_away_and_keeps_none(
+    time: FakeTime, lock: Lock, back: int
+) -> None:
+    assert await lock("a")
+    time.set_back(back)
+    time.advance(LOCK_LIVE_MS)
+    assert not await lock("b")
+
+    time.advance(1)
+    assert await lock("b")
+    assert not await lock("a")
+
+
+@pytest.mark.parametrize("back", [-HOUR, HOUR])
+async def test_a_clock_that_is_set_drops_no_live_member_and_keeps_no_dead_one(
+    time: FakeTime, broker: Broker, client: Client, back: int
+) -> None:
+    silent = broker.config.channel_expired_timeout
+    await client.heartbeat("c1", subscription("T"), producer="PG")
+    time.set_back(back)
+    broker.tables.expire()
+    assert await members(client) == ["c1"]
+    assert broker.tables.producers.clients("PG") is not None
+
+    time.advance(silent)
+    broker.tables.expire()
+    assert await members(client) == ["c1"]
+
+    time.advance(1)
+    broker.tables.expire()
+    assert await members(client) != ["c1"]
+    assert broker.tables.producers.clients("PG") is None
+
+
+async def test_admins_see_the_date_of_a_heartbeat(time: FakeTime, client: Client) -> None:
+    time.set_back(-HOUR)
+    await client.heartbeat("p1", producer="PG")
+    time.advance(5_000)
+
+    answer = await client.request(RequestCode.GET_ALL_PRODUCER_INFO)
+
+    (info,) = ProducerTableInfo.decode(answer.body).data["PG"]
+    assert info.last_update_timestamp == START + HOUR
+
+
+async def test_the_uptime_does_not_follow_the_wall_clock(time: FakeTime, client: Client) -> None:
+    time.set_back(HOUR)
+    time.advance(61_000)
+    answer = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert "0 days, 0 hours, 1 minutes, 1 seconds" in bytes(answer.body).decode()
