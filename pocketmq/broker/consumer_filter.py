@@ -44,14 +44,23 @@ def is_tag_type(expression_type: str | None) -> bool:
     return expression_type in (None, "", TAG)
 
 
-# Consumers repeat the same few expressions in every request.
-@lru_cache(maxsize=1024)
 def codes_of(expression: str) -> frozenset[int] | None:
     """Return the hashes of the tags that an expression names; None for all messages.
 
     Raises TagExpressionError.
     """
+    return _codes(expression) if len(expression) <= _USUAL_TAGS else _codes_of_many(expression)
+
+
+def _codes_of(expression: str) -> frozenset[int] | None:
     return TagExpression(expression).codes or None
+
+
+# Consumers repeat the same few expressions in every request. Those with many tags take up to a
+# third of a megabyte.
+_USUAL_TAGS: Final = 512  # characters
+_codes = lru_cache(maxsize=1024)(_codes_of)
+_codes_of_many = lru_cache(maxsize=16)(_codes_of)
 
 
 def filter_not_supported(what: str | None) -> RemotingError:

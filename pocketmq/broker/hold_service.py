@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from pocketmq.broker.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
 from pocketmq.broker.poll_shares import PollShares
 from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
@@ -33,8 +34,6 @@ WAKE_AT_ONCE: Final = 1000
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener = Callable[[int, int, int], None]
-#: Whether a message with these properties is wanted.
-PropertyFilter = Callable[[Mapping[str, str]], bool]
 
 
 class ArrivalSource(Protocol):
@@ -50,7 +49,7 @@ class HeldPull:
     """One waiting pull: what it waits for (`codes` None: any tag, `accept` None: any properties)
     and until when."""
 
-    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request", "timeout_ms")
+    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request", "timeout_ms", "weight")
 
     def __init__(
         self,
@@ -61,6 +60,7 @@ class HeldPull:
         accept: PropertyFilter | None,
         timeout_ms: int,
         bucket: int,
+        weight: int,
     ) -> None:
         self.request = request
         self.queue = queue
@@ -69,6 +69,7 @@ class HeldPull:
         self.accept = accept
         self.timeout_ms = timeout_ms
         self.bucket = bucket
+        self.weight = weight
 
 
 class _WaitingQueue:
@@ -78,7 +79,7 @@ class _WaitingQueue:
     usually asks again at once, and to listen costs more than to be called once in vain.
     """
 
-    __slots__ = ("_log", "forget", "held", "queue_id", "store", "topic", "wake")
+    __slots__ = ("_filters", "_log", "forget", "held", "queue_id", "store", "topic", "wake")
 
     def __init__(
         self,
@@ -87,8 +88,10 @@ class _WaitingQueue:
         store: ArrivalSource,
         wake: Callable[[HeldPull], None],
         forget: Callable[[_WaitingQueue], None],
+        filters: FilterTurn,
         log: LimitedLog,
     ) -> None:
+        self._filters = filters
         self.topic = topic
         self.queue_id = queue_id
         self.held: dict[HeldPull, None] = {}
@@ -108,7 +111,8 @@ class _WaitingQueue:
         for held in tuple(self.held):
             if queue_offset < held.offset or not (held.codes is None or tags_code in held.codes):
                 continue
-            if held.accept is not None:
+            # Without time left to ask the filter, its pull asks it in a turn of its own.
+            if held.accept is not None and self._filters.may_ask(held.accept):
                 # Read for the first pull that asks, and once for all of them.
                 if not read:
                     properties = self._properties(queue_offset)
@@ -140,7 +144,8 @@ class HoldService:
     in bytes.
 
     `limit` bounds how many may wait at once, a tenth of it how many of one connection, and half of
-    it how many of one address: one above any of them is not held.
+    it how many of one address: one above any of them is not held. Nor is one that keeps more bytes
+    than `max_bytes` leaves, of which only pulls of an unusual size take some.
 
     Attributes:
         woken: runs the woken pulls, in the order in which they were woken.
@@ -149,7 +154,12 @@ class HoldService:
     """
 
     def __init__(
-        self, store: ArrivalSource, execute: Callable[[Request[Any]], int], *, limit: int
+        self,
+        store: ArrivalSource,
+        execute: Callable[[Request[Any]], int],
+        *,
+        limit: int,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.woken = TurnQueue()
         self.parents = TurnQueue()
@@ -158,6 +168,8 @@ class HoldService:
         self._limit = limit
         self._shares = PollShares()
         self._log = LimitedLog(log)
+        self._bytes = WaitingBytes(max_bytes, "held pulls", self._log)
+        self._filters = FilterTurn()
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
         # By identity of the request: two requests are never "equal" here.
         self._by_request: dict[int, HeldPull] = {}
@@ -197,14 +209,19 @@ class HoldService:
             self._limit, connection.peer[0], of_connection
         ):
             return False
+        weight = self._bytes.take(request, codes, accept)
+        if weight is None:
+            return False
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = _WaitingQueue(topic, queue_id, self._store, self._wake, self._forget, self._log)
+            queue = _WaitingQueue(
+                topic, queue_id, self._store, self._wake, self._forget, self._filters, self._log
+            )
             self._queues[topic, queue_id] = queue
             self._store.listen(topic, queue_id, queue.arrived)
         loop = asyncio.get_running_loop()
         bucket = _bucket(loop.time(), timeout_ms)
-        held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket)
+        held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket, weight)
         queue.held[held] = None
         self._by_request[id(request)] = held
         self._shares.add(connection.peer[0])
@@ -275,6 +292,7 @@ class HoldService:
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
         self._shares.remove(held.request.connection.peer[0])
+        self._bytes.give_back(held.request, held.weight, held.codes, held.accept)
         queue = held.queue
         del queue.held[held]
         self._remove_from_bucket(held)

@@ -10,8 +10,14 @@ SUBSCRIBE_ALL: Final = "*"
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
+#: Characters and tags of a subscription. RocketMQ has no limits of its own; these are far above
+#: what applications subscribe to, and bound the time and the memory that one expression takes.
+MAX_LENGTH: Final = 64 * 1024
+MAX_TAGS: Final = 2048
+
+
 class TagExpressionError(ValueError):
-    """A subscription expression that names no tag."""
+    """A subscription expression that names no tag, or too many."""
 
 
 # Applications use a handful of tags, so nearly every call is a hit; the bound keeps a peer that
@@ -47,7 +53,7 @@ class TagExpression:
             "perhaps": the reader of the record compares the tag itself.
 
     Raises:
-        TagExpressionError: the text has only separators and blanks.
+        TagExpressionError: the text has only separators and blanks, or is above a limit.
     """
 
     __slots__ = ("codes", "tags", "text")
@@ -57,6 +63,11 @@ class TagExpression:
     codes: frozenset[int]
 
     def __init__(self, text: str | None = SUBSCRIBE_ALL) -> None:
+        if text is not None and (len(text) > MAX_LENGTH or text.count("||") >= MAX_TAGS):
+            raise TagExpressionError(
+                f"a subscription of {len(text)} characters and {text.count('||') + 1} tags: "
+                f"{MAX_LENGTH} and {MAX_TAGS} are allowed"
+            )
         trimmed = (text or "").strip(_JAVA_BLANKS)
         if trimmed in ("", SUBSCRIBE_ALL):
             self.text = SUBSCRIBE_ALL

@@ -9,10 +9,11 @@ headers have their own quick path in `pocketmq.remoting.binary_header`.
 """
 
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from struct import Struct as Layout
 from struct import error as LayoutError
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -237,6 +238,28 @@ class Request(msgspec.Struct, Generic[H]):
         word = self.serialize_type << 24 | len(self.head)
         return decode_command(word.to_bytes(4, "big") + self.head).ext_fields
 
+    def keep(self) -> int:
+        """Prepare this for waiting: drop what only the first execution needs.
+
+        That is the body, the remark, and the header's bytes with all fields that nobody reads; a
+        child of a batch keeps its header's bytes, which tell it from others.
+
+        Returns:
+            The bytes that stay of what the client wrote; 0 for a request of the usual size.
+        """
+        size = len(self.head)
+        self.body = b""
+        self.remark = None
+        if self.channel is self.connection:
+            self.head = b""
+            if size > USUAL_HEAD:
+                size = _size_of_texts(self.header, self.language)
+        else:
+            self.head = bytes(self.head)  # no view of the whole batch
+            if size > USUAL_HEAD:
+                size += _size_of_texts(self.header, self.language)
+        return size if size > USUAL_HEAD else 0
+
     def when_answered(self, note: "Callable[[Request[Any], Response], None]") -> None:
         """Have `note(request, response)` called when this is answered by `reply`."""
         self.observer = Observer(note, self.observer)
@@ -260,6 +283,14 @@ class Request(msgspec.Struct, Generic[H]):
                 self.observer.answered(self, Response())
             self.connection.respond_frame(self, frame)
 
+
+def _size_of_texts(header: Header, *others: str) -> int:
+    texts = (*msgspec.structs.astuple(header), *others)
+    return sum(sys.getsizeof(text) for text in texts if isinstance(text, str))
+
+
+USUAL_HEAD: Final = 1024
+"""Bytes of a header that a limit on the number of requests covers."""
 
 _NO_HEADER = Header()
 _unpack_word = Layout(">I").unpack_from

@@ -14,7 +14,7 @@ import msgspec
 
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.record_layout import RecordError, properties_of
-from pocketmq.message.sql_filter import SqlFilter
+from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
@@ -113,8 +113,9 @@ class StoreReader:
         At most `max_messages`, and no more than fit into `max_bytes`, except that the first one is
         always given. With `codes` only messages whose tags code is among them, with `accept` only
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
-        scanned for them. `disk` bounds the read further where messages are old. One call never
-        reads beyond the consume-queue file that `offset` lies in.
+        scanned for them, and `accept` is asked no more often than FILTER_WORK allows. `disk` bounds
+        the read further where messages are old. One call never reads beyond the consume-queue file
+        that `offset` lies in.
 
         Each entry is compared with the head of its record, and with checkCRCOnRead with all of it.
         A damaged entry is rebuilt from the log; a message that cannot be read is left out, and
@@ -287,6 +288,9 @@ class StoreReader:
             return None
         if not numpy_loader.ask():
             return None
+        if sql.cost * _ASKED_BEFORE > FILTER_WORK // 2:
+            return None
+        left = FILTER_WORK // sql.cost - _ASKED_BEFORE
         asked = queue.read(offset, _ASKED_BEFORE)
         if sum(self._accepts(sql, physical, size) for physical, size, _ in asked) > 1:
             return None
@@ -304,6 +308,9 @@ class StoreReader:
                 file.view, file.base_offset, len(queue.topic_field.encoded), entries, sql.needles
             )
             for number in found.matches:
+                if not left:
+                    return offsets, physicals, sizes, scanned + number
+                left -= 1
                 physical, size = int(entries["physical"][number]), int(entries["size"][number])
                 if not self._accepts(sql, physical, size):
                     continue
@@ -333,6 +340,8 @@ class StoreReader:
         limit = max_messages
         if codes is not None or accept is not None:
             limit = max(self._scan_limit, max_messages)
+        if (cost := cost_of(accept)) * limit > FILTER_WORK:
+            limit = max(FILTER_WORK // cost, 1)
         buffers: list[bytes | memoryview] = []
         status = _NO_MATCHED_MESSAGE
         next_offset = offset

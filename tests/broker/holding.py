@@ -75,6 +75,7 @@ def pull(connection: FakeConnection) -> Request[Any]:
         header=header,
         opaque=next(_opaques),
         connection=connection,  # type: ignore[arg-type]
+        channel=connection,  # type: ignore[arg-type]
     )
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from pocketmq.message.properties import encode
 from pocketmq.message.sql_filter import SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter.expression import MAX_COST
 from pocketmq.message.sql_filter.filter import MAX_LENGTH
+from pocketmq.message.sql_filter.parser import MAX_TOKENS
 
 GOLDEN = Path(__file__).parents[1] / "data" / "sql_filter.json"
 
@@ -86,14 +88,51 @@ def test_a_bad_expression_says_where(text: str, line: int, column: int, reason: 
 
 
 def test_length_and_depth_are_bounded() -> None:
-    wide = " OR ".join(["a = '1'"] * 2_900)
-    assert compile_sql(wide).matches({"a": "1"})
     with pytest.raises(SqlSyntaxError, match=f"longer than {MAX_LENGTH}"):
-        compile_sql(wide + " " * MAX_LENGTH)
+        compile_sql("a = '1'" + " " * MAX_LENGTH)
     with pytest.raises(SqlSyntaxError, match="more than 200 operators"):
         compile_sql("NOT " * 500 + "a")
     # Parentheses alone are no depth.
-    assert compile_sql("(" * 5_000 + "a = '1'" + ")" * 5_000).matches({"a": "1"})
+    assert compile_sql("(" * 4_000 + "a = '1'" + ")" * 4_000).matches({"a": "1"})
+    with pytest.raises(SqlSyntaxError, match=f"line 1, column {MAX_TOKENS + 1}: more than"):
+        compile_sql("+" * 10_000 + "1 = a")
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("TRUE", 1),
+        ("a = 1", 1),
+        ("a IN ('1', '2', '3')", 1),
+        ("a = 1 OR a <> 2 OR b IS NOT NULL", 4),
+        ("(a = 1 AND b = 2) OR (a = 3 AND NOT (b = 4))", 5),
+        ("a BETWEEN 1 AND 2", 2),
+        ("a CONTAINS 'x'", 8),
+        ("a CONTAINS 'x' AND b = '1'", 9),
+    ],
+)
+def test_what_an_expression_costs(text: str, cost: int) -> None:
+    assert compile_sql(text).cost == cost
+
+
+@pytest.mark.parametrize(
+    ("term", "most"), [("a = '1'", MAX_COST), ("a STARTSWITH '1'", MAX_COST // 8)]
+)
+def test_the_work_for_a_message_is_bounded(term: str, most: int) -> None:
+    for operator in (" OR ", " AND "):
+        text = operator.join([term] * (most // 2))
+        assert compile_sql(text).matches({"a": "1"})
+        with pytest.raises(SqlSyntaxError, match=f"more than {MAX_COST} comparisons"):
+            compile_sql(operator.join([term] * (most + 1)))
+    # A list of values is one comparison.
+    values = ", ".join(f"'{n}'" for n in range(2_000))
+    assert compile_sql(f"a IN ({values})").matches({"a": "7"})
+
+
+def test_a_long_number_is_read_once() -> None:
+    terms = " OR ".join(f"a = {n}.5" for n in range(1, 400))
+    assert not compile_sql(terms).matches({"a": "9" * 10_000})
+    assert compile_sql(terms).matches({"a": "0" * 10_000 + "7.5"})
 
 
 @given(st.text(st.sampled_from("ab'= <>()1.5-\n\0é") | st.characters(), max_size=60))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pocketmq.message.record_layout import queue_offsets_of
-from pocketmq.message.sql_filter import SqlFilter, compile_sql
+from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, compile_sql
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import BORN_HOST, StoreBench
 
@@ -103,3 +104,30 @@ def test_a_message_whose_properties_cannot_be_found_is_given(bench: StoreBench) 
         file.map[at : at + 2] = b"\x7f\xff"
     for search in (False, True):
         assert read(store, "A", compile_sql("k = 'w'"), search=search, most=32) == [3, 77]
+
+
+@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize("terms", [1, 20, 200, 512])
+def test_one_read_asks_a_filter_within_bounds(bench: StoreBench, search: bool, terms: int) -> None:
+    store = bench.open(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000)
+    for number in range(600):
+        bench.put(store, "T", properties=f"k\x01{number}\x02")
+    sql = compile_sql(" OR ".join(f"k = 'x{term}'" for term in range(terms)))
+    asked = 0
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        nonlocal asked
+        asked += 1
+        return sql.matches(properties)
+
+    matches.cost = sql.cost  # type: ignore[attr-defined]
+    offset = reads = 0
+    while offset < 600:
+        asked = 0
+        result = store.get("T", 0, offset, 32, accept=sql if search else matches)
+        assert result.next_begin_offset > offset
+        assert asked * sql.cost <= FILTER_WORK
+        offset = result.next_begin_offset
+        reads += 1
+    if not search:
+        assert reads == max(1, -(-600 // (FILTER_WORK // terms)))

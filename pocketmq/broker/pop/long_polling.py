@@ -19,11 +19,13 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from pocketmq.broker.background import CallLater, Timer
+from pocketmq.broker.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
 from pocketmq.broker.poll_shares import PollShares
 from pocketmq.broker.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.batch_answers import is_heard
+from pocketmq.remoting.budget import Budget
 from pocketmq.remoting.request import Request
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,6 @@ EARLY_MS: Final = 50
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener: TypeAlias = Callable[[int, int, int], None]
-PropertyFilter: TypeAlias = Callable[[Mapping[str, str]], bool]
 #: Executes a request again; with True it may not wait any more. Returns the answer's bytes.
 Execute: TypeAlias = Callable[[Request[Any], bool], int]
 
@@ -82,15 +83,21 @@ EVERYTHING: Final = Filter()
 class ParkedPop:
     """One waiting request."""
 
-    __slots__ = ("filter", "key", "request", "timer", "topic")
+    __slots__ = ("filter", "key", "request", "timer", "topic", "weight")
 
     def __init__(
-        self, request: Request[Any], topic: _WaitingTopic, key: tuple[str, int], filter: Filter
+        self,
+        request: Request[Any],
+        topic: _WaitingTopic,
+        key: tuple[str, int],
+        filter: Filter,
+        weight: int,
     ) -> None:
         self.request = request
         self.topic = topic
         self.key = key
         self.filter = filter
+        self.weight = weight
         self.timer: Timer
 
 
@@ -178,6 +185,7 @@ class PopLongPolling:
         call_later: CallLater,
         *,
         newest_first: bool = False,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.store = store
         self._limits = limits
@@ -190,6 +198,9 @@ class PopLongPolling:
         self._topics: dict[str, _WaitingTopic] = {}
         self._by_request: dict[int, ParkedPop] = {}
         self._shares = PollShares()
+        self._bytes = WaitingBytes(max_bytes, "waiting pops", self._log)
+        self._filters = FilterTurn()
+        self._again = Budget(limits.max_pop_polling_size, "pops", "turns", self._log)
         self._closed = False
 
     def __len__(self) -> int:
@@ -230,7 +241,10 @@ class PopLongPolling:
         parked_here = by_queue.get(queue_id, {})
         if len(parked_here) > self._limits.pop_polling_size:
             return Polling.FULL
-        parked = ParkedPop(request, waiting, (group, queue_id), filter)
+        weight = self._bytes.take(request, filter.codes, filter.accept)
+        if weight is None:
+            return Polling.FULL
+        parked = ParkedPop(request, waiting, (group, queue_id), filter, weight)
         parked_here[parked] = None
         by_queue[queue_id] = parked_here
         waiting.groups[group] = by_queue
@@ -293,9 +307,14 @@ class PopLongPolling:
             for parked in self._all(waiting):
                 self._wake(parked)
 
-    def run_again(self, request: Request[Any]) -> None:
-        """Execute a request that does not wait, in one of the next turns."""
-        self._woken.add(self._steps(request, last=False))
+    def run_again(self, request: Request[Any]) -> bool:
+        """Execute a request that does not wait, in one of the next turns; return False if too many
+        of its client are going to be."""
+        if not self._again.take(request, 1):
+            return False
+        request.keep()
+        self._woken.add(self._again_steps(request))
+        return True
 
     def end_waiting(self) -> None:
         """Answer all that wait as if their time were over."""
@@ -340,7 +359,7 @@ class PopLongPolling:
     ) -> bool:
         if filter.codes is not None and tags_code not in filter.codes:
             return False
-        if filter.accept is None:
+        if filter.accept is None or not self._filters.may_ask(filter.accept):
             return True
         try:
             properties = self.store.properties_at(topic, queue_id, offset)
@@ -362,9 +381,15 @@ class PopLongPolling:
         # Messages must not go to a client that is gone.
         yield self._execute(request, last) if is_heard(request) else 0
 
+    def _again_steps(self, request: Request[Any]) -> Iterator[int]:
+        self._again.give_back(request, 1)
+        yield from self._steps(request, last=False)
+
     def _remove(self, parked: ParkedPop) -> None:
         del self._by_request[id(parked.request)]
         self._shares.remove(parked.request.connection.peer[0])
+        filter = parked.filter
+        self._bytes.give_back(parked.request, parked.weight, filter.codes, filter.accept)
         parked.timer.cancel()
         group, queue_id = parked.key
         groups = parked.topic.groups

@@ -242,6 +242,7 @@ class BatchProcessor:
         except BatchError as error:
             request.reply(_broken(error))
             return
+        request.body = b""  # the children are all that is needed of it, also while they wait
         if held is not None:
             held.take(children.resumed)
         answers = BatchAnswers(children, self._pull, request)

@@ -8,6 +8,6 @@ grammar, `expression` what it means, `values` how two values compare.
 """
 
 from pocketmq.message.sql_filter.errors import SqlSyntaxError
-from pocketmq.message.sql_filter.filter import SqlFilter, compile_sql
+from pocketmq.message.sql_filter.filter import FILTER_WORK, SqlFilter, compile_sql, cost_of
 
-__all__ = ["SqlFilter", "SqlSyntaxError", "compile_sql"]
+__all__ = ["FILTER_WORK", "SqlFilter", "SqlSyntaxError", "compile_sql", "cost_of"]

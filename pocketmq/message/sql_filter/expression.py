@@ -25,6 +25,11 @@ Needs = frozenset[str] | None
 #: More texts than that say little, and each has to be searched for.
 MOST_NEEDS: Final = 8
 
+#: What all comparisons of an expression may cost, and what one costs that searches a text: the time
+#: that an expression takes for a message is bounded.
+MAX_COST: Final = 512
+_SEARCH_COST: Final = 8
+
 #: How deep operators may lie within each other: each level is a call within a call.
 MAX_DEPTH: Final = 200
 
@@ -52,10 +57,11 @@ class Expression:
         name: of a property.
         operator: AND or OR of a chain of them, else "".
         terms: that chain's. It grows at its end and not in depth.
+        cost: how many comparisons it takes.
         needs: what a message must have for it to be true.
     """
 
-    __slots__ = ("depth", "evaluate", "kind", "name", "needs", "operator", "terms", "value")
+    __slots__ = ("cost", "depth", "evaluate", "kind", "name", "needs", "operator", "terms", "value")
 
     def __init__(
         self,
@@ -67,15 +73,18 @@ class Expression:
         name: str = "",
         operator: str = "",
         needs: Needs = None,
+        cost: int = 0,
     ) -> None:
         self.needs = needs
         self.kind = kind
         self.evaluate = evaluate
         self.depth: int = 1 + max((part.depth for part in parts), default=0)
+        self.cost: int = cost + sum(part.cost for part in parts)
         self.value = value
         self.name = name
         self.operator = operator
         self.terms: list[Evaluate] = []
+        _check_cost(self.cost)
         if self.depth > MAX_DEPTH:
             raise OperandError(f"more than {MAX_DEPTH} operators within each other")
 
@@ -151,6 +160,8 @@ def chain(operator: str, left: Expression, right: Expression) -> Expression:
     if left.operator == operator:
         left.terms.append(right.evaluate)
         left.depth = max(left.depth, right.depth + 1)
+        left.cost += right.cost
+        _check_cost(left.cost)
         left.needs = needs
         return left
     terms = [left.evaluate, right.evaluate]
@@ -278,11 +289,20 @@ def text_test(operator: str, operand: Expression, search: str, *, wanted: bool) 
         value = inner(properties)
         return type(value) is str and test(value, search) is wanted
 
-    return _boolean(evaluate, operand, needs=_property(operand))
+    return _boolean(evaluate, operand, needs=_property(operand), cost=_SEARCH_COST)
 
 
-def _boolean(evaluate: Evaluate, *parts: Expression, needs: Needs = None) -> Expression:
-    return Expression(Kind.BOOLEAN, evaluate, parts, needs=needs)
+def _boolean(
+    evaluate: Evaluate, *parts: Expression, needs: Needs = None, cost: int = 1
+) -> Expression:
+    return Expression(Kind.BOOLEAN, evaluate, parts, needs=needs, cost=cost)
+
+
+def _check_cost(cost: int) -> None:
+    if cost > MAX_COST:
+        raise OperandError(
+            f"more than {MAX_COST} comparisons, where a search counts as {_SEARCH_COST}"
+        )
 
 
 def _property(operand: Expression, value: str = "") -> Needs:

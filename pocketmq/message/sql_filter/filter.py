@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +12,13 @@ from pocketmq.message.sql_filter.values import Incomparable
 
 #: Characters of an expression: the time that one may take to compile, and its memory, are bounded.
 MAX_LENGTH: Final = 32 * 1024
+#: Characters of expressions of which 100 are kept compiled; of longer ones, whose compiled form has
+#: up to a megabyte, only a few are.
+_USUAL_LENGTH: Final = 1024
+
+
+#: Comparisons that filters may take in one turn of an event loop, or one read: a few milliseconds.
+FILTER_WORK: Final = 4000
 
 
 class SqlFilter:
@@ -19,14 +26,16 @@ class SqlFilter:
 
     Attributes:
         text: the expression.
+        cost: how many comparisons it takes for a message, at most.
         needles: each message that it matches has at least one of these among its encoded
             properties, so that whoever looks for some of many messages can search for them first.
             Empty where there are no such texts.
     """
 
-    __slots__ = ("_evaluate", "needles", "text")
+    __slots__ = ("_evaluate", "cost", "needles", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate, needs: Needs = None) -> None:
+    def __init__(self, text: str, evaluate: Evaluate, needs: Needs = None, cost: int = 1) -> None:
+        self.cost = max(cost, 1)
         self.text = text
         self._evaluate = evaluate
         self.needles = _needles(needs)
@@ -49,6 +58,11 @@ class SqlFilter:
         return f"SqlFilter({self.text!r})"
 
 
+def cost_of(accept: Callable[[Mapping[str, str]], bool] | None) -> int:
+    """Return how many comparisons a filter takes for a message; 0 without one."""
+    return 0 if accept is None else getattr(accept, "cost", 1)
+
+
 def _needles(needs: Needs) -> tuple[bytes, ...]:
     try:
         needles = tuple(text.encode() for text in sorted(needs or ()))
@@ -64,7 +78,7 @@ def compile_sql(text: str) -> SqlFilter:
     Raises:
         SqlSyntaxError: it is not an expression, is too long, or is nested too deeply.
     """
-    compiled = _compiled(text)
+    compiled = _compiled(text) if len(text) <= _USUAL_LENGTH else _compiled_long(text)
     if isinstance(compiled, SqlSyntaxError):
         raise SqlSyntaxError(compiled.line, compiled.column, compiled.reason)
     return compiled
@@ -73,12 +87,21 @@ def compile_sql(text: str) -> SqlFilter:
 # As many as the reference keeps. Errors are kept too: a client with one asks again and again.
 @lru_cache(maxsize=100)
 def _compiled(text: str) -> SqlFilter | SqlSyntaxError:
+    return _compile(text)
+
+
+@lru_cache(maxsize=8)
+def _compiled_long(text: str) -> SqlFilter | SqlSyntaxError:
+    return _compile(text)
+
+
+def _compile(text: str) -> SqlFilter | SqlSyntaxError:
     if len(text) > MAX_LENGTH:
         return SqlSyntaxError(1, MAX_LENGTH + 1, f"longer than {MAX_LENGTH} characters")
     from pocketmq.message.sql_filter.parser import parse
 
     try:
         parsed = parse(text)
-        return SqlFilter(text, parsed.evaluate, parsed.needs)
+        return SqlFilter(text, parsed.evaluate, parsed.needs, parsed.cost)
     except SqlSyntaxError as error:
         return error.with_traceback(None)

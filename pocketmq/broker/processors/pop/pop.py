@@ -40,7 +40,7 @@ from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
 from pocketmq.message.record import encode_record, iter_records
 from pocketmq.message.record_layout import queue_offsets_of
 from pocketmq.message.retry_topic import TopicKind, pop_retry_topic
-from pocketmq.message.sql_filter import SqlSyntaxError
+from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError, cost_of
 from pocketmq.message.tags import TagExpressionError
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -77,6 +77,10 @@ class _Source(NamedTuple):
     queues: Sequence[int]
 
 
+#: As many entries of a queue are looked at in the time of one comparison of a filter.
+_ENTRIES: Final = 16
+
+
 class _Pop:
     """One pop, while it is executed."""
 
@@ -92,6 +96,7 @@ class _Pop:
         "revive_queue_id",
         "starts",
         "wanted",
+        "work",
     )
 
     def __init__(self, header: PopMessageRequestHeader, filter: Filter, now: int) -> None:
@@ -100,6 +105,7 @@ class _Pop:
         self.now = now
         self.revive_queue_id = ORDER_REVIVE_QUEUE
         self.wanted = header.max_msg_nums  # messages that still fit
+        self.work = FILTER_WORK * _ENTRIES  # entries of queues that it may look at
         self.rest = 0  # messages that are left in the queues
         self.moved = False  # a queue has been read on without a message
         self.starts: list[str] = []
@@ -194,8 +200,9 @@ class PopProcessor:
             return self._found(pop)
         if pop.moved and not last:
             # There may be messages behind what the filter left out; others have their turn first.
-            self.polling.run_again(request)
-            return None
+            if self.polling.run_again(request):
+                return None
+            last = True
         if last:
             return self._nothing(header, pop.now, Polling.TIMEOUT, pop.rest)
         polling = self.polling.park(
@@ -282,6 +289,9 @@ class PopProcessor:
         group = pop.header.consumer_group
         committed = self._offsets.offsets(group, source.topic)
         for queue_id in source.queues:
+            if pop.work < 0:
+                pop.rest += 1  # another turn, or another pop, goes on with the other queues
+                break
             offset = self._pop_offset.take(
                 group, source.topic, queue_id, committed.get(queue_id, -1), pop.header.init_mode
             )
@@ -329,6 +339,7 @@ class PopProcessor:
             self._pop_offset.set(group, topic, queue_id, offset)
             result = self._get(pop, topic, queue_id, offset)
         behind = result.next_begin_offset
+        pop.work -= max(behind - offset, 0) * (1 + _ENTRIES * cost_of(pop.filter.accept))
         if result.status is _FOUND:
             offsets = self._offsets_of(result, offset)
             if header.order:
