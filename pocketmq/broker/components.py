@@ -15,6 +15,7 @@ from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
 from pocketmq.broker.background import CallLater
+from pocketmq.broker.body_limits import limit_bodies
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.role_services import RoleServices
@@ -401,6 +402,7 @@ class Components:
         audit(dispatcher)
         if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)
+        limit_bodies(dispatcher)
         if self._tracing is not None:
             self._tracing.trace(dispatcher)
         if self._measuring:

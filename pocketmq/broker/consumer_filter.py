@@ -22,6 +22,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import properties as names
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter.expression import MAX_COST
 from pocketmq.message.tags import TagExpression
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
@@ -35,6 +36,9 @@ SQL92: Final = "SQL92"
 #: Characters of all expressions, each with what else is kept of it, above which none is added.
 MAX_CHARACTERS: Final = 64 << 20
 OVERHEAD: Final = 1000
+_SHORTEST: Final = 4  # characters of a comparison and what joins it with the next
+#: Characters of new expressions that one heartbeat has compiled; others come with the next one.
+NEW_CHARACTERS: Final = 32 << 10
 #: How long before the start, at most, those have died that lived when the broker stopped (ms).
 DEAD_BEFORE_START: Final = 30_000
 
@@ -195,10 +199,11 @@ class ConsumerFilters:
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take over what a heartbeat subscribes to; a bad expression leaves the group without."""
         subscribed = set()
+        left = NEW_CHARACTERS
         for subscription in subscriptions:
             subscribed.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                self._register(group, subscription)
+                left -= self._register(group, subscription, left)
         for topic, data in self._groups.get(group, {}).items():
             if topic not in subscribed and not data.dead:
                 self._bury(data)
@@ -223,12 +228,20 @@ class ConsumerFilters:
             return True
         return compile_filter(known.expression, known.expression_type).matches(properties)
 
-    def _register(self, group: str, subscription: SubscriptionData) -> None:
+    def cost_of(self, group: str) -> int:
+        """Return what the most expensive expression of a group costs a message, at most."""
+        longest = max(
+            (len(data.expression) for data in self._groups.get(group, {}).values()), default=0
+        )
+        return min(1 + longest // _SHORTEST, MAX_COST)
+
+    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
+        """Return the characters of a new expression; it is left out if none are `left`."""
         topic, version = subscription.topic, subscription.sub_version
         old = self.get(group, topic)
         if old is not None:
             if version < old.client_version:
-                return
+                return 0
             same = (subscription.sub_string, subscription.expression_type) == (
                 old.expression,
                 old.expression_type,
@@ -238,7 +251,17 @@ class ConsumerFilters:
                 self._dirty |= old.dead or version != old.client_version
                 old.client_version = version
                 old.dead_time = 0
-                return
+                return 0
+        if left <= 0:
+            self._log.warning(
+                "group %s subscribes to %s by an expression that is not looked at: those before it "
+                "in the heartbeat have %d characters",
+                group,
+                topic,
+                NEW_CHARACTERS - left,
+            )
+            return 0
+        size = len(subscription.sub_string)
         try:
             compile_filter(subscription.sub_string, subscription.expression_type)
         except SqlSyntaxError as error:
@@ -247,7 +270,7 @@ class ConsumerFilters:
             )
             if old is not None:
                 self._forget(group, topic)
-            return
+            return size
         data = ConsumerFilterData(
             group,
             topic,
@@ -265,9 +288,10 @@ class ConsumerFilters:
                     group,
                     topic,
                 )
-                return
+                return size
         self._put(group, topic, data)
         self._dirty = True
+        return size
 
     def _bury(self, data: ConsumerFilterData) -> None:
         # A clock that went back must not make it look alive.

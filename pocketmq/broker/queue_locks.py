@@ -16,13 +16,23 @@ from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 LOCK_LIVE_MS: Final = 60_000
 
+MOST_LOCKS: Final = 200_000
+"""Locks of all groups together; beyond them, only those that are there change hands."""
+
+_LONGEST_NAMES: Final = 1024
+"""Characters of the names that a lock keeps: topic, broker, group and client."""
+
 
 class QueueLocks:
     """The lock table of one broker."""
 
-    def __init__(self, clock: MonotonicClock, live_ms: int = LOCK_LIVE_MS) -> None:
+    def __init__(
+        self, clock: MonotonicClock, live_ms: int = LOCK_LIVE_MS, *, most: int = MOST_LOCKS
+    ) -> None:
         self._clock = clock
         self._live_ms = live_ms
+        self._most = most
+        self._count = 0
         # group → queue → (client id, time of the last renewal)
         self._groups: dict[str, dict[MessageQueue, tuple[str, MonotonicMs]]] = {}
 
@@ -31,8 +41,17 @@ class QueueLocks:
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
+        names = len(group) + len(client_id)
         for queue in queues:
-            holder, renewed = locks.get(queue, (client_id, now))
+            if names + len(queue.topic) + len(queue.broker_name) > _LONGEST_NAMES:
+                continue
+            known = locks.get(queue)
+            if known is None:
+                if self._count >= self._most:
+                    continue
+                self._count += 1
+                known = client_id, now
+            holder, renewed = known
             if holder == client_id or now - renewed > self._live_ms:
                 locks[queue] = (client_id, now)
                 held.add(queue)
@@ -49,6 +68,7 @@ class QueueLocks:
             held = locks.get(queue)
             if held is not None and held[0] == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             del self._groups[group]
 
@@ -68,5 +88,6 @@ class QueueLocks:
             for queue, (_, renewed) in list(locks.items()):
                 if now - renewed > self._live_ms:
                     del locks[queue]
+                    self._count -= 1
             if not locks:
                 del self._groups[group]

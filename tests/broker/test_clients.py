@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
+from pocketmq.broker.body_limits import MOST
 from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
@@ -212,3 +214,10 @@ async def test_queues_are_locked_and_unlocked(client: Client, topic: str) -> Non
     assert LockBatchResponseBody.decode(await lock("c2")).lock_ok_mq_set == []
     assert await lock("c1", RequestCode.UNLOCK_BATCH_MQ) == b""
     assert LockBatchResponseBody.decode(await lock("c2")).lock_ok_mq_set == queues
+
+
+@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
+async def test_bodies_that_are_too_long_are_refused(client: Client, code: RequestCode) -> None:
+    answer = await client.request(code, body=b" " * (MOST[code] + 1))
+    assert answer.code == SYSTEM_ERROR
+    assert f"{MOST[code] + 1} bytes, {MOST[code]} are allowed" in (answer.remark or "")

@@ -9,7 +9,8 @@ import pytest
 
 from pocketmq.broker.bloom import BloomFilter, murmur3_64
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import ConsumerFilters
+from pocketmq.broker.consumer_filter import NEW_CHARACTERS, ConsumerFilters
+from pocketmq.message.sql_filter import compile_sql
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
 DAY = 24 * 3600 * 1000
@@ -111,6 +112,26 @@ def test_there_is_an_end_to_what_is_kept(world: World) -> None:
         world.register((f"U{n}", "a > 2", 2))
         assert world.known(f"U{n}") == ("a > 2", 2, False)
     assert world.known("T0") is None
+
+
+def test_a_heartbeat_has_so_much_compiled_and_the_next_one_the_rest(world: World) -> None:
+    expressions = [
+        (f"T{topic}", " OR ".join(f"a{topic} = {n}" for n in range(400)), 1) for topic in range(20)
+    ]
+    size = len(expressions[-1][1])
+    known = 0
+    while known < len(expressions):
+        world.register(*expressions)
+        before, known = known, sum(world.known(topic) is not None for topic, _, _ in expressions)
+        assert 0 < known - before <= NEW_CHARACTERS // size + 2
+
+
+def test_the_cost_of_a_group_s_expressions(world: World) -> None:
+    assert world.filters.cost_of("G") == 1
+    for terms in (1, 10, 500):
+        text = " OR ".join(["a=1"] * terms)
+        world.register(("T", text, terms))
+        assert world.filters.cost_of("G") >= compile_sql(text).cost
 
 
 async def test_a_restart_finds_everybody_dead(world: World) -> None:

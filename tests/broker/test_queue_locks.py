@@ -105,3 +105,23 @@ def test_expired_locks_are_forgotten(locks: QueueLocks, clock: Clock) -> None:
     clock.now -= LOCK_LIVE_MS
     assert not locks.has_live_locks("G")
     assert locks.has_live_locks("H")
+
+
+def test_locks_are_bounded(clock: Clock) -> None:
+    locks = QueueLocks(clock, most=3)
+    assert len(locks.lock("G", QUEUES[:2], "c1")) == 2
+    assert len(locks.lock("H", QUEUES, "c1")) == 1
+    # Those that are there are renewed, change hands, and leave room.
+    assert locks.lock("G", QUEUES[:2], "c1") == set(QUEUES[:2])
+    clock.now += LOCK_LIVE_MS + 1
+    assert locks.lock("G", QUEUES, "c2") == set(QUEUES[:2])
+    locks.unlock("G", QUEUES[:1], "c2")
+    assert locks.lock("I", QUEUES, "c1") == {QUEUES[0]}
+    locks.expire()  # H's lock is over
+    assert locks.lock("I", QUEUES, "c1") == {QUEUES[0], QUEUES[1]}
+
+
+def test_no_lock_keeps_long_names(locks: QueueLocks) -> None:
+    assert locks.lock("G", QUEUES, "c" * 2_000) == set()
+    assert locks.lock("G" * 2_000, QUEUES, "c") == set()
+    assert locks.lock("G", [MessageQueue("T" * 2_000, "b", 0), QUEUES[0]], "c") == {QUEUES[0]}

@@ -462,7 +462,10 @@ class PullProcessor:
         if not self._config.enable_property_filter:
             raise filter_not_supported(expression_type)
         if self._config.filter_support_retry and topic.startswith(RETRY_PREFIX):
-            return partial(self._filters.accept_retried, topic.removeprefix(RETRY_PREFIX))
+            group = topic.removeprefix(RETRY_PREFIX)
+            accept = partial(self._filters.accept_retried, group)
+            accept.cost = self._filters.cost_of(group)  # type: ignore[attr-defined]
+            return accept
         return compile_filter(expression, expression_type)
 
 
