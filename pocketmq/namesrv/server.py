@@ -197,15 +197,19 @@ class NameServer:
         self._timers[name] = self._later(delay, callback)
 
     def _scan_not_active_brokers(self) -> None:
-        for channel in self.routes.expire():
-            if isinstance(channel, ServerConnection):
-                channel.close()
-        interval = self.config.scan_not_active_broker_interval / 1000
-        self._call_later("scan", interval, self._scan_not_active_brokers)
+        try:
+            for channel in self.routes.expire():
+                if isinstance(channel, ServerConnection):
+                    channel.close()
+        finally:
+            interval = self.config.scan_not_active_broker_interval / 1000
+            self._call_later("scan", interval, self._scan_not_active_brokers)
 
     def _log_kv_config(self) -> None:
-        self.kv_config.log_table()
-        self._call_later("kv", KV_LOG_PERIOD, self._log_kv_config)
+        try:
+            self.kv_config.log_table()
+        finally:
+            self._call_later("kv", KV_LOG_PERIOD, self._log_kv_config)
 
     def _settings_changed(self) -> None:
         self._server.idle_timeout = self.config.server_channel_max_idle_time_seconds

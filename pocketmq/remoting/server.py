@@ -635,7 +635,9 @@ class RemotingServer:
     def _watch_idle(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self.idle_timeout
-        for connection in [c for c in self.connections if c.last_active < oldest]:
-            connection.close()
-        self._close_slow_frames(loop.time())
-        self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)
+        try:
+            for connection in [c for c in self.connections if c.last_active < oldest]:
+                connection.close()
+            self._close_slow_frames(loop.time())
+        finally:
+            self._idle_timer = loop.call_later(min(self.idle_timeout / 4, 10.0), self._watch_idle)

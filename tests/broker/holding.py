@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.hold_service import ArrivalListener, HoldService, PropertyFilter
+from pocketmq.broker.filter_work import PropertyFilter
+from pocketmq.broker.hold_service import ArrivalListener, HoldService
 from pocketmq.remoting.headers import PullMessageRequestHeader
 from pocketmq.remoting.request import Request
 

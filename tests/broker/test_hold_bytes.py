@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pocketmq.broker.hold_service import HoldService
 from pocketmq.message.sql_filter import FILTER_WORK, compile_sql
@@ -18,7 +19,7 @@ async def test_large_pulls_are_bounded_in_bytes() -> None:
     holds = service(max_bytes=100_000)
     greedy = FakeConnection()
 
-    def large(connection: FakeConnection) -> Request[object]:
+    def large(connection: FakeConnection) -> Request[Any]:
         request = pull(connection)
         request.header.subscription = "t" * 4_000
         request.head = b"h" * 5_000
@@ -38,7 +39,7 @@ async def test_large_pulls_are_bounded_in_bytes() -> None:
     holds.close()
 
 
-def hold(holds: HoldService, request: Request[object], codes: frozenset[int] | None = None) -> bool:
+def hold(holds: HoldService, request: Request[Any], codes: frozenset[int] | None = None) -> bool:
     return holds.hold(request, TOPIC, QUEUE, 0, codes, 60_000)
 
 

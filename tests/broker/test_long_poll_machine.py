@@ -89,7 +89,8 @@ class LongPollMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def lose_connection(self, number: int) -> None:
-        lost, self.connections[number] = self.connections[number], FakeConnection()
+        lost: Any = self.connections[number]
+        self.connections[number] = FakeConnection()
         lost.close()
         self.waiting = [each for each in self.waiting if each.request.connection is not lost]
 

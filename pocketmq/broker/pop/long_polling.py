@@ -370,6 +370,9 @@ class PopLongPolling:
             return True
 
     def _wake(self, parked: ParkedPop) -> None:
+        # To read properties for a filter may enter messages, which wake others meanwhile.
+        if self._by_request.get(id(parked.request)) is not parked:
+            return
         self._remove(parked)
         self._woken.add(self._steps(parked.request, last=False))
 

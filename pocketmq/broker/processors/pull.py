@@ -24,7 +24,8 @@ from pocketmq.broker.consumer_filter import (
 )
 from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
 from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.hold_service import HoldService, PropertyFilter
+from pocketmq.broker.filter_work import PropertyFilter
+from pocketmq.broker.hold_service import HoldService
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups, is_tool_group
 from pocketmq.broker.topic_config import PERM_READ, TopicConfigs

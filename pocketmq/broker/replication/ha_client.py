@@ -215,6 +215,8 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._transport.write(encode_report(offset))
 
     def _tick(self) -> None:
+        # First: whatever fails here, the master's silence is noticed the next time.
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
         now = self._loop.time()
         if self.intake.is_lost(now):
             self._client.lines.warning(
@@ -228,4 +230,3 @@ class MasterConnection(asyncio.BufferedProtocol):
             self.rate = round(self._received / (now - self._counted))
             self._received, self._counted = 0, now
         self._report()
-        self._timer = self._loop.call_later(self._tick_seconds, self._tick)

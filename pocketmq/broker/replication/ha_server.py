@@ -143,10 +143,12 @@ class HaServer:
 
     def _tick(self) -> None:
         self._ticking = None
-        for connection in list(self.connections):
-            connection.tick()
-        if self.connections:
-            self._ticking = self._later(self._tick_seconds, self._tick)
+        try:
+            for connection in list(self.connections):
+                connection.tick()
+        finally:
+            if self.connections:
+                self._ticking = self._later(self._tick_seconds, self._tick)
 
     def _later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         assert self._loop is not None, "start was not called"

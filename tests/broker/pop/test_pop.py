@@ -535,3 +535,14 @@ async def test_many_acknowledgements_at_once(
     assert codes == [0] * 40
     assert broker.tables.offsets.query("G", topic, 0) == 40
     assert written(broker) == 0
+
+
+async def test_a_pop_with_a_costly_filter_goes_on_until_it_finds_something(
+    client: Client, pops: PopClient, broker: Broker, topic: str
+) -> None:
+    for n in range(60):
+        await client.send(topic, b"m%d" % n, properties={"n": str(n)})
+    terms = " OR ".join(f"n = {n}" for n in range(59, 559))
+    got = await pops.pop(exp=f"n > 1000 OR {terms}", exp_type="SQL92", poll_time=15_000)
+    assert bodies(got) == [b"m59"]
+    assert broker.tables.offsets.query("G", topic, 0) <= 59
