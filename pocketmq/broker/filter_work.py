@@ -36,31 +36,33 @@ class WaitingBytes:
     def take(
         self, request: Request[Any], codes: frozenset[int] | None, accept: PropertyFilter | None
     ) -> int | None:
-        """Return what a request that begins to wait keeps, to be given back; None if that is too
-        much. It loses what only its first execution needs."""
+        """Return what a request that begins to wait keeps, 0 for one of the usual size, or None if
+        that is too much. The request loses what only its first execution needs."""
         weight = request.keep()
+        size = _size(codes, accept)
+        if not weight and not size:
+            return 0
         if weight and not self._budget.take(request, weight):
             return None
-        if size := _size(codes, accept):
-            filter = accept if codes is None else codes
-            if not self._budget.take_shared(request, filter, size):
-                if weight:
-                    self._budget.give_back(request, weight)
-                return None
-        return weight
+        if size and not self._budget.take_shared(request, codes or accept, size):
+            if weight:
+                self._budget.give_back(request, weight)
+            return None
+        return weight + size
 
     def give_back(
         self,
         request: Request[Any],
-        weight: int,
+        kept: int,
         codes: frozenset[int] | None,
         accept: PropertyFilter | None,
     ) -> None:
-        """A request no longer waits, for which `take` returned `weight`."""
-        if weight:
-            self._budget.give_back(request, weight)
-        if size := _size(codes, accept):
-            self._budget.give_back_shared(request, accept if codes is None else codes, size)
+        """A request no longer waits, for which `take` returned `kept`, which is not 0."""
+        size = _size(codes, accept)
+        if size:
+            self._budget.give_back_shared(request, codes or accept, size)
+        if kept > size:
+            self._budget.give_back(request, kept - size)
 
 
 def _size(codes: frozenset[int] | None, accept: PropertyFilter | None) -> int:

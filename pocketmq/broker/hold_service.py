@@ -292,7 +292,8 @@ class HoldService:
     def _remove(self, held: HeldPull) -> None:
         del self._by_request[id(held.request)]
         self._shares.remove(held.request.connection.peer[0])
-        self._bytes.give_back(held.request, held.weight, held.codes, held.accept)
+        if held.weight:
+            self._bytes.give_back(held.request, held.weight, held.codes, held.accept)
         queue = held.queue
         del queue.held[held]
         self._remove_from_bucket(held)

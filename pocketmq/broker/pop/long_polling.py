@@ -391,8 +391,9 @@ class PopLongPolling:
     def _remove(self, parked: ParkedPop) -> None:
         del self._by_request[id(parked.request)]
         self._shares.remove(parked.request.connection.peer[0])
-        filter = parked.filter
-        self._bytes.give_back(parked.request, parked.weight, filter.codes, filter.accept)
+        if parked.weight:
+            filter = parked.filter
+            self._bytes.give_back(parked.request, parked.weight, filter.codes, filter.accept)
         parked.timer.cancel()
         group, queue_id = parked.key
         groups = parked.topic.groups
