@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.message.tags import TagExpression, TagExpressionError, tag_hash
+from pocketmq.message.tags import (
+    MAX_LENGTH,
+    MAX_TAGS,
+    TagExpression,
+    TagExpressionError,
+    tag_hash,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,11 @@ def test_equal_codes_are_not_equal_tags() -> None:
 def test_an_expression_without_tag(text: str) -> None:
     with pytest.raises(TagExpressionError):
         TagExpression(text)
+
+
+@pytest.mark.parametrize("text", ["||".join(map(str, range(MAX_TAGS + 1))), "t" * (MAX_LENGTH + 1)])
+def test_expressions_are_bounded(text: str) -> None:
+    with pytest.raises(TagExpressionError, match=f"{MAX_LENGTH} and {MAX_TAGS} are allowed"):
+        TagExpression(text)
+    most = "||".join(map(str, range(MAX_TAGS)))
+    assert len(TagExpression(most).tags) == MAX_TAGS

@@ -67,7 +67,7 @@ async def test_messages_that_arrive_while_a_filter_is_asked(
     request = pull(connection)
     arrivals: Iterator[Callable[[], None]] = iter([pops.store.append])
 
-    def properties_at(*_: object) -> dict[str, str]:
+    def properties_at(topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
         next(arrivals, lambda: None)()
         return {}
 
