@@ -252,7 +252,7 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
     if crc32(content) != part.directory_crc:
         raise ObjectDamaged(url, "its directory has a wrong checksum")
     try:
-        return decode_directory(content)
+        return decode_directory(content, part.directory_at)
     except ValueError as error:
         raise ObjectDamaged(url, f"its directory cannot be read: {error}") from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pocketmq.store.errors import StoreError
 from pocketmq.store.scan.segments import Unreadable
 
@@ -58,6 +60,18 @@ class WrongManifest(ArchiveError):
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url} {reason}")
+
+
+class WrongBrokerName(ArchiveError):
+    """A store whose broker has a name that no directory can have."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        super().__init__(
+            f"{root}/config/topics.json says that the broker's name is {name!r}, which cannot be "
+            "the name of its directory in an archive"
+        )
+        self.root = root
+        self.name = name
 
 
 class OtherStore(ArchiveError):

@@ -2,23 +2,34 @@
 
 It is written when the objects that it names are whole, and replaces the one before at once. So what
 a killed upload leaves is in no manifest.
+
+Others may be able to write to an archive. So each name and number is checked before it is used: an
+object has the name that follows from its physical offsets, and nothing else is read or removed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pocketmq.archive.errors import ObjectMissing, WrongManifest
 from pocketmq.archive.objects import NEW, Objects
-from pocketmq.archive.parts import Part, StoredObject
+from pocketmq.archive.parts import Part, StoredObject, object_names
 
 T = TypeVar("T")
 
 NAME: Final = "manifest.json"
 FORMAT: Final = "pocketmq-archive"
 VERSION: Final = 1
+_MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of a manifest: about 400,000 parts."""
+_MOST_OFFSET: Final = 2**63 - 1
+_MOST_FILE: Final = 2**31 - 1
+"""Bytes of a file of the commit log, of which a part is one or less."""
+_MOST_CRC: Final = 2**32 - 1
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,12 @@ def read_interrupted(objects: Objects) -> Manifest | None:
 
 def _read(objects: Objects, name: str) -> Manifest | None:
     try:
-        content = objects.read(name)
+        content = objects.read(name, _MOST_BYTES + 1)
     except ObjectMissing:
         return None
     url = objects.url(name)
+    if len(content) > _MOST_BYTES:
+        raise WrongManifest(url, f"is no manifest: it has more than {_MOST_BYTES} bytes")
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -132,29 +145,62 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         _of_kind(fields, "brokerName", str),
         _whole(fields, "written"),
         {topic: _whole(topics, topic) for topic in topics},
-        tuple(map(_part, _of_kind(fields, "parts", list))),
+        tuple(
+            _numbered_part(number, part)
+            for number, part in enumerate(_of_kind(fields, "parts", list))
+        ),
     )
+
+
+def _numbered_part(number: int, fields: Any) -> Part:
+    try:
+        return _part(fields)
+    except _Damage as error:
+        raise _Damage(f"parts[{number}]: {error}") from None
 
 
 def _part(fields: Any) -> Part:
     if not isinstance(fields, dict):
         raise _Damage("a part is no object")
+    begin = _within(fields, "begin", 0, _MOST_OFFSET)
+    end = _within(fields, "end", begin + 1, min(begin + _MOST_FILE, _MOST_OFFSET))
+    log_name, queues_name = object_names(begin, end)
+    log = _object(fields, "log", log_name)
+    queues = _object(fields, "queues", queues_name)
+    if log.size != end - begin:
+        raise _Damage(f"log.size is {log.size}, but the part has {end - begin} bytes")
     return Part(
-        _whole(fields, "begin"),
-        _whole(fields, "end"),
-        _whole(fields, "head"),
-        _object(_of_kind(fields, "log", dict)),
-        _object(_of_kind(fields, "queues", dict)),
-        _whole(fields, "directoryAt"),
-        _whole(fields, "directoryCrc"),
-        _whole(fields, "messages"),
+        begin,
+        end,
+        _within(fields, "head", 0, _MOST_CRC),
+        log,
+        queues,
+        _within(fields, "directoryAt", 0, queues.size),
+        _within(fields, "directoryCrc", 0, _MOST_CRC),
+        _within(fields, "messages", 0, _MOST_OFFSET),
     )
 
 
-def _object(fields: dict[str, Any]) -> StoredObject:
-    return StoredObject(
-        _of_kind(fields, "name", str), _whole(fields, "size"), _of_kind(fields, "sha256", str)
-    )
+def _object(fields: dict[str, Any], key: str, name: str) -> StoredObject:
+    """Return the object below `key`, which has to have this name."""
+    inner = _of_kind(fields, key, dict)
+    try:
+        found = _of_kind(inner, "name", str)
+        if found != name:
+            raise _Damage(f"name is {found[:200]!r}, not {name!r}")
+        sha256 = _of_kind(inner, "sha256", str)
+        if _SHA256.fullmatch(sha256) is None:
+            raise _Damage(f"sha256 is {sha256[:80]!r}, not 64 hexadecimal digits")
+        return StoredObject(name, _within(inner, "size", 0, _MOST_OFFSET), sha256)
+    except _Damage as error:
+        raise _Damage(f"{key}: {error}") from None
+
+
+def _within(fields: dict[str, Any], name: str, low: int, high: int) -> int:
+    value = _whole(fields, name)
+    if not low <= value <= high:
+        raise _Damage(f"{name} is {value}, not from {low} to {high}")
+    return value
 
 
 def _whole(fields: dict[str, Any], name: str) -> int:

@@ -96,10 +96,10 @@ class Objects:
             info = self._system.get_file_info(f"{self._path}/{name}")
         return int(info.size) if info.type == fs.FileType.File else None
 
-    def read(self, name: str) -> bytes:
-        """Return a whole small object. Raises ObjectMissing."""
+    def read(self, name: str, most: int | None = None) -> bytes:
+        """Return a whole small object, or its first `most` bytes. Raises ObjectMissing."""
         with self._asking(name), self._system.open_input_file(f"{self._path}/{name}") as file:
-            content: bytes = file.read()
+            content: bytes = file.read(most)
         return content
 
     @contextlib.contextmanager

@@ -36,3 +36,9 @@ class Part:
     directory_at: int
     directory_crc: int
     messages: int
+
+
+def object_names(begin: int, end: int) -> tuple[str, str]:
+    """Return the names of the two objects of a part: of its log, and of its queue entries."""
+    name = f"{begin:020}-{end:020}"
+    return f"log/{name}", f"queues/{name}"

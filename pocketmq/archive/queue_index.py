@@ -25,6 +25,9 @@ from pocketmq.store.scan.snapshot import StoreSnapshot
 ENTRIES: Final = 16_384
 """The most entries of a chunk: 320 KiB."""
 _WHOLE_NUMBERS: Final = {int}
+_MOST: Final = 2**63 // ENTRY_DTYPE.itemsize
+"""The largest number of a chunk: a queue offset, whose byte still is a signed 64-bit integer."""
+_QUEUE_ID_DIGITS: Final = 10
 
 
 Directory = dict[str, dict[int, list[Chunk]]]
@@ -38,21 +41,39 @@ class QueueIndex(NamedTuple):
     messages: int
 
 
-def decode_directory(content: bytes) -> Directory:
-    """Return a directory. Raises ValueError."""
+def decode_directory(content: bytes, directory_at: int) -> Directory:
+    """Return a directory, which lies behind `directory_at` bytes of entries. Raises ValueError."""
     try:
         return {
-            topic: {int(queue_id): list(map(_chunk, rows)) for queue_id, rows in queues.items()}
+            topic: {
+                _queue_id(queue_id): [_chunk(row, directory_at) for row in rows]
+                for queue_id, rows in queues.items()
+            }
             for topic, queues in json.loads(content).items()
         }
     except (TypeError, AttributeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
-def _chunk(row: list[int]) -> Chunk:
+def _queue_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _QUEUE_ID_DIGITS):
+        raise ValueError(f"{text[:40]!r} is no queue id")
+    return int(text)
+
+
+def _chunk(row: list[int], directory_at: int) -> Chunk:
     if set(map(type, row)) != _WHOLE_NUMBERS:
         raise ValueError("a chunk has something else than whole numbers")
-    return Chunk(*row)
+    chunk = Chunk(*row)
+    if min(row) < 0 or max(row) > _MOST:
+        raise ValueError(f"a chunk has a number that is below 0 or above {_MOST}: {row}")
+    end = chunk.at + chunk.entries * ENTRY_DTYPE.itemsize
+    if not 1 <= chunk.entries <= ENTRIES or end > directory_at:
+        raise ValueError(
+            f"a chunk has {chunk.entries} entries from byte {chunk.at} on; there are "
+            f"{directory_at} bytes, and a chunk has 1 to {ENTRIES} entries"
+        )
+    return chunk
 
 
 def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:

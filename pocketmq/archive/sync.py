@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pocketmq.archive.errors import ObjectDamaged, OtherStore
+from pocketmq.archive.errors import ObjectDamaged, OtherStore, WrongBrokerName
 from pocketmq.archive.manifest import (
     Manifest,
     read_interrupted,
@@ -27,7 +27,7 @@ from pocketmq.archive.manifest import (
     write_manifest,
 )
 from pocketmq.archive.objects import Objects
-from pocketmq.archive.parts import Part, StoredObject
+from pocketmq.archive.parts import Part, StoredObject, object_names
 from pocketmq.archive.queue_index import QueueIndex, build
 from pocketmq.archive.sealed import SealedLog, Span, sealed_log
 from pocketmq.message.checksum import crc32
@@ -66,8 +66,11 @@ class SyncReport(msgspec.Struct, rename="camel"):
 
 
 def broker_folder(archives: Objects, root: Path) -> Objects:
-    """Return the folder of the broker whose store is at `root`."""
-    return archives.under(quote(broker_name(root), safe=""))
+    """Return the folder of the broker whose store is at `root`. Raises WrongBrokerName."""
+    name = broker_name(root)
+    if name.strip(".") == "":  # quoting leaves dots, and `..` is the directory above
+        raise WrongBrokerName(root, name)
+    return archives.under(quote(name, safe=""))
 
 
 def sync(
@@ -95,6 +98,7 @@ def sync(
 
     Raises:
         NoStore: there is none.
+        WrongBrokerName: the broker's name is not one that a directory can have.
         OtherStore: the archive is of another store.
         ArchiveError: the archive cannot be read or written.
     """
@@ -209,13 +213,13 @@ class _Sync:
         return manifest
 
     def _upload_part(self, span: Span, content: memoryview, index: QueueIndex) -> Part:
-        name = f"{span.begin:020}-{span.end:020}"
+        log_name, queues_name = object_names(span.begin, span.end)
         return Part(
             span.begin,
             span.end,
             crc32(content[:_HEAD]),
-            self._put(f"log/{name}", content, self._advanced),
-            self._put(f"queues/{name}", memoryview(index.content)),
+            self._put(log_name, content, self._advanced),
+            self._put(queues_name, memoryview(index.content)),
             index.directory_at,
             crc32(memoryview(index.content)[index.directory_at :]),
             index.messages,

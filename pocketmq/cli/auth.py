@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq._extras import MissingExtra, require
 from pocketmq.auth.official_sources import (
@@ -21,7 +22,14 @@ from pocketmq.remoting.service import ExitCode
 if TYPE_CHECKING:
     from rocksdict import Rdict
 
-_YAML = (".yml", ".yaml")
+_YAML: Final = (".yml", ".yaml")
+_MOST_FILES: Final = 10_000
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_VALUES: Final = 1_000_000
+"""Values of a file with its aliases written out: a few lines of aliases can stand for billions."""
+_MOST_DEPTH: Final = 20
+_MOST_ROWS: Final = 1_000_000
+_MOST_ROW: Final = 16 * 1024 * 1024
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -114,7 +122,10 @@ def _read(source: Path) -> Imported:
         return of_rocksdb(_rows(source / "users"), _rows(source / "acls"))
     files = [source]
     if source.is_dir():
-        files = sorted(path for path in source.rglob("*") if path.suffix in _YAML)
+        found_files = (path for path in source.rglob("*") if path.suffix in _YAML)
+        files = sorted(itertools.islice(found_files, _MOST_FILES + 1))
+        if len(files) > _MOST_FILES:
+            raise SourceError(f"{source} has more than {_MOST_FILES} .yml files")
         if not files:
             raise SourceError(f"{source} has neither .yml files nor the tables users and acls")
     found = Imported()
@@ -131,12 +142,33 @@ def _read(source: Path) -> Imported:
 def _yaml(path: Path) -> Any:
     import yaml
 
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise SourceError(f"{path} has more than {_MOST_BYTES} bytes")
     try:
         # Scalars stay texts: a password of digits is not a number.
-        return yaml.load(path.read_text(), Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError):
+        value = yaml.load(content.decode(), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         # Without the text of the error: it quotes the file, which has passwords in it.
         raise SourceError(f"{path} is not YAML") from None
+    if _count(value, _MOST_VALUES, _MOST_DEPTH) > _MOST_VALUES:
+        raise SourceError(
+            f"{path} has more than {_MOST_VALUES} values, or is deeper than {_MOST_DEPTH} levels"
+        )
+    return value
+
+
+def _count(value: Any, most: int, depth: int) -> int:
+    """Return how many values there are in one; more than `most` where they are too many or too
+    deep."""
+    count = 1
+    inner = (*value, *value.values()) if isinstance(value, dict) else value
+    for each in inner if isinstance(value, dict | list) else ():
+        if depth == 0 or count > most:
+            return most + 1
+        count += _count(each, most - count, depth - 1)
+    return count
 
 
 def _rows(directory: Path) -> dict[str, bytes]:
@@ -144,18 +176,30 @@ def _rows(directory: Path) -> dict[str, bytes]:
     if not directory.is_dir():
         return {}
     table = _open_table(directory)
+    found: dict[str, bytes] = {}
     try:
         rows: Any = table.items()  # bytes in raw mode
-        return {key.decode(): value for key, value in rows}
+        for key, value in rows:
+            if len(found) >= _MOST_ROWS or len(value) > _MOST_ROW:
+                raise SourceError(
+                    f"{directory} has more than {_MOST_ROWS} rows, or one of more than "
+                    f"{_MOST_ROW} bytes"
+                )
+            found[key.decode()] = value
+    except SourceError:
+        raise
+    except Exception as error:  # rocksdict's own type is Exception
+        raise SourceError(f"{directory} cannot be read: {error}") from None
     finally:
         table.close()
+    return found
 
 
 def _open_table(directory: Path) -> Rdict:
     from rocksdict import AccessType, Options, Rdict
 
-    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(directory))}
     try:
+        families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(directory))}
         return Rdict(
             str(directory),
             options=Options(raw_mode=True),

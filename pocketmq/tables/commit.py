@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from pocketmq.store.scan.stream_offsets import Offsets, OffsetsError, from_json, to_json
 from pocketmq.tables.errors import TableError
+
+#: A name as `table_directory.new_name` gives it. A commit moves and removes files by name, so no
+#: name may lead out of the table's directory.
+FileName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A[0-9]{10}-[0-9a-f]{32}\.parquet\Z", description="the name of a file of a table"
+    ),
+]
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +36,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     offsets: dict[str, dict[str, dict[str, int]]] = {}
     batches: dict[str, int] = {}
-    files: list[str] = []
-    dead_letters: list[str] = []
-    replaced: list[str] = []
+    files: list[FileName] = []
+    dead_letters: list[FileName] = []
+    replaced: list[FileName] = []
     schema: str = ""
 
     @property

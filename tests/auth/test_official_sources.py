@@ -177,6 +177,52 @@ def test_a_source_that_cannot_be_read_is_an_error(
     assert "plain_acl.yml" in capsys.readouterr().err
 
 
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (LAUGHS + "accounts: *a11\n", "more than 1000000 values"),
+        ("accounts: &a [*a]\n", "is not YAML"),
+        ("accounts: " + "[" * 30 + "]" * 30, "deeper than 20 levels"),
+        ("[" * 5_000, "is not YAML"),
+        ("#" * (16 * 1024 * 1024 + 1), "more than 16777216 bytes"),
+        ("accounts: !!python/object/apply:os.system ['true']", "not a plain_acl.yml"),
+    ],
+)
+def test_a_hostile_file_is_refused_by_name(
+    content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain()
+    source, file = tmp_path / "plain_acl.yml", tmp_path / "auth.json"
+    source.write_text(content)
+    assert main(["auth", "import", str(source), str(file)]) == ExitCode.STORE_CORRUPT
+    said = capsys.readouterr().err
+    assert str(source) in said
+    assert says in said
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000005", "key"])
+def test_tables_that_are_damaged_are_refused_by_name(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rocksdict = pytest.importorskip("rocksdict", reason="pip install 'pocketmq[acl]'")
+    table = rocksdict.Rdict(str(tmp_path / "users"), rocksdict.Options(raw_mode=True))
+    table[b"\xff" if name == "key" else b"alice"] = USERS["alice"]
+    table.close()
+    if name != "key":
+        for path in (tmp_path / "users").glob(name[:8] + "*"):
+            path.write_bytes(b"\xff" * 100)
+    code = main(["auth", "import", str(tmp_path), str(tmp_path / "auth.json")])
+    assert code == ExitCode.STORE_CORRUPT
+    assert str(tmp_path / "users") in capsys.readouterr().err
+    assert not (tmp_path / "auth.json").exists()
+
+
 async def test_a_running_broker_keeps_its_users(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

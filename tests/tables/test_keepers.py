@@ -104,3 +104,19 @@ def test_without_a_store(
     assert main(["export", *options]) == code
     assert said in capsys.readouterr().err
     assert not Path("no-table").exists()
+
+
+@pytest.mark.parametrize("key", ["files", "dead_letters", "replaced"])
+@pytest.mark.parametrize("name", ["../victim.parquet", "/etc/hostname", ".."])
+def test_a_commit_names_only_files_of_its_table(key: str, name: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    kept_by_a_query(table, "parquet", 1)
+    commit = table / "_pocketmq" / "commit.json"
+    fields = json.loads(commit.read_bytes())
+    fields[key] = [name]
+    commit.write_text(json.dumps(fields))
+    victim = tmp_path / "victim.parquet"
+    victim.write_bytes(b"precious")
+    with pytest.raises(TableError, match=rf"commit\.json is damaged: .*\$\.{key}\[0\]"):
+        open_table(table, "parquet")
+    assert victim.read_bytes() == b"precious"

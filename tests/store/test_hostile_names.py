@@ -1,0 +1,88 @@
+"""A store may be a copy from somebody else: no name in its files leads out of its directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pocketmq.cli import main
+from pocketmq.embedded import EmbeddedServer
+from tests.store.made_store import MadeStore
+
+NAMES = ("../../victim", "../victim", "..", ".", "a/b", "/etc", "a\0b", "")
+
+
+def hostile_store(root: Path) -> MadeStore:
+    """Return a store whose log and tables name topics and queues that are no directories."""
+    made = MadeStore(root, segment_size=16_384)
+    made.put("orders", 0, b"good", entry=False)
+    for name in NAMES:
+        if name:
+            made.put(name, 0, b"hostile", entry=False)
+    made.put("orders", -1, b"a queue below zero", entry=False)
+    made.write()
+    config = root / "config"
+    config.mkdir(exist_ok=True)
+    topic = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    (config / "topics.json").write_text(
+        json.dumps(
+            {
+                "topicConfigTable": {name: topic | {"topicName": name} for name in NAMES},
+                "deletedTopics": dict.fromkeys(NAMES, 10**9),
+            }
+        )
+    )
+    (config / "consumerOffset.json").write_text(
+        json.dumps({"offsetTable": {f"{name}@{name}": {"0": 1, "-1": 5} for name in NAMES}})
+    )
+    (config / "delayOffset.json").write_text(json.dumps({"offsetTable": {"-1": 5, "99": 3}}))
+    return made
+
+
+def surroundings(directory: Path, store: Path) -> dict[str, bytes | None]:
+    """Return what lies in a directory, without a store in it."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(directory.rglob("*"))
+        if not path.is_relative_to(store)
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    root = tmp_path / "in" / "store"
+    root.mkdir(parents=True)
+    hostile_store(root)
+    for place in (tmp_path, tmp_path / "in"):
+        (place / "victim" / "0").mkdir(parents=True)
+        (place / "victim" / "0" / f"{0:020}").write_bytes(b"precious")
+    return root
+
+
+@pytest.mark.parametrize(
+    "command", [["check"], ["repair", "--dry-run"], ["repair"], ["dump", "--topic", "../../victim"]]
+)
+def test_commands_for_stores_stay_inside(
+    store: Path, tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = surroundings(tmp_path, store)
+    main(["store", command[0], str(store), *command[1:]])
+    assert surroundings(tmp_path, store) == before
+
+
+def test_a_snapshot_stays_inside_its_target(store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copy"
+    before = surroundings(tmp_path, store)
+    assert main(["store", "snapshot", str(store), str(target)]) == 0
+    after = surroundings(tmp_path, store)
+    assert {path for path in after if not Path(path).is_relative_to(target)} == before.keys()
+
+
+async def test_a_broker_opens_a_hostile_copy_and_stays_inside(store: Path, tmp_path: Path) -> None:
+    before = surroundings(tmp_path, store)
+    properties = {"mappedFileSizeCommitLog": "16384"}
+    async with EmbeddedServer(store=store, properties=properties) as server:
+        assert server.store == store
+    assert surroundings(tmp_path, store) == before
