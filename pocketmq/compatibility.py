@@ -22,7 +22,13 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
+from pocketmq.remoting.official_config_keys import (
+    AUTH_CONFIG,
+    BROKER_KEYS,
+    NAMESRV_KEYS,
+    REFUSED_BY_BROKER,
+    REFUSED_BY_NAMESRV,
+)
 
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
@@ -313,6 +319,10 @@ _SETTINGS_HEAD: Final = """\
 The official configuration files load as they are. A setting without effect is a warning in the log;
 `updateBrokerConfig` accepts it with a warning. `getBrokerConfig` shows such settings of the file,
 and those that were changed.
+
+Some settings without effect protect messages or access, or change the format of the store, such as
+`aclEnable` and `storeType`. A value of theirs that means something is refused, and the error says
+what to do instead.
 """
 
 
@@ -357,16 +367,18 @@ def page(modules: Mapping[int, list[str]]) -> str:
 
 def _settings() -> str:
     parts = [_SETTINGS_HEAD]
-    for server, config, official in (
-        ("broker", BrokerConfig, BROKER_KEYS),
-        ("name server", NamesrvConfig, NAMESRV_KEYS),
+    for server, config, official, refusing in (
+        ("broker", BrokerConfig, BROKER_KEYS, REFUSED_BY_BROKER.keys()),
+        ("name server", NamesrvConfig, NAMESRV_KEYS | AUTH_CONFIG, REFUSED_BY_NAMESRV.keys()),
     ):
         names = {field.encode_name for field in msgspec.structs.fields(config)}
-        idle = sorted(official - names, key=str.lower)
+        idle = sorted(official - names - refusing, key=str.lower)
+        refused = sorted(refusing - names, key=str.lower)
         own = sorted(names - official, key=str.lower)
         parts.append(f"\n### Of the {server}\n\n")
         parts.append(f"{len(official & names)} official settings have an effect. ")
         parts.append(f"These {len(idle)} have none:\n\n{_wrapped(idle)}\n")
+        parts.append(f"\nValues of these are refused:\n\n{_wrapped(refused)}\n")
         if own:
             parts.append(f"\nThese are not official:\n\n{_wrapped(own)}\n")
     return "".join(parts)

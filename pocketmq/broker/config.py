@@ -22,7 +22,7 @@ from pocketmq.auth.settings import check_together
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_collector, check_target
-from pocketmq.remoting.official_config_keys import BROKER_KEYS
+from pocketmq.remoting.official_config_keys import BROKER_KEYS, REFUSED_BY_BROKER
 from pocketmq.remoting.properties_file import (
     Check,
     ConfigError,
@@ -196,6 +196,8 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     channel_expired_timeout: Millis = 120_000
     rebalance_lock_max_live_time: Millis = 60_000  # of a queue's lock for ordered consumption
     flush_consumer_offset_interval: Millis = 5_000
+    # Which file has the offsets; unset: the one that was written last.
+    enable_lmq: bool | None = None
     consumer_offset_update_version_step: Count = 500
 
     # Registration
@@ -367,6 +369,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     **AUTH_CHECKS,
     **MONITORING_CHECKS,
     "traceGrpcExporterTarget": check_collector("traceGrpcExporterTarget"),
+    **REFUSED_BY_BROKER,
 }
 
 

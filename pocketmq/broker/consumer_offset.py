@@ -3,12 +3,17 @@
 Commits only change memory; the file is written every 5 s when something changed, and at stop. What
 an admin changes is written before it is acknowledged (`saved`). An offset lower than the stored one
 is stored too (a client may rewind). Offsets are queue offsets: the next message to consume.
-Reference: broker ConsumerOffsetManager.
+
+An official broker with enableLmq=true keeps all offsets in config/lmqConsumerOffset.json instead. A
+store that has this file gets both files, each time with the same offsets, so that either broker
+goes on where the other one was.
+Reference: broker ConsumerOffsetManager, LmqConsumerOffsetManager.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +21,17 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.offset_file import OffsetFile
+from pocketmq.message import fastjson
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.config_file import ConfigFile
+
+log = logging.getLogger(__name__)
 
 SEPARATOR: Final = "@"
+LMQ_FILE: Final = "lmqConsumerOffset.json"
+_LMQ_TABLE: Final = "lmqOffsetTable"
 LOG_END: Final = "commitLogMaxOffset"
 """A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset behind the last message.
 Official brokers do not have it."""
@@ -33,6 +44,19 @@ class _Stored(msgspec.Struct, rename="camel"):
     data_version: DataVersion | None = None
 
 
+class _StoredWithLmq(_Stored, rename="camel"):
+    """The same of the file of light queues; offsets of their own groups by `topic@group`."""
+
+    lmq_offset_table: dict[str, int] = {}
+
+
+def _age(stored: _Stored, written: int) -> tuple[int, int, int]:
+    """Return what is larger for the newer one of two files. The version rises only with every 500th
+    commit."""
+    version = stored.data_version
+    return (version.timestamp, version.counter, written) if version else (0, 0, written)
+
+
 async def _nothing_to_flush() -> bool:
     return True
 
@@ -40,7 +64,9 @@ async def _nothing_to_flush() -> bool:
 class ConsumerOffsets(OffsetFile):
     """The offset table of one broker.
 
-    `clock` gives milliseconds; the data version rises every `version_step` commits.
+    `clock` gives milliseconds; the data version rises every `version_step` commits. `lmq` is
+    enableLmq: True takes the offsets from lmqConsumerOffset.json beside `path`, False those from
+    `path`, and None the newer ones.
 
     Attributes:
         after_log: an offset moved because of a message that was stored, as a checkpoint of a pop.
@@ -49,8 +75,17 @@ class ConsumerOffsets(OffsetFile):
         log_flushed: waits for that, and returns whether it is.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 500) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], int],
+        version_step: int = 500,
+        lmq: bool | None = None,
+    ) -> None:
         super().__init__(path, "consumer offsets", clock, version_step)
+        self._lmq = lmq
+        self._lmq_file = ConfigFile(path.with_name(LMQ_FILE), "consumer offsets with light queues")
+        self._lmq_table: dict[str, int] | None = None  # None: there is no such file
         # "topic@group" → queue id → offset, the form of the file and of the admin answer.
         self.table: dict[str, dict[int, int]] = {}
         # Where the group last pulled; only shown to admins, never stored.
@@ -62,8 +97,40 @@ class ConsumerOffsets(OffsetFile):
         self.log_flushed: Callable[[], Awaitable[bool]] = _nothing_to_flush
 
     def load(self) -> None:
-        """Read the file. Raises ConfigFileError."""
-        self.table = self._read(_Stored).offset_table
+        """Read the file, or that of light queues. Raises ConfigFileError, OSError."""
+        own = self._read(self._file, _Stored)
+        self.table = own.offset_table
+        written = self._lmq_file.written
+        if not (written or self._lmq):
+            return
+        other = self._read(self._lmq_file, _StoredWithLmq)
+        self._lmq_table = other.lmq_offset_table
+        use_other = self._lmq
+        if use_other is None:
+            use_other = _age(other, written) > _age(own, self._file.written)
+        if use_other and written:
+            self.table = other.offset_table
+            self.data_version = other.data_version or self.data_version
+            log.warning(
+                "%s has the consumer offsets: from now on they are written to %s as well",
+                self._lmq_file.path, self._file.path.name,
+            )  # fmt: skip
+        else:
+            self.data_version = own.data_version or self.data_version
+        self._dirty = True  # both are to have the same
+
+    def write(self, content: bytes) -> None:
+        """Write what `unsaved` gave to both files, if there are two. Blocks. Raises OSError."""
+        super().write(content)
+        if self._lmq_table is None:
+            return
+        try:
+            fields = fastjson.decode(content)
+            fields[_LMQ_TABLE] = self._lmq_table
+            self._lmq_file.write(self._lmq_file.encode(fields))
+        except OSError:
+            self.not_written()
+            raise
 
     def save(self) -> None:
         """Write consumerOffset.json when something changed. Blocks. Raises OSError."""

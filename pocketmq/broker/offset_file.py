@@ -64,17 +64,17 @@ class OffsetFile(ABC):
         """Note that the content `unsaved` returned is not on the disk: return it again."""
         self._dirty = True
 
-    def _read(self, kind: type[S]) -> S:
-        """Return the file's content, and take over its data version.
+    def _read(self, file: ConfigFile, kind: type[S]) -> S:
+        """Return the content of a file, and take over its data version.
 
         Integer keys may be without quotes, as fastjson writes them. Raises ConfigFileError.
         """
-        document = self._file.load()
-        self._dirty = self._file.stale
+        document = file.load()
+        self._dirty = file.stale
         try:
             stored = lenient.convert(document, kind)
         except msgspec.ValidationError as error:
-            raise ConfigFileError(self._file.path, str(error)) from None
+            raise ConfigFileError(file.path, str(error)) from None
         if stored.data_version is not None:
             self.data_version = stored.data_version
         return stored

@@ -17,7 +17,7 @@ from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_filter import ConsumerFilters
 from pocketmq.broker.consumer_groups import ConsumerGroup, ConsumerGroups
-from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.consumer_offset import LMQ_FILE, ConsumerOffsets
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.statistics import Statistics
@@ -70,7 +70,10 @@ class Tables:
         )
         self.groups = SubscriptionGroups(config, directory / "subscriptionGroup.json", clock)
         self.offsets = ConsumerOffsets(
-            directory / "consumerOffset.json", clock, config.consumer_offset_update_version_step
+            directory / "consumerOffset.json",
+            clock,
+            config.consumer_offset_update_version_step,
+            config.enable_lmq,
         )
         self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics)
         self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
@@ -96,6 +99,8 @@ class Tables:
     def _note_missing(self) -> None:
         for name, lost in _LOST.items():
             path = self.directory / name
+            if name == "consumerOffset.json" and (self.directory / LMQ_FILE).exists():
+                continue
             if not path.exists() and not path.with_name(f"{name}.bak").exists():
                 log.warning(
                     "%s and its .bak are missing, but the store is in use. If there was one, %s",

@@ -52,6 +52,7 @@ def store_exit_codes() -> ExitCodes:
     from pocketmq.store.errors import (
         DiskFull,
         FileSizeMismatch,
+        ForeignStore,
         NotADirectory,
         NotAFile,
         StoreCorrupt,
@@ -67,6 +68,7 @@ def store_exit_codes() -> ExitCodes:
         DiskFull: ExitCode.UNAVAILABLE,
         NotADirectory: ExitCode.UNAVAILABLE,
         NotAFile: ExitCode.UNAVAILABLE,
+        ForeignStore: ExitCode.UNAVAILABLE,
         OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
     }
 

@@ -100,8 +100,9 @@ def _add_common(parser: argparse.ArgumentParser, json: str = "print one JSON obj
 def run(options: argparse.Namespace) -> int:
     """Run the sub-command."""
     from pocketmq.broker.config import load_broker_config
-    from pocketmq.store.errors import NotADirectory, NotAFile
+    from pocketmq.store.errors import ForeignStore, NotADirectory, NotAFile
     from pocketmq.store.files import check_places
+    from pocketmq.store.foreign_store import check_kind
 
     try:
         config = read_config(load_broker_config, options)
@@ -110,7 +111,8 @@ def run(options: argparse.Namespace) -> int:
     config.store_path_root_dir = str(options.store)
     try:
         check_places(config.directories, config.files)
-    except (NotADirectory, NotAFile) as error:
+        check_kind(config.root)
+    except (NotADirectory, NotAFile, ForeignStore) as error:
         return complain(str(error), ExitCode.UNAVAILABLE)
     if not config.commit_log_directory.is_dir():
         return complain(

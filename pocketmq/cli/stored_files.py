@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketmq.remoting.service import ExitCode
-from pocketmq.store.errors import StoreCorrupt, StoreError
+from pocketmq.store.errors import ForeignStore, StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
     from pocketmq.store.scan.queue_listing import QueueChoice
@@ -53,7 +53,8 @@ def exit_code_of(error: StoreError) -> ExitCode:
 
     if isinstance(error, StoreCorrupt | ObjectDamaged):
         return ExitCode.STORE_CORRUPT
-    if isinstance(error, NoStore | NoTopic | UnreadableStore | NoArchive | Unreachable):
+    unavailable = NoStore | NoTopic | ForeignStore | UnreadableStore | NoArchive | Unreachable
+    if isinstance(error, unavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, WrongLocation):
         return ExitCode.USAGE

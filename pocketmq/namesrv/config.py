@@ -11,7 +11,7 @@ from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
 from pocketmq.auth.settings import check_together
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_target
-from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS
+from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS, REFUSED_BY_NAMESRV
 from pocketmq.remoting.properties_file import Settings, load_config
 from pocketmq.remoting.tls_config import without_tls
 
@@ -108,7 +108,7 @@ def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[s
         NamesrvConfig,
         *map(without_tls, sources),
         known=NAMESRV_KEYS | AUTH_CONFIG,
-        checks={**AUTH_CHECKS, **MONITORING_CHECKS},
+        checks={**AUTH_CHECKS, **MONITORING_CHECKS, **REFUSED_BY_NAMESRV},
     )
     check_together(config, warnings)
     check_target(config, warnings)

@@ -1,11 +1,19 @@
-"""The property names that RocketMQ 5.3.3 itself reads from its configuration files.
+"""The property names that RocketMQ 5.3.3 itself reads from its configuration files, and those that
+5.4 and 5.5 added.
 
 They are the settable properties of the reference's configuration classes. If a file has a key that
 is listed here but is not a field of our configuration, the key has no effect here. A key that is in
 neither is probably misspelt. `remoting.properties_file.load_config` tells the two apart.
+
+Some keys without effect protect messages or access, or change the format of the store. To go on
+without them would be worse than not to start, so `REFUSED_BY_BROKER` and `REFUSED_BY_NAMESRV`
+refuse the values that mean something, and say what to do instead.
 """
 
+from collections.abc import Mapping
 from typing import Final
+
+from pocketmq.remoting.properties_file import Check
 
 
 def _names(text: str) -> frozenset[str]:
@@ -238,11 +246,211 @@ PROXY_CONFIG: Final = _names(
     """
 )
 
+CONTROLLER_CONFIG: Final = _names(
+    """
+    controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId
+    controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums
+    controllerType electMasterMaxRetryCount enableElectUncleanMaster jRaftControllerRPCAddr
+    jRaftElectionTimeoutMs jRaftGroupId jRaftInitConf jRaftScanWaitTimeoutMs jRaftServerId
+    jRaftSnapshotIntervalSecs jraftConfig mappedFileSize notifyBrokerRoleChanged processReadEvent
+    scanInactiveMasterInterval
+    """
+)
+"""ControllerConfig and JraftConfig, as far as no other class has the same names: a name server with
+enableControllerInNamesrv reads them from its own file."""
+
+TIERED_STORE_CONFIG: Final = _names(
+    """
+    commitLogRollingInterval commitLogRollingMinimumSize objectStoreAccessKey objectStoreBucket
+    objectStoreEndpoint objectStoreSecretKey readAheadCacheEnable readAheadCacheExpireDuration
+    readAheadCacheSizeThresholdRate readAheadMessageCountThreshold readAheadMessageSizeThreshold
+    recordGetMessageResult tieredBackendServiceProvider tieredMetadataServiceProvider
+    tieredStorageLevel tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize
+    tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable tieredStoreDeleteFileInterval
+    tieredStoreFilePath tieredStoreFileReservedTime tieredStoreGroupCommit
+    tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout
+    tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum
+    tieredStoreMaxGroupCommitCount tieredStoreMaxPendingLimit
+    """
+)
+"""The MessageStoreConfig of the tiered storage, as far as no other class has the same names."""
+
+BROKER_LATER: Final = _names(
+    """
+    appendTopicForTimerDeleteKey batchDeleteSubscriptionGroupMaxRate batchDeleteTopicMaxRate
+    checkCommitLogOffsetOnRecover combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+    combineCQUseRocksdbForLmq commitLogRecoverMaxNum correctMinOffsetMadviseEnable
+    enableAcceleratedRecovery enableConnectionMetrics enableLagAndDlqMetrics enableLiteEventMode
+    enableLitePopLog enableLmqQuota enableLogConsumeQueueRepeatedlyBuildWhenRecover
+    enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics enableRequestMetrics
+    enableRunningFlagsInFlush enableSplitMetadata enableStatsMetrics enableTransactionMetrics
+    indexFileReadEnable indexFileWriteEnable indexRocksDBEnable liteEventCapacityCacheTtlMs
+    liteEventCheckInterval liteEventFullDispatchDelayTime
+    liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
+    liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
+    liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval
+    maxCheckMessageReuseBufferSize maxClientEventCount maxLiteSubscriptionCount
+    maxMessageFilterNumForNotification maxRocksDBIndexQueryDays metricsExportBatchMaxConcurrent
+    metricsExportBatchSplitEnabled metricsExportOtelMemoryMode minLiteTTl
+    persistConsumerOffsetIncrementally popFromRetryProbabilityForPriority
+    popOrderLockTimerTickMs popOrderLockTimerTicksPerWheel popPollingMapExpireTimeSeconds
+    popReviveConcurrency popReviveSkipIfGroupAbsent popRocksdbBlockCacheSize
+    popRocksdbWriteBufferSize priorityOrderAsc rocksdbCQSelectiveDoubleWriteEnable
+    rocksdbMaxSizeAmplificationPercent sharedByteBufferNum splitMetadataSize
+    timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerRocksDBEnable
+    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerWheelSnapshotFlush timerWheelSnapshotIntervalMs transRocksDBEnable
+    transWriteOriginTransHalfEnable useMessageFilterForNotification useSeparateRetryQueue
+    useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs writeWithoutMmap
+    """
+)
+"""What BrokerConfig and MessageStoreConfig have in 5.4 and 5.5 beyond those of 5.3.3."""
+
 BROKER_KEYS: Final = (
-    BROKER_CONFIG | MESSAGE_STORE_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG | AUTH_CONFIG
+    BROKER_CONFIG
+    | MESSAGE_STORE_CONFIG
+    | TIERED_STORE_CONFIG
+    | BROKER_LATER
+    | NETTY_SERVER_CONFIG
+    | NETTY_CLIENT_CONFIG
+    | AUTH_CONFIG
 )
 """What an official broker reads from broker.conf."""
 
-NAMESRV_KEYS: Final = NAMESRV_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG
+NAMESRV_KEYS: Final = NAMESRV_CONFIG | CONTROLLER_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG
 """What an official name server reads from namesrv.conf."""
 PROXY_KEYS: Final = PROXY_CONFIG | AUTH_CONFIG | NETTY_CLIENT_CONFIG
+
+
+# What is refused
+
+
+def _on(key: str, why: str) -> Check:
+    """Refuse `true`."""
+    return lambda value: f"{key} = true: {why}" if value.lower() == "true" else None
+
+
+def _set(key: str, why: str) -> Check:
+    """Refuse any value."""
+    return lambda value: f"{key} = {value[:200]!r}: {why}" if value else None
+
+
+def _containing(key: str, text: str, why: str) -> Check:
+    """Refuse a value that has `text` in it, in any case."""
+    return lambda value: f"{key} = {value[:200]!r}: {why}" if text in value.lower() else None
+
+
+def _foreign_class(key: str) -> Check:
+    """Refuse a class that is not RocketMQ's own."""
+    why = (
+        "a class that is not RocketMQ's own decides about access, and it does not run here. Leave "
+        "the setting out to have the rules of RocketMQ's own class"
+    )
+    return lambda value: (
+        f"{key} = {value[:200]!r}: {why}"
+        if value and not value.startswith("org.apache.rocketmq.")
+        else None
+    )
+
+
+_IN_ROCKSDB: Final = (
+    "RocksDB is not used here. Start the official broker without this setting until nothing is "
+    "left in RocksDB, and set it to false here"
+)
+_PROPERTY_CRC: Final = (
+    "records have no checksum of their properties here, and an official broker with "
+    "forceVerifyPropCRC cuts its log at the first record without one. Set it to false, here and in "
+    "official brokers that open this store or copy it"
+)
+_PROVIDERS: Final = (
+    "authenticationProvider",
+    "authenticationMetadataProvider",
+    "authenticationStrategy",
+    "authorizationProvider",
+    "authorizationMetadataProvider",
+    "authorizationStrategy",
+)
+_ACCESS: Final[Mapping[str, Check]] = {key: _foreign_class(key) for key in _PROVIDERS}
+
+REFUSED_BY_BROKER: Final[Mapping[str, Check]] = {
+    "aclEnable": _on(
+        "aclEnable",
+        "access lists of ACL 1.0 are not read, so this broker would be open to everybody. Take "
+        "over the users with `pocketmq auth import plain_acl.yml STORE/config/auth.json`, and set "
+        "authenticationEnabled = true and authorizationEnabled = true instead",
+    ),
+    "configManagerVersion": _containing(
+        "configManagerVersion",
+        "v2",
+        "topics, groups and offsets in RocksDB are not read. Export them with "
+        "`mqadmin rocksDBConfigToJson` and leave the setting out",
+    ),
+    "enableConsumeQueueExt": _on(
+        "enableConsumeQueueExt",
+        "extended consume queues are not read or written, and their entries would filter the wrong "
+        "messages. Set it to false in the official broker, and let its messages expire first",
+    ),
+    "enableDLegerCommitLog": _on(
+        "enableDLegerCommitLog",
+        "DLedger is not served, so this broker would be a master of its own in each place. Use a "
+        "controller group (enableControllerMode = true, docs/replication.md), or a master with "
+        "slaves",
+    ),
+    "enabledAppendPropCRC": _on("enabledAppendPropCRC", _PROPERTY_CRC),
+    "forceVerifyPropCRC": _on("forceVerifyPropCRC", _PROPERTY_CRC),
+    "indexRocksDBEnable": _on("indexRocksDBEnable", _IN_ROCKSDB),
+    "messageStorePlugIn": _set(
+        "messageStorePlugIn",
+        "plug-ins of the store do not run, so nothing would be copied to the tiered storage, and "
+        "what lies only there could not be pulled. Leave it out to go on without; `pocketmq sync` "
+        "archives a store, and `pocketmq query` reads a tiered storage",
+    ),
+    "readOnlyCommitLogStorePaths": _set(
+        "readOnlyCommitLogStorePaths",
+        "a commit log lies in one directory here. Move its files to storePathCommitLog and leave "
+        "the setting out",
+    ),
+    "rocksdbCQDoubleWriteEnable": _on(
+        "rocksdbCQDoubleWriteEnable",
+        "consume queues are not written to RocksDB as well, so those there would lack messages. "
+        "Set it to false, and remove the RocksDB files before an official broker writes them again",
+    ),
+    "rocksdbCQSelectiveDoubleWriteEnable": _on("rocksdbCQSelectiveDoubleWriteEnable", _IN_ROCKSDB),
+    "storePathBrokerIdentity": _set(
+        "storePathBrokerIdentity",
+        "the identity of a member of a controller group lies in storePathRootDir here; without it "
+        "the broker would be a new member. Move the file to storePathRootDir/brokerIdentity and "
+        "leave the setting out",
+    ),
+    "storePathCommitLog": _containing(
+        "storePathCommitLog",
+        ",",
+        "a commit log lies in one directory here. Move the files of all directories into one, and "
+        "name that",
+    ),
+    "storeType": _containing(
+        "storeType",
+        "rocksdb",
+        "queues, topics, groups and offsets in RocksDB are not read. Export the tables with "
+        "`mqadmin rocksDBConfigToJson`, start the official broker once with storeType = default, "
+        "and leave the setting out here",
+    ),
+    "timerRocksDBEnable": _on("timerRocksDBEnable", _IN_ROCKSDB),
+    "transRocksDBEnable": _on("transRocksDBEnable", _IN_ROCKSDB),
+    "useSingleRocksDBForAllConfigs": _on("useSingleRocksDBForAllConfigs", _IN_ROCKSDB),
+    **_ACCESS,
+}
+"""Checks of the settings whose meaning would be lost in a broker."""
+
+REFUSED_BY_NAMESRV: Final[Mapping[str, Check]] = {
+    "enableControllerInNamesrv": _on(
+        "enableControllerInNamesrv",
+        "no controller runs here, so no broker would become a master. Run the controllers of "
+        "RocketMQ (bin/mqcontroller), name them in controllerAddr of the brokers, and leave the "
+        "setting out",
+    ),
+    **_ACCESS,
+}
+"""The same for a name server."""

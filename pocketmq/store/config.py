@@ -17,6 +17,7 @@ TABLES: Final = (
     "topics.json",
     "subscriptionGroup.json",
     "consumerOffset.json",
+    "lmqConsumerOffset.json",
     "consumerFilter.json",
     "delayOffset.json",
 )

@@ -91,6 +91,13 @@ class ConfigFile:
         self._document = document or {}
         return dict(self._document)
 
+    @property
+    def written(self) -> int:
+        """When the file or its .bak was written last, in ms since 1970; 0 without both. Raises
+        OSError."""
+        there = [path for path in (self.path, self.backup) if path.exists()]
+        return max(map(self._files.modified_ms, there), default=0)
+
     def peek(self) -> dict[str, Any]:
         """Return what `load` would, for somebody who only takes a look: without a log line, and {}
         where nothing can be read."""

@@ -80,6 +80,14 @@ def with_remedy(error: StoreCorrupt | FileSizeMismatch, root: Path) -> StoreErro
     )
 
 
+class ForeignStore(StoreError):
+    """A store of RocketMQ of a kind that is not served here. `path` shows which."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(f"{path} is {kind}")
+        self.path = path
+
+
 class NotADirectory(StoreError):
     """Something else lies where the store keeps a directory."""
 

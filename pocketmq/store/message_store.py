@@ -23,6 +23,7 @@ from pocketmq.store.files import (
     is_full,
     raise_descriptor_limit,
 )
+from pocketmq.store.foreign_store import check_kind
 from pocketmq.store.index.index_pace import USUAL_PACE, IndexPace
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
@@ -313,6 +314,7 @@ class MessageStore:
             StoreLocked: another process has the store open.
             StoreCorrupt, FileSizeMismatch, ConfigFileError: the files cannot be used as they are.
             NotADirectory, NotAFile: something else lies where a directory or a file is kept.
+            ForeignStore: it is an official store of a kind that is not served.
             DiskFull: the disk has no room for a file that is missing.
             StoreClosed: it was closed; open another `MessageStore`.
         """
@@ -322,6 +324,7 @@ class MessageStore:
             raise StoreClosed(f"the store {self.config.root} was closed")
         config, root = self.config, self.config.root
         check_places(config.directories, config.files)
+        check_kind(config.root)
         self._files.make_directory(root)
         raise_descriptor_limit()
         self._lock.acquire()

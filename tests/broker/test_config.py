@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pocketmq.broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli import main
-from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.official_config_keys import (
+    AUTH_CONFIG,
+    BROKER_KEYS,
+    NAMESRV_KEYS,
+    REFUSED_BY_BROKER,
+    REFUSED_BY_NAMESRV,
+)
+from pocketmq.remoting.properties_file import ConfigError, ConfigErrors
 from pocketmq.remoting.service import ExitCode
 from pocketmq.store.config import FlushDiskType
 
@@ -49,12 +58,12 @@ def test_an_official_file_loads_as_it_is() -> None:
 
 
 def test_keys_of_nobody_and_keys_of_rocketmq_are_told_apart() -> None:
-    _, warnings = load_broker_config("brokerNme=x\nenableLmq=true\n")
+    _, warnings = load_broker_config("brokerNme=x\nenableLmqStats=true\n")
 
     misspelt, official = sorted(warnings)
     assert "brokerNme" in misspelt
     assert "brokerName" in misspelt
-    assert "enableLmq" in official
+    assert "enableLmqStats" in official
     assert "unknown" not in official
 
 
@@ -183,3 +192,68 @@ def test_what_clients_are_told() -> None:
 def test_blank_name_servers_are_left_out() -> None:
     assert BrokerConfig(namesrv_addr=" a:1 ;; b:2;").name_servers == ("a:1", "b:2")
     assert BrokerConfig().name_servers == ()
+
+
+#: Values whose meaning would be lost, and what the error says to do.
+REFUSED = [
+    ("storeType", "defaultRocksDB", "rocksDBConfigToJson"),
+    ("storeType", "default;defaultRocksDB", "rocksDBConfigToJson"),
+    ("enableDLegerCommitLog", "true", "controller group"),
+    ("storePathCommitLog", "/a,/b", "into one"),
+    ("readOnlyCommitLogStorePaths", "/old", "storePathCommitLog"),
+    ("aclEnable", "true", "pocketmq auth import"),
+    ("configManagerVersion", "V2", "rocksDBConfigToJson"),
+    ("enableConsumeQueueExt", "true", "false"),
+    ("enabledAppendPropCRC", "true", "false"),
+    ("forceVerifyPropCRC", "true", "false"),
+    ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore", "pocketmq sync"),
+    ("rocksdbCQDoubleWriteEnable", "true", "false"),
+    ("storePathBrokerIdentity", "/x", "storePathRootDir/brokerIdentity"),
+    ("timerRocksDBEnable", "true", "false"),
+    ("transRocksDBEnable", "TRUE", "false"),
+    ("indexRocksDBEnable", "true", "false"),
+    ("useSingleRocksDBForAllConfigs", "true", "false"),
+    ("authorizationProvider", "com.example.Ours", "RocketMQ's own class"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "remedy"), REFUSED)
+def test_a_setting_whose_meaning_would_be_lost_is_refused(
+    key: str, value: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        load_broker_config(f"{key}={value}\n")
+    (error,) = caught.value.errors
+    assert error.text.startswith(f"{key} = ")
+    assert remedy in error.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("storeType", "default"),
+        ("aclEnable", "false"),
+        ("enableDLegerCommitLog", "false"),
+        ("storePathCommitLog", "/a"),
+        ("configManagerVersion", "v1"),
+        (
+            "authorizationProvider",
+            "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider",
+        ),
+    ],
+)
+def test_their_values_that_lose_nothing_are_accepted(key: str, value: str) -> None:
+    load_broker_config(f"{key}={value}\n")
+
+
+def test_each_official_setting_has_an_effect_is_refused_or_is_a_warning() -> None:
+    """What protects messages or access is never just a warning."""
+    fields = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
+    assert REFUSED_BY_BROKER.keys() <= BROKER_KEYS
+    assert REFUSED_BY_NAMESRV.keys() <= NAMESRV_KEYS | AUTH_CONFIG
+    telling = re.compile(
+        r"rocksdb.*Enable$|DLeger.*Log$|aclEnable|PropCRC|PlugIn$|^auth.*(Strategy|Provider)$", re.I
+    )
+    protecting = set(filter(telling.search, BROKER_KEYS))
+    assert len(protecting) > 10
+    assert protecting - fields <= REFUSED_BY_BROKER.keys()

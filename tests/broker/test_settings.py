@@ -178,11 +178,13 @@ async def test_a_setting_without_effect_in_the_file_is_shown_after_a_restart(
     assert "mine" not in before  # no setting of RocketMQ
     assert before["maxMessageSize"] == str(BrokerConfig().max_message_size)  # the one in force
 
-    assert (await update(client, osPageCacheBusyTimeOutMills="10913", enableLmq="true")).code == 0
+    assert (
+        await update(client, osPageCacheBusyTimeOutMills="10913", enableLmqStats="true")
+    ).code == 0
     await broker.stop()
     client = await connect(await start_broker(broker_config_path=str(file)))
     shown = await settings(client)
-    assert (shown["osPageCacheBusyTimeOutMills"], shown["enableLmq"]) == ("10913", "true")
+    assert (shown["osPageCacheBusyTimeOutMills"], shown["enableLmqStats"]) == ("10913", "true")
 
 
 async def test_all_that_can_not_change_is_named(client: Client) -> None:
@@ -232,3 +234,9 @@ async def test_a_file_that_can_not_be_written(
     assert answer.code == SYSTEM_ERROR
     assert (answer.remark or "").startswith(f"changed, but not written to {tmp_path}: ")
     assert (await settings(client))["maxMessageSize"] == "2048"
+
+
+async def test_a_setting_that_would_open_the_broker_is_refused_by_name(client: Client) -> None:
+    answer = await update(client, aclEnable="true")
+    assert answer.code != 0
+    assert "aclEnable = true: access lists of ACL 1.0 are not read" in (answer.remark or "")

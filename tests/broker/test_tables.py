@@ -470,3 +470,84 @@ async def test_a_file_that_makes_no_sense_is_named(tables: Tables, name: str, te
             "subscriptionGroup.json": tables.groups,
             "consumerOffset.json": tables.offsets,
         }[name]()
+
+
+# --- offsets of an official broker with light queues -------------------------------------------
+
+
+def lmq_file(directory: Path, offset: int, timestamp: int) -> Path:
+    """Write the offsets as an official broker with enableLmq=true does."""
+    path = directory / "lmqConsumerOffset.json"
+    path.write_text(
+        f'{{"dataVersion":{{"counter":1,"stateVersion":0,"timestamp":{timestamp}}},'
+        f'"lmqOffsetTable":{{"%LMQ%x@%LMQ%g":7}},"offsetTable":{{"orders@g":{{0:{offset}}}}}}}'
+    )
+    return path
+
+
+def offset_file(directory: Path, offset: int, timestamp: int) -> Path:
+    path = directory / "consumerOffset.json"
+    path.write_text(
+        f'{{"dataVersion":{{"counter":1,"stateVersion":0,"timestamp":{timestamp}}},'
+        f'"offsetTable":{{"orders@g":{{0:{offset}}}}}}}'
+    )
+    return path
+
+
+def offsets_in(directory: Path, lmq: bool | None) -> ConsumerOffsets:
+    table = ConsumerOffsets(directory / "consumerOffset.json", lambda: 5_000, lmq=lmq)
+    table.load()
+    return table
+
+
+@pytest.mark.parametrize(
+    ("lmq", "plain_is_of", "lmq_is_of", "expected"),
+    [
+        (True, 3_000, 2_000, 20),
+        (False, 2_000, 3_000, 10),
+        (None, 2_000, 3_000, 20),
+        (None, 3_000, 2_000, 10),
+    ],
+)
+def test_groups_go_on_where_the_official_broker_left_them(
+    lmq: bool | None, plain_is_of: int, lmq_is_of: int, expected: int, tmp_path: Path
+) -> None:
+    offset_file(tmp_path, 10, plain_is_of)
+    lmq_file(tmp_path, 20, lmq_is_of)
+    assert offsets_in(tmp_path, lmq).query("g", "orders", 0) == expected
+
+
+@pytest.mark.parametrize("lmq", [True, None])
+def test_the_file_of_light_queues_is_enough(lmq: bool | None, tmp_path: Path) -> None:
+    lmq_file(tmp_path, 20, 3_000)
+    assert offsets_in(tmp_path, lmq).query("g", "orders", 0) == 20
+
+
+def test_of_files_with_one_version_the_one_written_last_counts(tmp_path: Path) -> None:
+    paths = offset_file(tmp_path, 10, 2_000), lmq_file(tmp_path, 20, 2_000)
+    for newer, expected in ((0, 10), (1, 20)):
+        os.utime(paths[newer], (2_000, 2_000))
+        os.utime(paths[1 - newer], (1_000, 1_000))
+        assert offsets_in(tmp_path, None).query("g", "orders", 0) == expected
+
+
+@pytest.mark.parametrize("lmq", [True, False, None])
+def test_both_files_are_kept_in_step(lmq: bool | None, tmp_path: Path) -> None:
+    offset_file(tmp_path, 10, 2_000)
+    lmq_file(tmp_path, 20, 3_000)
+    table = offsets_in(tmp_path, lmq)
+    table.commit("g", "orders", 0, 30)
+    table.save()
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        written = fastjson.decode((tmp_path / name).read_text())
+        assert written["offsetTable"] == {"orders@g": {"0": 30}}
+    assert written["lmqOffsetTable"] == {"%LMQ%x@%LMQ%g": 7}
+    for official in (True, False):
+        assert offsets_in(tmp_path, official).query("g", "orders", 0) == 30
+
+
+def test_a_store_without_light_queues_gets_no_file_of_them(tmp_path: Path) -> None:
+    table = offsets_in(tmp_path, None)
+    table.commit("g", "orders", 0, 1)
+    table.save()
+    assert not (tmp_path / "lmqConsumerOffset.json").exists()

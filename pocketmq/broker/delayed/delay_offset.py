@@ -34,7 +34,7 @@ class DelayOffsets(OffsetFile):
 
     def load(self) -> None:
         """Read the file. Raises ConfigFileError."""
-        self.table = self._read(_Stored).offset_table
+        self.table = self._read(self._file, _Stored).offset_table
 
     def next(self, level: int) -> int:
         """Return the queue offset of the next message to deliver."""

@@ -44,11 +44,17 @@ _SHAPES: Final = {
     "topics.json": ("topicConfigTable", dict[str, dict[str, Any]]),
     "subscriptionGroup.json": ("subscriptionGroupTable", dict[str, dict[str, Any]]),
     "consumerOffset.json": ("offsetTable", dict[str, dict[int, int]]),
+    "lmqConsumerOffset.json": ("offsetTable", dict[str, dict[int, int]]),
     "consumerFilter.json": ("filterDataByTopic", dict[str, dict[str, Any]]),
     "delayOffset.json": ("offsetTable", dict[int, int]),
 }
 #: Those whose version a start reads.
-_WITH_VERSION: Final = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+_WITH_VERSION: Final = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "lmqConsumerOffset.json",
+)
 
 
 def sized(config: StoreConfig) -> StoreConfig:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pocketmq.store.foreign_store import check_readable
 from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
 from pocketmq.store.scan.errors import NoStore
@@ -232,7 +233,8 @@ def first_stored_from(log: Segments, queue: ScannedQueue, timestamp: int) -> int
 
 
 def check_store(root: Path) -> None:
-    """Raise NoStore unless `root` is the root directory of a store."""
+    """Check that `root` is the root directory of a store. Raises NoStore, ForeignStore."""
+    check_readable(root)
     if not (root / "commitlog").is_dir():
         raise NoStore(root)
 
