@@ -60,6 +60,7 @@ from pocketmq.broker.processors.send.send_back import SendBackProcessor
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication import slave_gate
+from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
@@ -190,10 +191,11 @@ class Components:
         )
         self.group: GroupReplication | None = None
         self.replication: Replication | GroupReplication
+        allowed = self._allowed_replicas = AllowedReplicas(config)
         if config.enable_controller_mode:
             metadata = MetadataSync(config, tables, self._delayed, self.pop.modes, store, tls=links)
             self.replication = self.group = GroupReplication(
-                config, store, metadata, self._safety, address=address, tls=links
+                config, store, metadata, self._safety, allowed, address=address, tls=links
             )
         else:
             self.replication = Replication(
@@ -203,6 +205,7 @@ class Components:
                 self._delayed,
                 self.pop.modes,
                 self._safety,
+                allowed,
                 address=address,
                 tls=links,
             )
@@ -399,6 +402,7 @@ class Components:
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
         if self._config.is_slave:  # a member of a controller group is one at first
             slave_gate.guard(dispatcher, self._config)
+        self._allowed_replicas.watch(dispatcher)
         audit(dispatcher)
         if self._auth is not None and guarded:
             self._auth.protect(dispatcher, self._config.broker_cluster_name)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -22,6 +24,7 @@ from pocketmq.auth.settings import check_together
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_collector, check_target
+from pocketmq.remoting.exposure import is_loopback
 from pocketmq.remoting.official_config_keys import BROKER_KEYS, REFUSED_BY_BROKER
 from pocketmq.remoting.properties_file import (
     Check,
@@ -82,6 +85,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
       than those of 256 KiB, and those of 1 MiB, which is where a connection is paused, more again;
     - `trace_grpc_exporter_target`: `http://host:port` of an OpenTelemetry collector that gets spans
       of messages with a W3C context; empty: none are made. RocketMQ does not have this setting;
+    - `ha_allowed_addresses`: see `pocketmq.broker.replication.allowed_replicas`;
     - `health_port`: see `pocketmq.monitoring.settings`, as for all settings of metrics;
     - `rebalance_lock_max_live_time`: a system property of the official broker
       (rocketmq.broker.rebalance.lockMaxLiveTime).
@@ -212,6 +216,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     # The address that slaves connect to; empty: that of clients.
     broker_ip2: str = field(default="", name="brokerIP2")
     ha_master_address: str = ""  # host:port; empty: the name servers tell it
+    ha_allowed_addresses: str = ""  # of slaves: 10.0.0.2;10.1.0.0/16
     ha_send_heartbeat_interval: Millis = 5_000
     ha_housekeeping_interval: Millis = 20_000
     ha_transfer_batch_size: Annotated[int, Meta(ge=1, le=4 * 1024 * 1024 - 12)] = 32 * 1024
@@ -304,6 +309,16 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
         return self.broker_ip2 or self.advertised_host
 
     @property
+    def counts_replicas(self) -> bool:
+        """Whether what replicas say decides which messages are acknowledged."""
+        if self.enable_controller_mode:
+            most = max(self.in_sync_replicas, self.min_in_sync_replicas)
+            return self.all_ack_in_sync_state_set or most > 1
+        return self.broker_role is BrokerRole.SYNC_MASTER and (
+            self.in_sync_replicas > 1 or self.enable_slave_acting_master
+        )
+
+    @property
     def most_ha_bytes_per_second(self) -> float:
         """How much of the log a slave gets in a second at most."""
         return self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else math.inf
@@ -347,6 +362,23 @@ def _check_ha_master(value: str) -> str | None:
     return _check_addresses("haMasterAddress", value, HA_PORT)
 
 
+Network = IPv4Network | IPv6Network
+
+
+def networks_of(text: str) -> tuple[Network, ...]:
+    """Read addresses and networks (`10.0.0.2;10.1.0.0/16`). Raises ValueError."""
+    parts = (part.strip() for part in re.split("[;,]", text))
+    return tuple(ip_network(part) for part in parts if part)
+
+
+def _check_allowed(value: str) -> str | None:
+    try:
+        networks_of(value)
+    except ValueError as error:
+        return f"haAllowedAddresses: {error}; write addresses and networks as 10.0.0.2;10.1.0.0/16"
+    return None
+
+
 def _check_addresses(key: str, value: str, usual_port: int) -> str | None:
     for part in value.split(";"):
         address = part.strip()
@@ -364,6 +396,7 @@ def _check_addresses(key: str, value: str, usual_port: int) -> str | None:
 #: Checks of single properties: text for what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
     "controllerAddr": _check_controllers,
+    "haAllowedAddresses": _check_allowed,
     "haMasterAddress": _check_ha_master,
     "namesrvAddr": _check_name_servers,
     **AUTH_CHECKS,
@@ -384,7 +417,7 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
         ConfigErrors: some values are not allowed, or not together: a slave needs a brokerId above
             0, and a master has 0. Another broker of that name in the routes would not have the
             master's messages. A member of a controller group needs haListenPort if requests have
-            to be signed.
+            to be signed, and a broker that waits for replicas has to know which these are.
     """
     config, warnings = load_config(
         BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
@@ -400,6 +433,7 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
     check_together(config, warnings)
     check_target(config, warnings)
     _check_identity(config, warnings)
+    _check_replicas(config, warnings)
     return config, warnings
 
 
@@ -416,6 +450,25 @@ def check_ha_port(config: BrokerConfig) -> None:
             "it gets the whole log, without a password. Let only the group's members reach it"
         )
         raise ConfigError("haListenPort", "0", "a port", text=text)
+
+
+def _check_replicas(config: BrokerConfig, warnings: list[str]) -> None:
+    """Raise ConfigErrors when anybody could acknowledge messages in the name of a replica."""
+    if (
+        config.counts_replicas
+        and not config.authentication_enabled
+        and not config.ha_allowed_addresses.strip()
+        and not is_loopback(config.bind_address)
+    ):
+        text = (
+            f"sends wait for replicas, and bindAddress = {config.bind_address!r} lets other "
+            "machines reach the HA port: set haAllowedAddresses to the addresses of the replicas "
+            "(10.0.0.2;10.1.0.0/16), or authenticationEnabled = true here and "
+            "innerClientAuthenticationCredentials in all of them. Else whoever reaches the port "
+            "can acknowledge messages that no replica has"
+        )
+        error = ConfigError("haAllowedAddresses", "", "addresses of replicas", text=text)
+        raise ConfigErrors([error], warnings)
 
 
 def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:

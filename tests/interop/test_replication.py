@@ -287,3 +287,24 @@ def test_an_acknowledged_message_is_on_the_slave_whoever_is_killed(group: Group)
     kills.check_all()
     assert kills.faults == []
     assert kills.acknowledged
+
+
+def test_an_official_slave_is_counted_where_it_is_listed(
+    group: Group, request: pytest.FixtureRequest
+) -> None:
+    """haAllowedAddresses: the slave itself needs no setting for that."""
+    request.getfixturevalue("jars")
+    waiting = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    group.start("ours", 0, **waiting, haAllowedAddresses="10.0.0.0/8;127.0.0.1")
+    group.start("official", 1)
+    wait_connected(group)
+
+    async def send_some() -> None:
+        async with Producer(
+            "listed", namesrv=group.namesrv.address, require_send_ok=True
+        ) as producer:
+            for number in range(5):
+                await producer.send(Message("Listed", b"%d" % number))
+
+    asyncio.run(send_some())
+    assert_equal_files(group)

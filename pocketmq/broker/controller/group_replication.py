@@ -39,6 +39,7 @@ from pocketmq.broker.controller.replica import (
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.store_log import StoreLog
 from pocketmq.broker.put_safety import PutSafety
+from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replica_waits import ReplicaWaits
 from pocketmq.limited_log import LimitedLog
@@ -98,6 +99,7 @@ class GroupReplication:
         store: MessageStore,
         metadata: MetadataSync,
         safety: PutSafety,
+        allowed: AllowedReplicas,
         *,
         address: str,
         tls: ssl.SSLContext | None = None,
@@ -138,7 +140,7 @@ class GroupReplication:
             most_behind=config.ha_max_time_slave_not_catchup,
         )
         self._server = GroupServer(
-            store, self, self._now, most_per_second=config.most_ha_bytes_per_second
+            store, self, self._now, allowed, most_per_second=config.most_ha_bytes_per_second
         )
         self._client = GroupClient(store, self, self._now)
         self.metadata = metadata

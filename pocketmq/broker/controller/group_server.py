@@ -21,6 +21,7 @@ from pocketmq.broker.controller.ha_frames import (
 )
 from pocketmq.broker.controller.replica import Drop, Order, Replica
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
+from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
@@ -49,7 +50,8 @@ class Driver(Protocol):
 
 class GroupServer:
     """The slaves of one broker, each of which gets at most `most_per_second` bytes of the log a
-    second. `clock` gives milliseconds that never go back.
+    second. `clock` gives milliseconds that never go back. Connections that `allowed` refuses are
+    closed, and never counted.
 
     Attributes:
         connections: those of slaves, in the order in which they came.
@@ -61,6 +63,7 @@ class GroupServer:
         store: MessageStore,
         driver: Driver,
         clock: Callable[[], int],
+        allowed: AllowedReplicas,
         *,
         most_per_second: float = math.inf,
     ) -> None:
@@ -71,6 +74,7 @@ class GroupServer:
         self.most_per_second = most_per_second
         self.lines = LimitedLog(log)
         self._store = store
+        self._allowed = allowed
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
         self._pumping: asyncio.TimerHandle | None = None
@@ -123,8 +127,13 @@ class GroupServer:
 
     # --- of connections -----------------------------------------------------------------------
 
-    def joined(self, connection: GroupConnection) -> SlaveLink | None:
-        """Take a connection, unless there are too many, or this is not a master."""
+    def joined(self, connection: GroupConnection, host: str) -> SlaveLink | None:
+        """Take a connection from an address that is allowed, unless there are too many, or this is
+        not a master."""
+        refusal = self._allowed.refusal(host)
+        if refusal:
+            self.lines.warning("the HA port refuses %s: %s", connection.peer, refusal)
+            return None
         replica = self.driver.replica
         if replica is None or len(self.connections) >= MOST_CONNECTIONS:
             return None
@@ -179,7 +188,7 @@ class GroupConnection(asyncio.Protocol):
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = host_text(pack_host(host.partition("%")[0], port))
         self.sender.open(self._transport)
-        self.link = self._server.joined(self)
+        self.link = self._server.joined(self, host)
         if self.link is None:
             self._transport.abort()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from pocketmq.broker.background import end
@@ -28,6 +28,10 @@ _BUFFER: Final = 256 * 1024
 _SECOND: Final = 1.0
 
 
+async def _nothing() -> None:
+    """Wait for nothing."""
+
+
 class HaClient:
     """Copies the log of a master into a store that follows (`MessageStore.follow`).
 
@@ -36,6 +40,7 @@ class HaClient:
         connection: the one to the master; None while there is none.
         failure: why nothing is copied any more; None while it goes on.
         on_connected: called when a master is connected.
+        before_connecting: waited for before each attempt to connect; it raises nothing.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class HaClient:
         self.lines = LimitedLog(log)
         self._reconnect = reconnect_seconds
         self.on_connected: Callable[[], None] = lambda: None
+        self.before_connecting: Callable[[], Awaitable[None]] = _nothing
         self._known = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -82,6 +88,7 @@ class HaClient:
     async def _run(self) -> None:
         while self.failure is None:
             await self._known.wait()
+            await self.before_connecting()
             connection = await self._connect()
             if connection is not None:
                 self.connection = connection

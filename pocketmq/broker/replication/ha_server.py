@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
 from pocketmq.broker.replication.log_sender import LogSender
@@ -31,7 +32,8 @@ class HaServer:
     """The slaves of one broker. A slave has one, too: others may be told to copy it, and it is a
     master when its role changes.
 
-    `on_ack()` is called when a slave has acknowledged more, or is gone.
+    `on_ack()` is called when a slave has acknowledged more, or is gone. Connections that `allowed`
+    refuses are closed, and never counted.
 
     Attributes:
         connections: those of slaves, in the order in which they came.
@@ -40,7 +42,11 @@ class HaServer:
     """
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, on_ack: Callable[[], None]
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        allowed: AllowedReplicas,
+        on_ack: Callable[[], None],
     ) -> None:
         self.connections: list[HaConnection] = []
         self.port = 0
@@ -48,6 +54,7 @@ class HaServer:
         self.config = config
         self.lines = LimitedLog(log)
         self._store = store
+        self._allowed = allowed
         self._on_ack = on_ack
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
@@ -106,8 +113,12 @@ class HaServer:
 
     # --- of connections -----------------------------------------------------------------------
 
-    def joined(self, connection: HaConnection) -> bool:
-        """Take a connection, unless there are too many."""
+    def joined(self, connection: HaConnection, host: str) -> bool:
+        """Take a connection from an address that is allowed, unless there are too many."""
+        refusal = self._allowed.refusal(host)
+        if refusal:
+            self.lines.warning("the HA port refuses %s: %s", connection.peer, refusal)
+            return False
         if len(self.connections) >= MOST_CONNECTIONS:
             self.lines.error(
                 "the HA port refuses %s: %d connections are open", connection.peer, MOST_CONNECTIONS
@@ -189,7 +200,7 @@ class HaConnection(asyncio.Protocol):
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = host_text(pack_host(host.partition("%")[0], port))
         self.sender.open(self._transport)
-        if not self._server.joined(self):
+        if not self._server.joined(self, host):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -82,7 +82,9 @@ class MetadataSync:
         self._tick = tick_seconds
         self._full = full_seconds
         self._log = LimitedLog(log)
-        self._pool = ConnectionPool(tls=tls, sign=inner_signer(config))
+        sign = inner_signer(config)
+        self._signs = sign is not None
+        self._pool = ConnectionPool(tls=tls, sign=sign)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         # The consumer offsets that wait for the log, and for how much of it.
@@ -108,6 +110,13 @@ class MetadataSync:
         """Do not wait for the next time."""
         self._offsets_ahead = None  # perhaps of another master
         self._wake.set()
+
+    async def introduce(self) -> None:
+        """Send the master a signed request, if it is known: it then knows that the HA connection
+        that follows from here is a replica's. See `allowed_replicas`."""
+        if self._signs and self.master:
+            with contextlib.suppress(RemotingError, OSError):
+                await self._ask(RequestCode.GET_ALL_DELAY_OFFSET)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.put_safety import PutSafety
+from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.ha_client import HaClient
 from pocketmq.broker.replication.ha_service import HaService
 from pocketmq.broker.replication.metadata_sync import MetadataSync
@@ -45,6 +46,7 @@ class Replication:
         delayed: DelayedDelivery,
         modes: MessageRequestModes,
         safety: PutSafety,
+        allowed: AllowedReplicas,
         *,
         address: str,
         tls: ssl.SSLContext | None = None,
@@ -57,13 +59,14 @@ class Replication:
         port = int(address.rpartition(":")[2])
         self._port = config.ha_listen_port or port + 1
         self.ha_address = f"{config.ha_host}:{self._port}"
-        self.service = HaService(config, store)
+        self.service = HaService(config, store, allowed)
         self.client: HaClient | None = None
         self.metadata: MetadataSync | None = None
         if config.is_slave:
             self.client = HaClient(config, store)
             self.metadata = MetadataSync(config, tables, delayed, modes, store, tls=tls)
             self.client.on_connected = self.metadata.ask_now
+            self.client.before_connecting = self.metadata.introduce
 
     async def listen(self, stack: contextlib.AsyncExitStack) -> None:
         """Serve slaves until `stack` is closed; puts wait for them where the role asks for that.
