@@ -92,7 +92,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     """
 
     # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
-    broker_config_path: str = ""  # changes are written there; empty: nowhere
+    broker_config_path: str = ""  # changes are kept there; empty: in the store
     config_black_list: str = "configBlackList;brokerConfigPath"
 
     # Identity and addresses

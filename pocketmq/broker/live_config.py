@@ -5,6 +5,10 @@ settings of `BrokerConfig` are fixed when the broker starts, and a change is ref
 official broker answers success and goes on as before or, for an address, tells its clients a wrong
 one.) Official settings that this broker does not have are remembered and shown, with a warning;
 those of the file are shown from the start.
+
+A change is kept in the file that the broker was started with, as by the official broker. Without
+one it is kept in the store, in config/broker.properties, and wins at the next start over what the
+command line says: a broker that was drained stays drained.
 Reference: remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
 """
 
@@ -113,6 +117,7 @@ LIVE: Final = frozenset(
         "validateSystemTopicWhenUpdateTopic",
     )
 )
+KEPT_FILE: Final = "broker.properties"
 MAX_IDLE_VALUE: Final = 4096  # characters of a setting without effect
 _NEVER_CHANGED: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 
@@ -125,6 +130,7 @@ class LiveConfig:
 
     Attributes:
         config: the settings. A copy of a value does not change with it.
+        path: the file in which changes are kept.
         idle: official settings that have no effect here, by property name: those of the file that
             the broker was started with, and those that were changed.
         data_version: rises with each change.
@@ -137,12 +143,20 @@ class LiveConfig:
         clock: Callable[[], int],
     ) -> None:
         self.config = config
-        self._path = Path(config.broker_config_path) if config.broker_config_path else None
+        kept = config.root / "config" / KEPT_FILE
+        self.path = Path(config.broker_config_path) if config.broker_config_path else kept
         self.data_version = DataVersion(timestamp=clock())
         self._on_change = on_change
         self._clock = clock
         self._fields = _fields()
         self.idle = self._idle_in_file()
+        if self.path is kept:
+            self._take_kept()
+        elif kept.exists():
+            log.warning(
+                "%s is not read, since the settings come from %s: put the changes that it has into "
+                "that, and remove it", kept, self.path,
+            )  # fmt: skip
 
     def update(self, properties: Mapping[str, str]) -> list[str]:
         """Change the named settings: all of them or, with RemotingError, none.
@@ -181,13 +195,13 @@ class LiveConfig:
 
     def _idle_in_file(self) -> dict[str, str]:
         try:
-            content = b"" if self._path is None else self._path.read_bytes()
+            content = self.path.read_bytes()
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 log.warning(
                     "%s cannot be read, so getBrokerConfig leaves out its settings that have no "
                     "effect here: %s",
-                    self._path,
+                    self.path,
                     error,
                 )
             return {}
@@ -197,6 +211,30 @@ class LiveConfig:
             for key, text in properties.items()
             if key in BROKER_KEYS and key not in self._fields
         }
+
+    def _take_kept(self) -> None:
+        """Take over the changes that were kept in the store."""
+        try:
+            content = self.path.read_bytes() if self.path.exists() else b""
+        except OSError as error:
+            log.warning("%s cannot be read, so its settings are not taken: %s", self.path, error)
+            return
+        for key, text in parse_properties(decode_properties(content)[0]).items():
+            try:
+                fault = self._fault(key, text)
+                value = (
+                    None if fault or key in self.idle else read_property(BrokerConfig, key, text)
+                )
+            except ConfigError as error:
+                fault = str(error)
+            if fault:
+                log.warning("%s is ignored in %s: %s", key, self.path, fault)
+            elif key not in self.idle and value != self._value(key):
+                log.warning(
+                    "setting %s: %s, which was set while the broker ran, instead of %s; it is kept "
+                    "in %s", key, value, self._value(key), self.path,
+                )  # fmt: skip
+                setattr(self.config, self._fields[key], value)
 
     def _value(self, key: str) -> Any:
         return getattr(self.config, self._fields[key])
@@ -215,13 +253,8 @@ class LiveConfig:
         return check(text.strip()) if check is not None else None
 
     def keep(self, properties: Mapping[str, str]) -> None:
-        """Write changed settings to the file that the broker was started with, if there is one.
-
-        Its other lines stay. Blocks; raises OSError.
-        """
-        path = self._path
-        if path is None:
-            return
+        """Write changed settings to `path`. Its other lines stay. Blocks; raises OSError."""
+        path = self.path
         text, encoding = decode_properties(path.read_bytes() if path.exists() else b"")
         Files().replace(
             path,

@@ -240,3 +240,50 @@ async def test_a_setting_that_would_open_the_broker_is_refused_by_name(client: C
     answer = await update(client, aclEnable="true")
     assert answer.code != 0
     assert "aclEnable = true: access lists of ACL 1.0 are not read" in (answer.remark or "")
+
+
+async def test_without_a_file_a_change_is_kept_in_the_store(
+    start_broker: StartBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A drained broker stays drained, whatever the command line says."""
+    broker = await start_broker(broker_permission=6)
+    assert (await update(await connect(broker), brokerPermission="4")).code == 0
+    await broker.stop()
+    caplog.clear()
+    again = await start_broker(broker_permission=6)
+    assert again.config.broker_permission == 4
+    kept = broker.config.root / "config" / "broker.properties"
+    assert kept.read_text() == "brokerPermission=4\n"
+    line = "setting brokerPermission: 4, which was set while the broker ran, instead of 6"
+    assert any(message.startswith(line) and str(kept) in message for message in caplog.messages)
+    assert (await update(await connect(again), brokerPermission="6")).code == 0
+    await again.stop()
+    last = await start_broker(broker_permission=6)
+    assert last.config.broker_permission == 6
+
+
+async def test_what_is_kept_never_prevents_a_start(
+    start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    (root / "config").mkdir(parents=True)
+    (root / "config" / "broker.properties").write_text(
+        "brokerPermission=99\nstorePathRootDir=/\nnonsense=1\naclEnable=true\nmaxMessageSize=2048\n"
+    )
+    broker = await start_broker()
+    assert (broker.config.broker_permission, broker.config.max_message_size) == (6, 2048)
+    for name in ("brokerPermission", "storePathRootDir", "nonsense", "aclEnable"):
+        assert any(message.startswith(f"{name} is ignored in") for message in caplog.messages)
+
+
+async def test_the_file_of_the_start_goes_before_what_is_kept(
+    start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    (root / "config").mkdir(parents=True)
+    (root / "config" / "broker.properties").write_text("brokerPermission=4\n")
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerPermission=6\n")
+    broker = await start_broker(broker_config_path=str(file))
+    assert broker.config.broker_permission == 6
+    assert any("broker.properties is not read, since" in message for message in caplog.messages)

@@ -58,7 +58,7 @@ class SettingsProcessor:
             try:
                 await asyncio.to_thread(self._live.keep, changes)
             except OSError as error:
-                path = self._live.config.broker_config_path
+                path = self._live.path
                 return Response(
                     ResponseCode.SYSTEM_ERROR, f"changed, but not written to {path}: {error}"
                 )
