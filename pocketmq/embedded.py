@@ -26,7 +26,7 @@ from pocketmq._extras import require
 from pocketmq.auth.service import Auth
 from pocketmq.broker.broker import AUTH_FILE, Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
-from pocketmq.namesrv.config import load_namesrv_config
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
@@ -108,7 +108,7 @@ class EmbeddedServer:
             log.warning("%s", warning)
         self._grpc_port = grpc_port
         self._or_any_grpc_port = or_any_grpc_port
-        self._namesrv_config, _ = load_namesrv_config("")
+        self._namesrv_config = NamesrvConfig()  # its files are going to lie in the store
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()

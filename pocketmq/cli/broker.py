@@ -33,7 +33,7 @@ from pocketmq.cli.server_dashboard import (
     check_dashboard_options,
     running_dashboard,
 )
-from pocketmq.remoting.properties_file import Settings
+from pocketmq.remoting.properties_file import Settings, check_home
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import client_context
 
@@ -112,6 +112,8 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
             log.warning("%s: storePathCommitLog=%s gives way to --store", options.config, elsewhere)
         config.store_path_root_dir = str(options.store)
         config.store_path_commit_log = ""
+    check_home("storePathRootDir", config.store_path_root_dir)
+    check_home("storePathCommitLog", config.store_path_commit_log)
     if options.listen_port is not None:
         config.listen_port = options.listen_port
     if options.bind is not None:

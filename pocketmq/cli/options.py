@@ -114,12 +114,19 @@ def directory(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a directory of this machine: copy or mount the store first"
         )
-    return Path(text).expanduser()
+    return _expanded(text)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {str(error).rstrip('.')}; set HOME") from None
 
 
 def store_or_url(text: str) -> Path | str:
     """A directory of this machine, or the URL of archives."""
-    return text if is_remote(text) else Path(text.removeprefix("file://")).expanduser()
+    return text if is_remote(text) else _expanded(text.removeprefix("file://"))
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ from pocketmq.cli.server_dashboard import (
     running_dashboard,
 )
 from pocketmq.cli.store_layout import check_layout
-from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.properties_file import ConfigError, check_home
 from pocketmq.remoting.service import ExitCode
 from pocketmq.remoting.tls_config import PREFIX as TLS_PREFIX
 
@@ -219,7 +219,9 @@ def _root(options: argparse.Namespace, setting: str | None) -> Path | None:
     """The directory of the stores; None for a temporary one."""
     if options.ephemeral:
         return None
-    return Path(options.store or setting or DEFAULT_STORE).expanduser()
+    root = options.store or setting or DEFAULT_STORE
+    check_home("storePathRootDir", str(root))
+    return Path(root).expanduser()
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

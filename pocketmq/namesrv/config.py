@@ -1,6 +1,7 @@
 """The settings of a name server, by RocketMQ's own property names (NamesrvConfig and the parts of
 NettyServerConfig that mean something here)."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,13 @@ from pocketmq.auth.settings import check_together
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_target
 from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS, REFUSED_BY_NAMESRV
-from pocketmq.remoting.properties_file import Settings, load_config
+from pocketmq.remoting.properties_file import (
+    ConfigError,
+    ConfigErrors,
+    Settings,
+    check_home,
+    load_config,
+)
 from pocketmq.remoting.tls_config import without_tls
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -20,7 +27,10 @@ Positive = Annotated[int, Meta(ge=1)]
 
 
 def _in_home(name: str) -> str:
-    return str(Path.home() / "namesrv" / name)
+    path = Path("~", "namesrv", name)
+    with contextlib.suppress(RuntimeError):  # no home directory: `load_namesrv_config` says so
+        path = path.expanduser()
+    return str(path)
 
 
 class NamesrvConfig(msgspec.Struct, rename="camel"):
@@ -110,6 +120,13 @@ def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[s
         known=NAMESRV_KEYS | AUTH_CONFIG,
         checks={**AUTH_CHECKS, **MONITORING_CHECKS, **REFUSED_BY_NAMESRV},
     )
+    try:
+        check_home("kvConfigPath", config.kv_config_path)
+        check_home("configStorePath", config.config_store_path)
+        if config.authentication_enabled:
+            check_home("authFilePath", config.auth_file_path)
+    except ConfigError as error:
+        raise ConfigErrors([error], warnings) from None
     check_together(config, warnings)
     check_target(config, warnings)
     return config, warnings

@@ -151,8 +151,15 @@ class NameServer:
             AuthFileError: nor the file of the users.
             PortInUse, CannotListen: of the address.
         """
+        config = self.config
         if not self._has_users:
-            warn_if_exposed(log, "name server", self.config.bind_address)
+            warn_if_exposed(log, "name server", config.bind_address)
+        for path in {Path(config.kv_config_path), Path(config.config_store_path)}:
+            if not TextFile(path).writable:
+                log.warning(
+                    "%s cannot be written: changes of the key-value table or of settings will be "
+                    "refused. Name other files (kvConfigPath, configStorePath)", path,
+                )  # fmt: skip
         self.kv_config.load()
         if self._own_auth is not None:
             await self._own_auth.start()

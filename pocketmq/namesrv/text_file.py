@@ -13,6 +13,12 @@ class TextFile:
         self.path = path
         self.backup = path.with_name(path.name + ".bak")
 
+    @property
+    def writable(self) -> bool:
+        """Whether `replace` may write, as far as permissions say."""
+        there = next(path for path in self.path.absolute().parents if path.exists())
+        return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
     def read(self) -> str | None:
         """Return the text, or None without a file. Raises OSError, UnicodeDecodeError."""
         return _read(self.path)

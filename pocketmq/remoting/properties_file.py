@@ -64,6 +64,22 @@ class ConfigErrors(ConfigError):
         self.where = first.where
 
 
+def check_home(key: str, path: str) -> None:
+    """Check that a path which may begin with `~` can be found.
+
+    Raises:
+        ConfigError: it can not, since this user has no home directory.
+    """
+    try:
+        Path(path).expanduser()
+    except RuntimeError:
+        text = (
+            f"{key} = {path!r}: this user has no home directory (HOME is not set, and its id has "
+            "no entry in passwd): set HOME, or name a directory without ~"
+        )
+        raise ConfigError(key, path, "a path without ~", text=text) from None
+
+
 # Text
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -48,7 +48,7 @@ def test_manifests_are_valid(version: str) -> None:
             for each in objects(manifest):
                 kubernetes.validate(each, version, strict=True)
                 checked += 1
-    assert checked == 10
+    assert checked == 11
 
 
 def test_the_kustomization_has_every_manifest() -> None:

@@ -10,7 +10,7 @@ from pocketmq.store.files import Files
 
 
 class CopiedFiles:
-    """Copies files into a snapshot and counts them.
+    """Copies files into a snapshot and counts them. They are on the disk after `sync_tree`.
 
     Attributes:
         linked: files that the snapshot shares with the store.
@@ -39,7 +39,8 @@ class CopiedFiles:
     ) -> None:
         """Copy the first `end` bytes of a file, all without it; with `told` what is `advanced`
         includes it. Raises OSError, FileNotFoundError when it is gone."""
-        self.bytes += copy_file(source, target, end, *([self._advanced] if told else []))
+        advanced = [self._advanced] if told else []
+        self.bytes += copy_file(source, target, end, *advanced, synced=False)
         self.copied += 1
 
     def put(self, target: Path, content: bytes) -> None:
@@ -63,7 +64,7 @@ class CopiedFiles:
                 if at_end and end == 0:
                     continue
                 if at_end:
-                    self._files.make_directory(target)
+                    target.mkdir(parents=True, exist_ok=True)
                 at_end = False
                 self.copy(path, target / path.name, end)
             except FileNotFoundError:

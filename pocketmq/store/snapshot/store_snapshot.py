@@ -35,7 +35,7 @@ from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.store_check import sized
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import FileSizeMismatch, StoreError
-from pocketmq.store.file_copies import read_settled, remove_tree
+from pocketmq.store.file_copies import read_settled, remove_tree, sync_tree
 from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.queue.batch_topics import batch_topics
@@ -112,8 +112,7 @@ def write_snapshot(
     try:
         draft.chmod(config.root.stat().st_mode & 0o777)
         snapshot = _Copying(config, files, draft, advanced).run()
-        for directory in [path for path in draft.rglob("*") if path.is_dir()] + [draft]:
-            files.sync_directory(directory)
+        sync_tree(draft)
         files.move(draft, place)
     except BaseException:
         remove_tree(draft)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,14 @@ import pytest
 
 from pocketmq.store.check.report import State
 from pocketmq.store.check.store_check import check_store
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import NotAFile
+from pocketmq.store.file_copies import sync_tree
 from pocketmq.store.files import Files
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.store.snapshot.copied_files import CopiedFiles
 from pocketmq.store.snapshot.store_snapshot import Snapshot, TargetNotEmpty, write_snapshot
+from tests.store.made_store import MadeStore
 
 FILE = 16 * 1024
 COUNT = 300
@@ -294,3 +298,37 @@ async def test_progress_is_not_ahead_of_the_log_and_topics_are_not_behind(bench:
     found = {path.name: path.read_text() for path in (target / "config").iterdir()}
     assert found.pop("topics.json") == '{"as": "later"}'
     assert set(found.values()) == {'{"as": "before"}'}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux syncs a file system")
+def test_many_queues_are_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fsync waits for the disk: thousands of queue files took minutes."""
+    synced: list[int] = []
+    really = os.fsync
+
+    def counted(number: int) -> None:
+        synced.append(number)
+        really(number)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    counts = []
+    for queues in (1, 40):
+        made = MadeStore(tmp_path / f"store{queues}")
+        for queue_id in range(queues):
+            made.put("orders", queue_id)
+        made.write()
+        synced.clear()
+        taken = write_snapshot(
+            StoreConfig(store_path_root_dir=str(made.root)), tmp_path / f"copy{queues}"
+        )
+        assert taken.copied > queues
+        counts.append(len(synced))
+    assert counts[0] == counts[1]
+
+
+def test_a_tree_is_synced_with_all_that_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "file").write_bytes(b"x")
+    sync_tree(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync_tree(tmp_path / "gone")
