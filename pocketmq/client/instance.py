@@ -37,6 +37,7 @@ from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
 from pocketmq.client.route import RouteTable
 from pocketmq.client.vip_channel import VipChannel, vip_address
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import local_address
 from pocketmq.message.limits import TBW102
 from pocketmq.message.message import MessageQueue
@@ -110,6 +111,7 @@ class ClientInstance:
             instance_name, unit_name, local_address() or "127.0.0.1", lasting=lasting_id
         )
         self.dispatcher = Dispatcher()
+        self._log = LimitedLog(log)
         self.pool = ConnectionPool(
             self.dispatcher,
             tls=ssl.create_default_context() if tls is True else tls or None,
@@ -296,7 +298,8 @@ class ClientInstance:
         except NoNameServer as error:
             log.debug("%s: %s", name, error)  # NameServers warns once, until one answers
         except RemotingError as error:
-            log.warning("%s: %s", name, error, extra=fields(error, client_id=self.client_id))
+            told = fields(error, client_id=self.client_id)
+            self._log.warning("%s: %s", name, error, cause=(name, type(error)), extra=told)
         except Exception:
             log.exception("%s failed", name, extra=fields(client_id=self.client_id))
 

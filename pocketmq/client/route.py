@@ -26,6 +26,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.log_fields import fields
 from pocketmq.client.name_servers import NAMESRV_TIMEOUT, NameServers
 from pocketmq.client.selector.pipeline import PublishQueues
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import TBW102
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.route import QueueData, TopicRouteData
@@ -118,6 +119,7 @@ class RouteTable:
         template: str = TBW102,
         template_queues: int = 4,
     ) -> None:
+        self._log = LimitedLog(log)
         self._name_servers = name_servers
         self._spawn = spawn
         self._template = template
@@ -301,7 +303,7 @@ class RouteTable:
                     # NameServers warns once, for all topics.
                     log.debug("route of topic %s could not be asked: %s", topic, error)
                 except RemotingError as error:
-                    log.warning(
+                    self._log.warning(
                         "route of topic %s could not be asked: %s",
                         topic,
                         error,

@@ -89,7 +89,7 @@ def test_an_object_has_the_name_of_its_offsets(
 def test_a_broker_cannot_be_named_as_the_directory_above(tmp_path: Path, name: str) -> None:
     store = archived(tmp_path)
     (store.root / "config").mkdir(exist_ok=True)
-    table = {"topicConfigTable": {f"rmq_sys_SYNC_BROKER_MEMBER_{name}": {}}}
+    table: Fields = {"topicConfigTable": {f"rmq_sys_SYNC_BROKER_MEMBER_{name}": {}}}
     (store.root / "config" / "topics.json").write_text(json.dumps(table))
     before = contents(tmp_path)
     with pytest.raises(WrongBrokerName, match=r"topics\.json says"):

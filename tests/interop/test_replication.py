@@ -294,8 +294,13 @@ def test_an_official_slave_is_counted_where_it_is_listed(
 ) -> None:
     """haAllowedAddresses: the slave itself needs no setting for that."""
     request.getfixturevalue("jars")
-    waiting = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
-    group.start("ours", 0, **waiting, haAllowedAddresses="10.0.0.0/8;127.0.0.1")
+    group.start(
+        "ours",
+        0,
+        brokerRole="SYNC_MASTER",
+        inSyncReplicas="2",
+        haAllowedAddresses="10.0.0.0/8;127.0.0.1",
+    )
     group.start("official", 1)
     wait_connected(group)
 

@@ -23,6 +23,7 @@ from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, QueueLock
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["QueueOwnership"]
@@ -49,6 +50,7 @@ class QueueOwnership:
         group: str,
         renewal: float,
     ) -> None:
+        self._log = LimitedLog(log)
         self._group = group
         self._renewal = renewal
         self._instance = instance
@@ -205,7 +207,7 @@ class QueueOwnership:
                     continue
                 if queue in locks.unknown:
                     continue
-            log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
+            self._log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
             shown = self._instance.namespace.unwrap_queue(queue)
             self._events.tell(ConsumerEventKind.LOCK_LOST, shown)
             self._abandoned.add(queue)
