@@ -12,6 +12,7 @@ class Kind(IntEnum):
 
     DATA = 0
     HEADERS = 1
+    PRIORITY = 2
     RST_STREAM = 3
     SETTINGS = 4
     PUSH_PROMISE = 5

