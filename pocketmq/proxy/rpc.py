@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.remoting.request import Caller
 
@@ -89,16 +89,26 @@ class MessageType(Protocol):
     def FromString(self, data: bytes, /) -> Any: ...
 
 
+#: Bytes of a request, unless its method takes more.
+SMALL: Final = 64 << 10
+
+#: Decides by the headers of a call whether its request is read: returns the answers that refuse it,
+#: none to let it in.
+Admit = Callable[[Call], Sequence[Message]]
+
+
 class Unary(NamedTuple):
     """One request, one answer. A handler may return a future of its own instead of a coroutine,
     which saves a task.
 
-    `carried_through`: the call goes on when its client gives it up.
+    `carried_through`: the call goes on when its client gives it up. `limit`: bytes of a request.
     """
 
     request: MessageType
     handler: Callable[[Call, Any], Awaitable[Message]]
     carried_through: bool = True
+    limit: int = SMALL
+    admit: Admit | None = None
 
 
 class ServerStream(NamedTuple):
@@ -109,6 +119,8 @@ class ServerStream(NamedTuple):
 
     request: MessageType
     handler: Callable[[Call, Any], Awaitable[Sequence[Message]]]
+    limit: int = SMALL
+    admit: Admit | None = None
 
 
 class Outgoing(Protocol):
@@ -136,6 +148,8 @@ class Duplex(NamedTuple):
 
     request: MessageType
     open: Callable[[Call, Outgoing], Incoming]
+    limit: int = SMALL
+    admit: Admit | None = None
 
 
 Method = Unary | ServerStream | Duplex

@@ -125,6 +125,37 @@ async def test_every_call_is_checked() -> None:
         assert set(codes.values()) == {pb.UNAUTHORIZED}, codes
 
 
+async def test_a_call_without_a_signature_is_refused_before_its_request_is_read() -> None:
+    """Also one that is no request, or far too large, and a whole stream of them."""
+    async with EmbeddedServer(grpc_port=0, properties=PROPERTIES) as server:
+        await prepare(server)
+        port = grpc_port(server)
+        metadata = signed("alice", "wrong")
+        async with GrpcClient(port, client_id="c", metadata=metadata) as client:
+            for data in (b"", b"no protobuf", b"\x1a\0" * (8 << 20)):
+                answer = await client.call("AckMessage", Raw(data))
+                assert answer.status.code == pb.UNAUTHORIZED
+                received = [answer async for answer in client.call("ReceiveMessage", Raw(data))]
+                assert [answer.status.code for answer in received] == [pb.UNAUTHORIZED]
+            stream = TelemetryCall(client)
+            await stream.send(pb.TelemetryCommand())
+            assert (await stream.next()).status.code == pb.UNAUTHORIZED
+            stream.cancel()
+        metadata = signed("alice", "alice-secret")
+        async with GrpcClient(port, client_id="c", metadata=metadata) as client:
+            assert await status_of_send(client) == (pb.OK, "OK")
+
+
+class Raw:
+    """A request of these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def SerializeToString(self) -> bytes:
+        return self.data
+
+
 def every_request() -> dict[str, object]:
     topic = pb.Resource(name="Normal")
     group = pb.Resource(name="readers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -93,9 +94,17 @@ class Raw:
         raw.writer.write(data + (frame(Kind.SETTINGS, 0, 0) if data == PREFACE else b""))
         return raw
 
-    def call(self, stream_id: int, path: bytes = b"/a.B/Echo", *, ended: bool = False) -> None:
+    def call(
+        self,
+        stream_id: int,
+        path: bytes = b"/a.B/Echo",
+        *,
+        ended: bool = False,
+        metadata: Mapping[bytes, bytes] | None = None,
+    ) -> None:
         block = b"\x83\x86" + literal(b":path", path)
         block += literal(b"content-type", b"application/grpc")
+        block += b"".join(literal(name, value) for name, value in (metadata or {}).items())
         self.writer.write(frame(Kind.HEADERS, 5 if ended else 4, stream_id, block))
 
     def data(self, stream_id: int, data: bytes, *, ended: bool = False) -> None:

@@ -53,6 +53,11 @@ class Access:
         self._guard = Guard(tables, authorize=authorize) if tables is not None else None
         self._log = LimitedLog(log)
 
+    @property
+    def enabled(self) -> bool:
+        """Whether calls are checked at all."""
+        return self._guard is not None
+
     def publish(self, call: Call, *topics: str) -> None:
         """Require Pub on each topic. Raises AuthError."""
         self._check(call, (on_topic(topic, Action.PUB) for topic in topics))

@@ -7,15 +7,26 @@ typed answer. Business errors are in the answer's status; calls themselves do no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from pocketmq.auth.errors import AuthError
 from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import BrokerPort
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.rpc import Call, Duplex, Method, ServerStream, Unary
+from pocketmq.proxy.rpc import (
+    SMALL,
+    Admit,
+    Call,
+    Duplex,
+    Message,
+    Method,
+    ServerStream,
+    Unary,
+)
 from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.bounded import FEW, Bounded
 from pocketmq.proxy.service.checks import group_of
 from pocketmq.proxy.service.clients import Clients
 from pocketmq.proxy.service.consuming import Consuming
@@ -34,6 +45,13 @@ SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 #: Seconds between two looks for clients that are silent.
 HOUSEKEEPING: Final = 10.0
 
+#: Bytes of a command of a client: its stacks are the largest.
+MAX_COMMAND: Final = 4 << 20
+#: Fields of a command: settings name up to a thousand topics.
+SETTINGS_FIELDS: Final = 10_000
+#: Bytes and fields of requests that may be larger than others.
+LARGE: Final = {"AckMessage": (1 << 20, 10_000), "SendMessage": (0, 1 << 17)}
+
 _CONSUMERS: Final = (
     pb.PUSH_CONSUMER,
     pb.SIMPLE_CONSUMER,
@@ -50,6 +68,7 @@ class Messaging:
     """The service over one port; made on the event loop that it runs on."""
 
     def __init__(self, config: ProxyConfig, port: BrokerPort, access: Access) -> None:
+        self._config = config
         self._access = access
         self._log = LimitedLog(log)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -69,48 +88,31 @@ class Messaging:
         producing, consuming, offsets = self._producing, self._consuming, self._offsets
         unary = self._unary
         named: dict[str, Method] = {
-            "QueryRoute": unary(
-                pb.QueryRouteRequest, self.routes.query_route, pb.QueryRouteResponse
-            ),
-            "Heartbeat": unary(pb.HeartbeatRequest, self._heartbeat, pb.HeartbeatResponse),
-            "SendMessage": unary(
-                pb.SendMessageRequest, producing.send_message, pb.SendMessageResponse
-            ),
-            "QueryAssignment": unary(
-                pb.QueryAssignmentRequest, self.routes.query_assignment, pb.QueryAssignmentResponse
-            ),
-            "ReceiveMessage": ServerStream(pb.ReceiveMessageRequest, consuming.receive_message),
-            "AckMessage": unary(pb.AckMessageRequest, consuming.ack_message, pb.AckMessageResponse),
+            "QueryRoute": unary("QueryRoute", self.routes.query_route),
+            "Heartbeat": unary("Heartbeat", self._heartbeat),
+            "SendMessage": unary("SendMessage", producing.send_message),
+            "QueryAssignment": unary("QueryAssignment", self.routes.query_assignment),
+            "ReceiveMessage": self._stream("ReceiveMessage", consuming.receive_message),
+            "AckMessage": unary("AckMessage", consuming.ack_message),
             "ForwardMessageToDeadLetterQueue": unary(
-                pb.ForwardMessageToDeadLetterQueueRequest,
-                consuming.forward_to_dead_letters,
-                pb.ForwardMessageToDeadLetterQueueResponse,
+                "ForwardMessageToDeadLetterQueue", consuming.forward_to_dead_letters
             ),
-            "PullMessage": ServerStream(pb.PullMessageRequest, offsets.pull_message),
-            "UpdateOffset": unary(
-                pb.UpdateOffsetRequest, offsets.update_offset, pb.UpdateOffsetResponse
+            "PullMessage": self._stream("PullMessage", offsets.pull_message),
+            "UpdateOffset": unary("UpdateOffset", offsets.update_offset),
+            "GetOffset": unary("GetOffset", offsets.get_offset),
+            "QueryOffset": unary("QueryOffset", offsets.query_offset),
+            "EndTransaction": unary("EndTransaction", producing.end_transaction),
+            "Telemetry": Duplex(
+                Bounded(pb.TelemetryCommand, SETTINGS_FIELDS),
+                self._telemetry.open,
+                MAX_COMMAND,
+                self._admit(pb.TelemetryCommand),
             ),
-            "GetOffset": unary(pb.GetOffsetRequest, offsets.get_offset, pb.GetOffsetResponse),
-            "QueryOffset": unary(
-                pb.QueryOffsetRequest, offsets.query_offset, pb.QueryOffsetResponse
-            ),
-            "EndTransaction": unary(
-                pb.EndTransactionRequest, producing.end_transaction, pb.EndTransactionResponse
-            ),
-            "Telemetry": Duplex(pb.TelemetryCommand, self._telemetry.open),
-            "NotifyClientTermination": unary(
-                pb.NotifyClientTerminationRequest,
-                self._terminated,
-                pb.NotifyClientTerminationResponse,
-            ),
+            "NotifyClientTermination": unary("NotifyClientTermination", self._terminated),
             "ChangeInvisibleDuration": unary(
-                pb.ChangeInvisibleDurationRequest,
-                consuming.change_invisible_duration,
-                pb.ChangeInvisibleDurationResponse,
+                "ChangeInvisibleDuration", consuming.change_invisible_duration
             ),
-            "RecallMessage": unary(
-                pb.RecallMessageRequest, producing.recall_message, pb.RecallMessageResponse
-            ),
+            "RecallMessage": unary("RecallMessage", producing.recall_message),
         }
         return {f"/{SERVICE}/{name}".encode(): method for name, method in named.items()}
 
@@ -129,19 +131,15 @@ class Messaging:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _unary(
-        self,
-        request: Any,
-        handler: Callable[[Call, Q], Awaitable[A]],
-        response: Callable[..., A],
-    ) -> Unary:
-        """Return the method whose errors are in the status of its answer."""
+    def _unary(self, name: str, handler: Callable[[Call, Q], Awaitable[A]]) -> Unary:
+        """Return the method of a name, whose errors are in the status of its answer."""
+        response = getattr(pb, f"{name}Response")
 
         async def answered(call: Call, request: Q) -> A:
             try:
                 return await handler(call, request)
             except (ServiceError, RemotingError) as error:
-                return response(status=status_of(error))
+                return response(status=status_of(error))  # type: ignore[no-any-return]
             except Exception as error:
                 self._log.exception(
                     "call %s of %s failed",
@@ -149,9 +147,34 @@ class Messaging:
                     call.peer[0],
                     cause=("failed", call.method, type(error)),
                 )
-                return response(status=status_of(error))
+                return response(status=status_of(error))  # type: ignore[no-any-return]
 
-        return Unary(request, answered)  # type: ignore[arg-type]
+        size, fields = LARGE.get(name, (SMALL, FEW))
+        if name == "SendMessage":
+            size = self._config.grpc_max_inbound_message_size
+        request = Bounded(getattr(pb, f"{name}Request"), fields)
+        return Unary(request, answered, limit=size, admit=self._admit(response))  # type: ignore[arg-type]
+
+    def _stream(
+        self, name: str, handler: Callable[[Call, Q], Awaitable[Sequence[A]]]
+    ) -> ServerStream:
+        request = Bounded(getattr(pb, f"{name}Request"))
+        return ServerStream(request, handler, admit=self._admit(getattr(pb, f"{name}Response")))  # type: ignore[arg-type]
+
+    def _admit(self, response: Callable[..., Message]) -> Admit | None:
+        """Return what refuses calls that are not signed, before their request is read."""
+        access = self._access
+        if not access.enabled:
+            return None
+
+        def admit(call: Call) -> Sequence[Message]:
+            try:
+                access.anyone(call)
+            except AuthError as error:
+                return (response(status=status_of(error)),)
+            return ()
+
+        return admit
 
     async def _heartbeat(self, call: Call, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
         """Keep a client registered."""

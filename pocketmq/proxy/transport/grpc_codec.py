@@ -80,23 +80,30 @@ class RequestHeaders:
 class MessageReader:
     """Puts the messages of one call together from pieces of data; none is longer than `limit`."""
 
-    __slots__ = ("_limit", "_need", "_pieces", "size")
+    __slots__ = ("_begun", "_limit", "_need")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []
+        self._begun = bytearray()
         self._need = 5
-        self.size = 0  # bytes of the message that is not complete
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message that is not complete."""
+        return len(self._begun)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take a piece; give the messages that are complete. Raises GrpcError."""
-        if data:
-            self._pieces.append(data)
-            self.size += len(data)
-        while self.size >= self._need:
-            buffer = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            length = int.from_bytes(buffer[1:5], "big")
-            if buffer[0]:
+        if self._begun:
+            self._begun += data  # in one piece, since many small ones would take far more memory
+            if len(self._begun) < self._need:
+                return
+            data = bytes(self._begun)
+            self._begun = bytearray()
+        at = 0
+        while len(data) - at >= 5:
+            length = int.from_bytes(data[at + 1 : at + 5], "big")
+            if data[at]:
                 raise GrpcError(
                     GrpcStatus.UNIMPLEMENTED, "messages are not compressed here: use identity"
                 )
@@ -105,16 +112,15 @@ class MessageReader:
                     GrpcStatus.RESOURCE_EXHAUSTED,
                     f"a message of {length} bytes; the limit is {self._limit}",
                 )
-            end = 5 + length
-            if len(buffer) < end:
-                self._pieces = [buffer]
-                self._need = end
+            end = at + 5 + length
+            if len(data) < end:
+                self._need = end - at
+                self._begun += data[at:]
                 return
-            rest = buffer[end:]
-            self._pieces = [rest] if rest else []
-            self.size = len(rest)
-            self._need = 5
-            yield buffer[5:end]
+            yield data[at + 5 : end]
+            at = end
+        self._need = 5
+        self._begun += data[at:]
 
 
 def message_frame(message: bytes) -> bytes:

@@ -7,8 +7,10 @@ leave in one write for each connection.
 Fairness and bounds are those of the remoting port (`pocketmq.remoting.server`): the frames of one
 connection are taken for two milliseconds at most in one turn, and connections that have more wait
 for their next turn one after another. A client that does not read its answers is not read either,
-and is dropped when too much waits for it. Requests that are begun and not complete may take a
-limited amount of memory, and time.
+and is dropped when too much waits for it. A request that begins must be complete within a time. The
+requests of all calls, from their first header to their answer, may take a limited amount of memory:
+on one connection, from one address, and in all. A call whose method does not admit it is refused by
+its headers alone.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, Final, cast
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.rpc import (
+    SMALL,
     Call,
     Duplex,
     GrpcError,
@@ -46,6 +49,7 @@ from pocketmq.proxy.transport.grpc_codec import (
 from pocketmq.proxy.transport.http2 import (
     MAX_WAITING,
     PREFACE,
+    REFUSAL_PRICE,
     DataReceived,
     Event,
     Http2Connection,
@@ -53,7 +57,12 @@ from pocketmq.proxy.transport.http2 import (
     Reason,
     StreamOpened,
 )
-from pocketmq.remoting.address_counts import AddressCounts
+from pocketmq.proxy.transport.work_budget import (
+    ADDRESS_SHARES,
+    BURST,
+    RATE,
+    WorkBudget,
+)
 from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.listening import listen
 from pocketmq.remoting.tls_context import ServerTls
@@ -70,8 +79,12 @@ MAX_CONNECTIONS: Final = 20_000
 MAX_CONNECTIONS_PER_ADDRESS: Final = 5_000
 #: Bytes of one message (`grpcMaxInboundMessageSize`).
 MAX_MESSAGE: Final = 130 << 20
-#: Bytes of the begun requests of all connections.
-MAX_BEGUN: Final = 512 << 20
+#: Bytes of requests that are held until their answer: of one connection, one address, and in all.
+MAX_HELD_PER_CONNECTION: Final = 256 << 20
+MAX_HELD_PER_ADDRESS: Final = 384 << 20
+MAX_HELD: Final = 512 << 20
+#: What a connection costs its address, in units of `WorkBudget`.
+CONNECTION_PRICE: Final = 50
 #: Bytes that the kernel may not have taken yet before a connection is read no more.
 HIGH_WATER: Final = 1 << 20
 #: Seconds of one connection's frames in one turn.
@@ -79,12 +92,31 @@ TURN: Final = 0.002
 _STOP_GRACE: Final = 1.0
 
 _TLS_BYTE: Final = 0x16
+#: Bytes of a refused request that are read before the refusal is sent: clients expect it behind
+#: their request.
+_DROPPED: Final = SMALL
 
 
 class _Stream:
-    """A call that is not over."""
+    """A call that is not over.
 
-    __slots__ = ("answered", "began", "call", "incoming", "method", "reader", "work")
+    Attributes:
+        refused: the answers of a call that is not let in, whose request is dropped.
+        held: bytes that count until the call is over.
+    """
+
+    __slots__ = (
+        "answered",
+        "began",
+        "call",
+        "dropped",
+        "held",
+        "incoming",
+        "method",
+        "reader",
+        "refused",
+        "work",
+    )
 
     def __init__(self, call: Call, method: Method, reader: MessageReader, began: float) -> None:
         self.call = call
@@ -94,6 +126,20 @@ class _Stream:
         self.incoming: Incoming | None = None
         self.work: asyncio.Future[Any] | None = None
         self.answered = False  # the response headers are sent
+        self.refused: Sequence[Message] = ()
+        self.dropped = 0
+        self.held = 0
+
+
+class _Address:
+    """What the connections of one address share: a budget, and the bytes that they hold."""
+
+    __slots__ = ("budget", "connections", "held")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.budget = WorkBudget(clock, burst=ADDRESS_SHARES * BURST, rate=ADDRESS_SHARES * RATE)
+        self.connections = 0
+        self.held = 0
 
 
 class _Outgoing:
@@ -118,18 +164,21 @@ class GrpcConnection(asyncio.Protocol):
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._http2 = Http2Connection()
+        self._http2: Http2Connection
         self._streams: dict[int, _Stream] = {}
         self._transport: asyncio.Transport
         self._begun = False
         self._events: Iterator[Event | None] | None = None
         self._more: list[bytes] = []
+        self._unread = 0
+        self.address: _Address
         self.peer = ("", 0)
         self.closed = False
         self.writable = True
         self.last_active = 0.0
         self.flushing = False
         self.queued = False
+        self.held = 0
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
@@ -144,6 +193,9 @@ class GrpcConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         # An open Telemetry stream keeps a connection for ever, and may send nothing.
         find_dead_peer(transport.get_extra_info("socket"))
+        address = self.address = self._server.address(self.peer[0])
+        budget = WorkBudget(self._server.clock, shared=address.budget)
+        self._http2 = Http2Connection(budget=budget)
         self._server.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -153,7 +205,7 @@ class GrpcConnection(asyncio.Protocol):
         self._more.clear()
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
-        self._server.count_begun(-self._http2.unread)
+        self._hold(-self._unread)
         self._server.connection_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -232,7 +284,6 @@ class GrpcConnection(asyncio.Protocol):
         """Handle events until they end, or this turn is over."""
         clock = self._server.clock
         end = clock() + TURN
-        unread = self._http2.unread
         try:
             for event in events:
                 if type(event) is DataReceived:
@@ -241,6 +292,8 @@ class GrpcConnection(asyncio.Protocol):
                     self._opened(event)
                 elif event is not None:
                     self._abandon(event.stream_id)
+                if self.closed:
+                    break
                 if clock() > end or not self.writable:
                     self._events = events
                     self._transport.pause_reading()
@@ -252,8 +305,10 @@ class GrpcConnection(asyncio.Protocol):
         except Exception:
             self._server.log.exception("a call of %s broke the connection", self)
             self.close()
-        if self._http2.unread != unread:
-            self._server.count_begun(self._http2.unread - unread)
+        unread = self._http2.unread
+        if unread != self._unread:
+            change, self._unread = unread - self._unread, unread
+            self._hold(change)
         self.flush_soon()
 
     def flush_soon(self) -> None:
@@ -309,14 +364,16 @@ class GrpcConnection(asyncio.Protocol):
         if headers.method != b"POST" or not headers.content_type.startswith(CONTENT_TYPE):
             status = 405 if headers.method != b"POST" else 415
             self._http2.send_trailers(stream_id, http_error(status))
+            self._http2.charge(REFUSAL_PRICE)
             return
         method = self._server.methods.get(headers.path)
         if method is None:
-            name = headers.path.decode("ascii", "replace")
+            name = headers.path[:100].decode("ascii", "replace")
             self._refuse(
                 stream_id,
-                GrpcError(GrpcStatus.UNIMPLEMENTED, f"method {name[:100]} is not implemented"),
+                GrpcError(GrpcStatus.UNIMPLEMENTED, f"method {name} is not implemented"),
             )
+            self._http2.charge(REFUSAL_PRICE)
             return
         call = Call(
             headers.path.rpartition(b"/")[2].decode("ascii", "replace"),
@@ -325,20 +382,30 @@ class GrpcConnection(asyncio.Protocol):
             authority=headers.authority.decode("ascii", "replace"),
             deadline=self.last_active + headers.timeout,
         )
-        reader = MessageReader(self._server.max_message)
+        reader = MessageReader(min(method.limit, self._server.max_message))
         stream = self._streams[stream_id] = _Stream(call, method, reader, self.last_active)
-        if isinstance(method, Duplex):
-            try:
+        if method.admit is not None:
+            stream.refused = method.admit(call)
+        try:
+            self._hold_for(
+                stream, sum(len(name) + len(value) + 32 for name, value in event.headers)
+            )
+            if stream.refused:
+                self._http2.charge(REFUSAL_PRICE)
+            elif isinstance(method, Duplex) and not self.closed:
                 stream.incoming = method.open(call, _Outgoing(self, stream_id))
-            except GrpcError as error:
-                self.end_stream(stream_id, error)
-                return
+        except GrpcError as error:
+            self.end_stream(stream_id, error)
+            return
         if event.ended:
             self._data(stream_id, b"", True)
 
     def _data(self, stream_id: int, data: bytes, ended: bool) -> None:
         stream = self._streams.get(stream_id)
         if stream is None:
+            return
+        if stream.refused:
+            self._drop(stream_id, stream, data, ended)
             return
         reader = stream.reader
         before = reader.size
@@ -352,15 +419,51 @@ class GrpcConnection(asyncio.Protocol):
                     self._start(stream_id, stream, request)
                 else:
                     raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "one request is expected")
+            # The request of an answered call is held until then, and that of a stream until it is
+            # received.
+            more = len(data) if incoming is None else reader.size - before
+            if more:
+                self._hold_for(stream, more)
             if ended and incoming is not None:
                 self.end_stream(stream_id)
             elif ended and stream.work is None and stream_id in self._streams:
                 raise GrpcError(GrpcStatus.INTERNAL, "the call ended before its request")
         except GrpcError as error:
             self.end_stream(stream_id, error)
-        after = reader.size if stream_id in self._streams else 0
-        if after != before:
-            self._server.count_begun(after - before)
+
+    def _drop(self, stream_id: int, stream: _Stream, data: bytes, ended: bool) -> None:
+        """Take a piece of a request that is refused."""
+        stream.dropped += len(data)
+        duplex = isinstance(stream.method, Duplex)
+        if not (ended or duplex or stream.dropped > _DROPPED):
+            return
+        if not stream.answered:
+            for message in stream.refused:
+                self.send_message(stream_id, message)
+        # As the official proxy, which leaves it to the client to end its stream.
+        if ended or not duplex:
+            self.end_stream(stream_id)
+
+    def _hold_for(self, stream: _Stream, size: int) -> None:
+        """Count bytes of a call until it is over. Raises GrpcError when that is too much."""
+        stream.held += size
+        self._hold(size)
+        server = self._server
+        if self.held > server.max_held_per_connection:
+            raise GrpcError(
+                GrpcStatus.RESOURCE_EXHAUSTED,
+                f"the requests of this connection take {self.held} bytes already",
+            )
+        if self.address.held > server.max_held_per_address:
+            raise GrpcError(
+                GrpcStatus.RESOURCE_EXHAUSTED,
+                f"the requests of {self.peer[0]} take {self.address.held} bytes already",
+            )
+
+    def _hold(self, size: int) -> None:
+        self.held += size
+        self.address.held += size
+        self._server.hold(size)
 
     def _start(self, stream_id: int, stream: _Stream, request: Any) -> None:
         """Have the request executed; answer when that is done."""
@@ -442,20 +545,13 @@ class GrpcConnection(asyncio.Protocol):
             stream.work.cancel()
 
     def _forget(self, stream: _Stream) -> None:
-        if stream.reader.size:
-            self._server.count_begun(-stream.reader.size)
-            stream.reader.size = 0
+        self._hold(-stream.held)
+        stream.held = 0
         if stream.incoming is not None:
             stream.incoming.closed()
             stream.incoming = None
 
     # --- bounds -----------------------------------------------------------------------------------
-
-    @property
-    def begun(self) -> int:
-        """Bytes of frames and requests that are not complete."""
-        requests = sum(stream.reader.size for stream in self._streams.values())
-        return requests + self._http2.unread
 
     def sweep(self, now: float) -> None:
         """End what takes too long: calls whose request is not complete, and idle connections."""
@@ -476,6 +572,8 @@ class GrpcConnection(asyncio.Protocol):
 def _parsed(method: Method, data: bytes) -> Any:
     try:
         return method.request.FromString(data)
+    except GrpcError:
+        raise
     except Exception as error:  # DecodeError, whose module is not the same in all versions
         raise GrpcError(
             GrpcStatus.INVALID_ARGUMENT, f"the request cannot be read: {error}"
@@ -500,7 +598,9 @@ class GrpcServer:
         idle_timeout: float = IDLE_TIMEOUT,
         request_timeout: float = REQUEST_TIMEOUT,
         max_message: int = MAX_MESSAGE,
-        max_begun: int = MAX_BEGUN,
+        max_held: int = MAX_HELD,
+        max_held_per_connection: int = MAX_HELD_PER_CONNECTION,
+        max_held_per_address: int = MAX_HELD_PER_ADDRESS,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         clock: Callable[[], float] = perf_counter,
@@ -511,7 +611,9 @@ class GrpcServer:
         self.idle_timeout = idle_timeout
         self.request_timeout = request_timeout
         self.max_message = max_message
-        self.max_begun = max_begun
+        self.max_held = max_held
+        self.max_held_per_connection = max_held_per_connection
+        self.max_held_per_address = max_held_per_address
         self.max_connections = max_connections
         self.max_connections_per_address = max_connections_per_address
         self.clock = clock
@@ -520,8 +622,8 @@ class GrpcServer:
         self.connections: set[GrpcConnection] = set()
         self.work: set[asyncio.Future[Any]] = set()
         self._port = port
-        self._of_address = AddressCounts()
-        self._begun = 0
+        self._addresses: dict[str, _Address] = {}
+        self._held = 0
         self._waiting: deque[GrpcConnection] = deque()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -579,39 +681,50 @@ class GrpcServer:
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def count_begun(self, size: int) -> None:
-        """Count bytes of begun requests; close the connections that hold the most if it is too
-        much."""
-        self._begun += size
-        if size < 0 or self._begun <= self.max_begun:
+    def address(self, host: str) -> _Address:
+        """Return what the connections of an address share."""
+        address = self._addresses.get(host)
+        if address is None:
+            address = self._addresses[host] = _Address(self.clock)
+        return address
+
+    def hold(self, size: int) -> None:
+        """Count bytes of requests; close the connections that hold the most if it is too much."""
+        self._held += size
+        if size < 0 or self._held <= self.max_held:
             return
-        for connection in sorted(self.connections, key=lambda c: c.begun, reverse=True):
-            if self._begun <= self.max_begun * 9 // 10:
+        for connection in sorted(self.connections, key=lambda c: c.held, reverse=True):
+            if self._held <= self.max_held * 9 // 10:
                 break
             connection.close(
-                f"its requests that are not complete take {connection.begun} bytes, the most of "
-                "all",
-                "begun",
+                f"its requests take {connection.held} bytes, the most of all",
+                "held",
             )
 
     def connection_made(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
-        address = connection.peer[0]
-        if self._of_address.add(address) > self.max_connections_per_address:
+        address = connection.address
+        address.connections += 1
+        if address.connections > self.max_connections_per_address:
             connection.close(
                 f"its address has {self.max_connections_per_address} connections already",
                 "address",
             )
         elif len(self.connections) > self.max_connections:
             connection.close(f"the proxy has {self.max_connections} connections already", "most")
+        elif not address.budget.spend(CONNECTION_PRICE):
+            connection.close("its address makes too much work", "work")
 
     def connection_lost(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)
-        self._of_address.remove(connection.peer[0])
+        connection.address.connections -= 1
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in tuple(self.connections):
             connection.sweep(now)
+        for host, address in tuple(self._addresses.items()):
+            if not address.connections and address.budget.full:
+                del self._addresses[host]
         self._timer = loop.call_later(min(self.request_timeout / 4, 10.0), self._watch)

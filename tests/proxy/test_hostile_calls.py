@@ -1,0 +1,284 @@
+"""What requests may take of the server: bytes, objects, work and turns, whoever sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.proxy.proto import service_pb2 as pb
+from pocketmq.proxy.rpc import GrpcError
+from pocketmq.proxy.service.bounded import Bounded
+from pocketmq.proxy.transport.server import GrpcServer
+from tests.cli.running import Running
+from tests.proxy.grpc_client import GrpcClient, message
+from tests.proxy.raw_frames import Kind, frame
+from tests.proxy.test_access import Raw as RawRequest
+from tests.proxy.test_server import METHODS, Raw
+
+MEGABYTE = 1 << 20
+#: One entry of an AckMessage, or one message of a SendMessage, with nothing in it.
+EMPTY_ENTRY, EMPTY_MESSAGE = b"\x1a\0", b"\x0a\0"
+
+
+@asynccontextmanager
+async def grpc_server(**options: Any) -> AsyncIterator[GrpcServer]:
+    server = GrpcServer(options.pop("methods", METHODS), **options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def refused(call: Awaitable[Any]) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    return error.value.code()
+
+
+async def test_each_kind_of_call_has_a_limit_of_its_own(client: GrpcClient) -> None:
+    for name in ("QueryRoute", "Heartbeat", "EndTransaction", "AckMessage", "RecallMessage"):
+        unknown_field = b"\xfa\x7f" + b"\x80\x80\x80\x01" + bytes(2 * MEGABYTE)
+        code = await refused(client.call(name, RawRequest(unknown_field)))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED, name
+    answer = await client.call("SendMessage", pb.SendMessageRequest(messages=[
+        message(body=bytes(3 * MEGABYTE))
+    ]))  # fmt: skip
+    assert answer.status.code == pb.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("AckMessage", EMPTY_ENTRY * 100_000),
+        ("SendMessage", EMPTY_MESSAGE * 1_000_000),
+        # A thousand properties in each of a thousand messages.
+        ("SendMessage", (b"\x0a\xd0\x0f" + b"\x12\0" * 1_000) * 1_000),
+        ("SendMessage", b"\xf8\x7f\0" * 1_000_000),
+    ],
+    ids=["entries", "messages", "properties", "unknown fields"],
+)
+async def test_a_request_has_a_limited_number_of_fields(
+    client: GrpcClient, name: str, request_: bytes
+) -> None:
+    code = await refused(client.call(name, RawRequest(request_)))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_the_largest_requests_of_honest_clients_are_served(client: GrpcClient) -> None:
+    batch = pb.SendMessageRequest(messages=[message(body=bytes(200)) for _ in range(1_000)])
+    for each in batch.messages:
+        for number in range(20):
+            each.user_properties[f"property {number}"] = "value"
+    answer = await client.call("SendMessage", batch)
+    assert answer.status.code == pb.OK
+    assert len(answer.entries) == 1_000
+    entries = [
+        pb.AckMessageEntry(message_id=f"{number:032}", receipt_handle="0 " * 40)
+        for number in range(1_000)
+    ]
+    request = pb.AckMessageRequest(entries=entries)
+    request.group.name, request.topic.name = "readers", "Normal"
+    answer = await client.call("AckMessage", request)
+    assert len(answer.entries) == 1_000
+
+
+@given(
+    st.builds(
+        pb.SendMessageRequest,
+        messages=st.lists(
+            st.builds(
+                pb.Message,
+                body=st.binary(max_size=30),
+                user_properties=st.dictionaries(st.text(max_size=3), st.text(max_size=3)),
+                system_properties=st.builds(
+                    pb.SystemProperties, keys=st.lists(st.text(max_size=3), max_size=9)
+                ),
+            ),
+            max_size=20,
+        ),
+    )
+)
+def test_the_fields_of_a_request_are_counted_at_all_depths(request_: pb.SendMessageRequest) -> None:
+    count = sum(map(_fields, request_.messages)) + len(request_.messages)
+    data = request_.SerializeToString()
+    assert Bounded(pb.SendMessageRequest, count).FromString(data) == request_
+    if count and len(data) > 2 * (count - 1):
+        with pytest.raises(GrpcError):
+            Bounded(pb.SendMessageRequest, count - 1).FromString(data)
+
+
+def _fields(one: pb.Message) -> int:
+    system = one.system_properties
+    has_system = one.HasField("system_properties")
+    return (
+        bool(one.body) + 3 * len(one.user_properties) + has_system + len(system.keys)
+    )  # a property is an entry with a name and a value
+
+
+@given(st.binary(max_size=300))
+def test_bytes_that_are_no_request_are_left_to_the_parser(data: bytes) -> None:
+    bounded = Bounded(pb.SendMessageRequest, 150)
+    try:
+        expected = pb.SendMessageRequest.FromString(data)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            bounded.FromString(data)
+    else:
+        assert bounded.FromString(data) == expected
+
+
+def resident(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+async def test_a_server_stays_small_whatever_is_sent_to_it() -> None:
+    with Running(
+        "serve", "--ephemeral", "--namesrv-port", "0", "--listen-port", "0", "--grpc-port", "0",
+        "--no-dashboard",
+    ) as running:  # fmt: skip
+        found = await asyncio.to_thread(running.wait_for, r"gRPC on port (\d+)")
+        before = resident(running.process.pid)
+        async with GrpcClient(int(found[1])) as client:
+            attempts = [
+                client.call(name, RawRequest(entry * (15 * MEGABYTE // len(entry))), timeout=60)
+                for name, entry in (("AckMessage", EMPTY_ENTRY), ("SendMessage", EMPTY_MESSAGE))
+                for _ in range(3)
+            ]
+            for attempt in attempts:
+                assert await refused(attempt) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        # It took 520 MB for one of them.
+        assert resident(running.process.pid) - before < 150 * MEGABYTE
+
+
+# --- held bytes ---------------------------------------------------------------------------------
+
+
+async def test_the_requests_of_one_connection_are_bounded_and_others_are_served() -> None:
+    async with grpc_server(max_held_per_connection=200_000) as server:
+        raw, other = await Raw.open(server), await Raw.open(server)
+        for stream_id in range(1, 9, 2):
+            raw.call(stream_id)
+            raw.data(stream_id, b"\0\0\0\xff\0" + bytes(16_000))
+            for _ in range(3):
+                raw.data(stream_id, bytes(16_000))
+        assert await raw.status() == "8"
+        other.call(1)
+        other.data(1, b"\0\0\0\0\5hello", ended=True)
+        await other.until(b"hello")
+
+
+async def test_the_requests_of_one_address_are_bounded() -> None:
+    async with grpc_server(max_held_per_address=100_000) as server:
+        first, second = await Raw.open(server), await Raw.open(server)
+        for raw in (first, second):
+            raw.call(1)
+            for at in range(4):
+                raw.data(1, (b"" if at else b"\0\0\0\xff\0") + bytes(16_000))
+        done, pending = await asyncio.wait(
+            [asyncio.ensure_future(each.status()) for each in (first, second)],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        assert [each.result() for each in done] == ["8"]
+        for each in pending:
+            each.cancel()
+
+
+async def test_metadata_counts_while_its_call_is_open() -> None:
+    async with grpc_server(max_held_per_connection=100_000) as server:
+        raw = await Raw.open(server)
+        metadata = {f"header-{number}".encode(): b"x" * 1_000 for number in range(10)}
+        for stream_id in range(1, 41, 2):
+            raw.call(stream_id, metadata=metadata)
+        assert await raw.status() == "8"
+
+
+async def test_what_was_held_counts_no_more_after_the_answer() -> None:
+    async with grpc_server(max_held_per_connection=30_000) as server:
+        raw = await Raw.open(server)
+        raw.writer.write(frame(Kind.WINDOW_UPDATE, 0, 0, (1 << 20).to_bytes(4, "big")))
+        for stream_id in range(1, 41, 2):
+            raw.call(stream_id)
+            raw.data(stream_id, b"\0" + (10_000).to_bytes(4, "big") + bytes(9_990))
+            raw.data(stream_id, b"%010d" % stream_id, ended=True)
+            await raw.until(b"%010d" % stream_id)
+
+
+# --- turns --------------------------------------------------------------------------------------
+
+
+def open_streams(count: int) -> Callable[[Raw], None]:
+    def prepare(raw: Raw) -> None:
+        for stream_id in range(1, 2 * count, 2):
+            raw.call(stream_id)
+
+    return prepare
+
+
+def windows(raw: Raw, number: int) -> None:
+    value = (1 + number % 2).to_bytes(4, "big")
+    raw.writer.write(frame(Kind.SETTINGS, 0, 0, b"\0\4" + value))
+
+
+def pings(raw: Raw, number: int) -> None:
+    raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)))
+
+
+def unknown_methods(raw: Raw, number: int) -> None:
+    raw.call(10_001 + 2 * number, b"/a.B/Missing", ended=True)
+
+
+def resets(raw: Raw, number: int) -> None:
+    raw.call(10_001 + 2 * number)
+    raw.writer.write(frame(Kind.RST_STREAM, 0, 10_001 + 2 * number, bytes(4)))
+
+
+@pytest.mark.parametrize("flood", [windows, pings, unknown_methods, resets])
+async def test_a_flood_beside_open_streams_is_ended_and_others_are_answered(
+    flood: Callable[[Raw, int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A clock that makes a turn of a hundred frames, however fast the machine is."""
+    ticks = iter(range(1 << 40))
+    async with grpc_server(clock=lambda: next(ticks) * 2e-5) as server:
+        raw, other = await Raw.open(server), await Raw.open(server)
+        open_streams(1_900)(raw)
+        for number in range(30_000):
+            flood(raw, number)
+        ended = asyncio.ensure_future(closed(raw))
+        answers = 0
+        while not ended.done():
+            other.call(1 + 2 * answers)
+            other.data(1 + 2 * answers, b"\0\0\0\0\5hello", ended=True)
+            await other.until(b"hello")
+            answers += 1
+        assert "its frames make too much work" in caplog.text
+        assert answers > 2, "the other client waits for the whole flood"
+
+
+async def closed(raw: Raw) -> None:
+    """Wait until the server has closed a connection, on which it may not have read everything."""
+    with suppress(ConnectionError):
+        await raw.until_closed()
+
+
+async def test_an_address_that_makes_too_much_work_is_not_let_in_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with grpc_server(clock=lambda: 0.0) as server:
+        while "its address makes too much work" not in caplog.text:
+            raw = await Raw.open(server)
+            raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
+            await closed(raw)
