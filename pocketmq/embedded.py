@@ -28,6 +28,7 @@ from pocketmq.broker.broker import AUTH_FILE, Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from pocketmq.proxy.config import load_local_config, without_proxy
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
 from pocketmq.remoting.tls_context import loopback_context
@@ -58,8 +59,9 @@ class EmbeddedServer:
     - `advertise`: the host that clients connect to (brokerIP1).
     - `grpc_port`: the port for RocketMQ 5's own clients (extra `proxy`), 0 for a free one; None for
       none. With `or_any_grpc_port` a free one is taken if it is in use.
-    - `properties`: settings of the broker by their official names, which win over those above;
-      but storePathRootDir and namesrvAddr are set here. The settings of TLS are for both servers.
+    - `properties`: settings of the broker and its proxy by their official names, which win over
+      those above; but storePathRootDir and namesrvAddr are set here. The settings of TLS are for
+      both servers.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
     with a value that is not allowed, and TypeError for a value that is not a text. `start` raises
@@ -101,8 +103,10 @@ class EmbeddedServer:
             **({} if store else {"mappedFileSizeCommitLog": str(EPHEMERAL_FILE_SIZE)}),
             **(properties or {}),
         }
-        self._broker_config, warnings = load_broker_config(format_properties(settings))
-        tls, more = load_tls_config(format_properties(settings))
+        given = format_properties(settings)
+        self._broker_config, warnings = load_broker_config(without_proxy(given))
+        self._proxy_config = load_local_config(given)
+        tls, more = load_tls_config(given)
         self._tls = _linked(tls)
         for warning in warnings + more:
             log.warning("%s", warning)
@@ -190,7 +194,13 @@ class EmbeddedServer:
             return
         from pocketmq.local_proxy import LocalProxy
 
-        self.proxy = LocalProxy(self.broker, port=port, or_any_port=or_any_port, tls=self._tls)
+        self.proxy = LocalProxy(
+            self.broker,
+            port=port,
+            or_any_port=or_any_port,
+            tls=self._tls,
+            config=self._proxy_config,
+        )
         await stack.enter_async_context(self.proxy)
 
     def _make_broker(self) -> Broker:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
+
 from pocketmq._extras import require
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.listening import PortInUse
@@ -22,9 +24,10 @@ __all__ = ["LocalProxy"]
 class LocalProxy(Lifetime):
     """Serves RocketMQ 5's own clients by a broker of this process, which has been started.
 
-    `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. Users, access
-    lists and TLS are those of the broker. `start` raises PortInUse, CannotListen and ConfigError.
-    Stop it before the broker.
+    `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. `config`: what
+    the broker's settings say about the proxy (`load_local_config`). Users, access lists and TLS are
+    those of the broker. `start` raises PortInUse, CannotListen and ConfigError. Stop it before the
+    broker.
     """
 
     def __init__(
@@ -34,10 +37,12 @@ class LocalProxy(Lifetime):
         port: int = 8081,
         or_any_port: bool = False,
         tls: TlsConfig | None = None,
+        config: ProxyConfig | None = None,
     ) -> None:
         settings = broker.config
         self._broker = broker
-        self._config = ProxyConfig(
+        self._config = msgspec.structs.replace(
+            config or ProxyConfig(),
             bind_address=settings.bind_address,
             grpc_server_port=port,
             max_message_size=settings.max_message_size,

@@ -20,8 +20,9 @@ from pocketmq.cli.server_command import (
     add_repair_option,
     add_stop_option,
     announce,
+    given_settings,
     need_proxy,
-    read_config,
+    read_broker_config,
     read_tls_config,
     run_server,
     started,
@@ -39,6 +40,7 @@ from pocketmq.remoting.tls_context import client_context
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
+    from pocketmq.proxy.config import ProxyConfig
 
 log = logging.getLogger("pocketmq")
 
@@ -98,11 +100,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     from pocketmq.broker.broker import Broker
-    from pocketmq.broker.config import load_broker_config
+    from pocketmq.proxy.config import load_local_config
 
     check_dashboard_options(options)
     addresses = [] if options.namesrv is None else [("namesrvAddr", options.namesrv)]
-    config = read_config(load_broker_config, options, Settings.of_options(addresses, "-n"))
+    config = read_broker_config(options, Settings.of_options(addresses, "-n"))
     if options.config is not None:
         config.broker_config_path = str(options.config.resolve())
     if options.store is not None:
@@ -121,14 +123,16 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     tls = read_tls_config(options)
     if options.grpc_port is not None:
         need_proxy()
+    proxy = load_local_config(*given_settings(options))
     links = client_context(tls)
-    return lambda stop: _serve(Broker(config, tls=tls), options, tls, links, stop)
+    return lambda stop: _serve(Broker(config, tls=tls), options, tls, proxy, links, stop)
 
 
 async def _serve(
     broker: Broker,
     options: argparse.Namespace,
     tls: TlsConfig,
+    proxy_config: ProxyConfig,
     links: ssl.SSLContext | None,
     stop: asyncio.Event,
 ) -> None:
@@ -141,7 +145,7 @@ async def _serve(
         if options.grpc_port is not None:
             from pocketmq.local_proxy import LocalProxy
 
-            local = LocalProxy(broker, port=options.grpc_port, tls=tls)
+            local = LocalProxy(broker, port=options.grpc_port, tls=tls, config=proxy_config)
             await stack.enter_async_context(local)
             proxy = f"gRPC on port {local.port}, "
         dashboard = await stack.enter_async_context(

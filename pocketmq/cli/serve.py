@@ -23,7 +23,7 @@ from pocketmq.cli.server_command import (
     announce,
     given_settings,
     need_proxy,
-    read_config,
+    read_broker_config,
     read_tls_config,
     run_server,
     started,
@@ -231,10 +231,12 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         ConfigErrors: some values are not allowed.
         ConfigError: the file cannot be read, or `--set` names the name server.
     """
-    from pocketmq.broker.config import BrokerConfig, load_broker_config
+    from pocketmq.broker.config import BrokerConfig
+    from pocketmq.proxy.config import LOCAL_KEYS, load_local_config
 
     # These say what is wrong, and where it stands.
-    read_config(load_broker_config, options)
+    read_broker_config(options)
+    load_local_config(*given_settings(options))
     read_tls_config(options)
     properties = {}
     for source in given_settings(options):
@@ -256,7 +258,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     }
     properties |= {name: str(value) for name, value in given.items() if value is not None}
     # The others have had their warning.
-    known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
+    known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)} | LOCAL_KEYS
     return {
         name: value
         for name, value in properties.items()

@@ -28,6 +28,7 @@ from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
+    from pocketmq.broker.config import BrokerConfig
     from pocketmq.embedded import EmbeddedServer
 
 log = logging.getLogger("pocketmq")
@@ -181,6 +182,20 @@ def read_config(
     for warning in warnings:
         log.warning("%s", warning)
     return config
+
+
+def read_broker_config(options: argparse.Namespace, *more: Settings) -> BrokerConfig:
+    """Return a broker's settings in `-c`, `--set` and `more`; those of its proxy are left out.
+
+    Raises as `read_config` does.
+    """
+    from pocketmq.broker.config import load_broker_config
+    from pocketmq.proxy.config import without_proxy
+
+    def load(*sources: Settings) -> tuple[BrokerConfig, list[str]]:
+        return load_broker_config(*map(without_proxy, sources))
+
+    return read_config(load, options, *more)
 
 
 def read_tls_config(options: argparse.Namespace) -> TlsConfig:

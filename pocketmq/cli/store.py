@@ -14,7 +14,7 @@ from pocketmq.cli import store_dump
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.options import directory
 from pocketmq.cli.output import complain, counted, print_json, print_rows
-from pocketmq.cli.server_command import add_config_options, read_config
+from pocketmq.cli.server_command import add_config_options, read_broker_config
 from pocketmq.remoting.properties_file import ConfigError, ConfigErrors
 from pocketmq.remoting.service import ExitCode
 
@@ -99,13 +99,12 @@ def _add_common(parser: argparse.ArgumentParser, json: str = "print one JSON obj
 
 def run(options: argparse.Namespace) -> int:
     """Run the sub-command."""
-    from pocketmq.broker.config import load_broker_config
     from pocketmq.store.errors import ForeignStore, NotADirectory, NotAFile
     from pocketmq.store.files import check_places
     from pocketmq.store.foreign_store import check_kind
 
     try:
-        config = read_config(load_broker_config, options)
+        config = read_broker_config(options)
     except (ConfigErrors, ConfigError) as error:
         return complain(str(error), ExitCode.CONFIG)
     config.store_path_root_dir = str(options.store)

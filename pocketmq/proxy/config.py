@@ -10,7 +10,7 @@ from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
 from pocketmq.auth.settings import check_together
 from pocketmq.remoting.official_config_keys import PROXY_KEYS
 from pocketmq.remoting.properties_file import ConfigError, Settings, load_config
-from pocketmq.remoting.tls_config import without_tls
+from pocketmq.remoting.tls_config import settings_of, without_tls
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -28,6 +28,8 @@ class ProxyConfig(msgspec.Struct, rename="camel"):
             port, so that they hold behind NAT and port mappings; false: with grpc_server_port.
         grpc_max_inbound_message_size: of one request.
         grpc_client_idle_time_mills: a connection without a call for so long is closed.
+        grpc_client_consumer_min_long_polling_timeout_millis,
+            grpc_client_consumer_max_long_polling_timeout_millis: how long a receive waits.
         max_message_size: of one message's body.
         max_delay_time_mills: how far ahead a delivery may be.
         min_invisible_time_mills_for_recv, max_invisible_time_mills: what consumers may ask for.
@@ -45,6 +47,8 @@ class ProxyConfig(msgspec.Struct, rename="camel"):
     use_endpoint_port_from_request: bool = True
     grpc_max_inbound_message_size: Positive = 130 << 20
     grpc_client_idle_time_mills: Positive = 120_000
+    grpc_client_consumer_min_long_polling_timeout_millis: NotNegative = 5_000
+    grpc_client_consumer_max_long_polling_timeout_millis: Positive = 20_000
     max_message_size: Positive = 4 << 20
     max_delay_time_mills: Positive = 86_400_000
     min_invisible_time_mills_for_recv: NotNegative = 10_000
@@ -68,6 +72,22 @@ class ProxyConfig(msgspec.Struct, rename="camel"):
         return f"ProxyConfig({self.bind_address!r}, {self.grpc_server_port})"
 
 
+#: What a broker's settings may say about the proxy in its process.
+LOCAL_KEYS: Final = frozenset(
+    {
+        "useEndpointPortFromRequest",
+        "grpcMaxInboundMessageSize",
+        "grpcClientIdleTimeMills",
+        "grpcClientConsumerMinLongPollingTimeoutMillis",
+        "grpcClientConsumerMaxLongPollingTimeoutMillis",
+        "maxDelayTimeMills",
+        "minInvisibleTimeMillsForRecv",
+        "maxInvisibleTimeMills",
+        "enableTopicMessageTypeCheck",
+        "enableGrpcReflection",
+    }
+)
+
 #: Settings of TlsConfig that the official proxy has by names of its own.
 _TLS_NAMES: Final = {
     "tlsTestModeEnable": "tls.test.mode.enable",
@@ -90,6 +110,23 @@ def load_proxy_config(*sources: Settings | str) -> tuple[ProxyConfig, list[str]]
     )
     check_together(config, warnings)
     return config, warnings
+
+
+def load_local_config(*sources: Settings | str) -> ProxyConfig:
+    """Return what a broker's settings say about the proxy in its process; later sources win.
+
+    Raises:
+        ConfigErrors: some values are not allowed.
+    """
+    config, _ = load_config(
+        ProxyConfig, *(settings_of(source).select(LOCAL_KEYS.__contains__) for source in sources)
+    )
+    return config
+
+
+def without_proxy(source: Settings | str) -> Settings:
+    """Return the settings of a source that are not those of the proxy in a broker's process."""
+    return settings_of(source).select(lambda key: key not in LOCAL_KEYS)
 
 
 def tls_settings(source: Settings) -> Settings:

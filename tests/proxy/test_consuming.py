@@ -14,7 +14,8 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
-from tests.proxy.conftest import grpc_port
+from pocketmq.remoting.properties_file import ConfigErrors
+from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 
 GROUP = "readers"
@@ -170,6 +171,10 @@ async def test_each_acknowledgement_has_a_result(consumer: GrpcClient) -> None:
     assert answer.status.code == pb.MULTIPLE_RESULTS
     codes = [entry.status.code for entry in answer.entries]
     assert codes == [pb.OK, pb.INVALID_RECEIPT_HANDLE, pb.INVALID_RECEIPT_HANDLE]
+    assert answer.status.message == "MULTIPLE_RESULTS"
+    answer = await consumer.call("AckMessage", ack(expired))
+    assert answer.status.message == "INVALID_RECEIPT_HANDLE"
+    assert answer.entries[0].status.message == "receipt handle is expired"
 
 
 def forward(got: Any, handle: str) -> pb.ForwardMessageToDeadLetterQueueRequest:
@@ -281,6 +286,45 @@ async def test_a_deadline_that_is_too_near_is_refused(client: GrpcClient) -> Non
     assert code == pb.ILLEGAL_POLLING_TIME
 
 
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [("5.0.2", pb.BAD_REQUEST), ("5.0.3", pb.ILLEGAL_POLLING_TIME)],
+)
+async def test_clients_that_do_not_know_illegal_polling_time(
+    server: EmbeddedServer, version: str, code: int
+) -> None:
+    metadata = {"x-mq-client-version": version}
+    async with GrpcClient(grpc_port(server), metadata=metadata) as client:
+        await client.as_consumer(GROUP, "Normal")
+        assert (await client.receive(receive(), timeout=4))[0] == code
+
+
+async def test_the_settings_of_a_broker_reach_its_proxy() -> None:
+    properties = {
+        "grpcClientConsumerMinLongPollingTimeoutMillis": "100",
+        "minInvisibleTimeMillsForRecv": "1000",
+        "maxInvisibleTimeMills": "2000",
+        "enableTopicMessageTypeCheck": "false",
+    }
+    async with EmbeddedServer(grpc_port=0, properties=properties) as server:
+        await create_topics(server.namesrv)
+        async with GrpcClient(grpc_port(server)) as client:
+            await client.as_consumer(GROUP, "Delay")
+            # Five seconds are not left, and not needed.
+            request = receive("Delay", invisible=1)
+            request.long_polling_timeout.seconds = 0
+            assert (await client.receive(request, timeout=4))[0] == pb.MESSAGE_NOT_FOUND
+            too_long = receive("Delay", invisible=3)
+            too_long.long_polling_timeout.seconds = 0
+            call = client.call("ReceiveMessage", too_long, timeout=4)
+            status = (await call.read()).status
+            assert status.code == pb.ILLEGAL_INVISIBLE_TIME
+            assert status.message == "the invisibleTime is too large. max is 2000"
+            await send(client, message("Delay"))
+    with pytest.raises(ConfigErrors, match="maxInvisibleTimeMills"):
+        EmbeddedServer(properties={"maxInvisibleTimeMills": "long"})
+
+
 async def test_a_receive_needs_no_settings(client: GrpcClient) -> None:
     """The clients for Go and Python send them again five minutes after a proxy was restarted."""
     await send(client, message(body=b"waits"))
@@ -295,6 +339,13 @@ async def test_a_change_to_an_illegal_time_is_refused(consumer: GrpcClient) -> N
     _, (got,) = await consumer.receive(receive())
     answer = await consumer.call("ChangeInvisibleDuration", change(got, 13 * 3600))
     assert answer.status.code == pb.ILLEGAL_INVISIBLE_TIME
+    assert answer.status.message == "the invisibleTime is too large. max is 43200000"
+
+
+async def test_an_invisible_time_that_is_too_short_is_refused(client: GrpcClient) -> None:
+    status = (await client.call("ReceiveMessage", receive(invisible=1)).read()).status
+    assert status.code == pb.ILLEGAL_INVISIBLE_TIME
+    assert status.message == "the invisibleTime is too small. min is 10000"
 
 
 async def test_by_offsets(client: GrpcClient) -> None:

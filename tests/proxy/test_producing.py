@@ -152,6 +152,26 @@ async def test_sends_that_wait_for_the_disk_are_answered() -> None:
     assert [answer.entries[0].offset for answer in answers] == [0, 1, 2]
 
 
+async def test_sends_on_the_way_are_answered_when_their_client_stops() -> None:
+    """Also those that wait for the disk, and those that come behind the good-bye."""
+    async with EmbeddedServer(grpc_port=0, properties={"flushDiskType": "SYNC_FLUSH"}) as server:
+        await create_topics(server.namesrv)
+        async with GrpcClient(grpc_port(server)) as client:
+            stream = await client.as_producer("Normal")
+            sends = []
+            for number in range(60):
+                request = pb.SendMessageRequest(messages=[message()])
+                sends.append(client.call("SendMessage", request))
+                if number == 30:
+                    goodbye = client.call(
+                        "NotifyClientTermination", pb.NotifyClientTerminationRequest()
+                    )
+                    stream.cancel()
+            answers = [await send for send in sends]
+            assert {answer.status.code for answer in answers} == {pb.OK}, answers
+            assert (await goodbye).status.code == pb.OK
+
+
 async def test_messages_of_one_group_stay_in_one_queue(client: GrpcClient) -> None:
     sent = [message("Fifo", message_type=pb.FIFO, message_group="orders") for _ in range(20)]
     answer = await send(client, *sent)

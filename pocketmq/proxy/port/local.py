@@ -33,7 +33,7 @@ from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.codes import VERSION, RequestCode, ResponseCode
 from pocketmq.remoting.command import Command, SerializeType
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, TopicNotExist
+from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, TopicNotExist, error_for
 from pocketmq.remoting.frame import decode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
@@ -46,6 +46,15 @@ log = logging.getLogger("pocketmq.proxy")
 MAX_PENDING: Final = 10_000
 
 PERM_WRITE: Final = 2
+
+#: Requests that wait for messages.
+_FOR_MESSAGES: Final = frozenset(
+    {
+        int(RequestCode.PULL_MESSAGE),
+        int(RequestCode.LITE_PULL_MESSAGE),
+        int(RequestCode.POP_MESSAGE),
+    }
+)
 
 _LINK = "proxy"
 
@@ -119,8 +128,12 @@ class LocalLink:
         if broker != port.broker.name:
             future.set_exception(TopicNotExist(f"this proxy serves {port.broker.name}", broker))
             return future
-        if self.closed or len(self._waiting) >= MAX_PENDING:
-            future.set_exception(RemotingClosed("the client has too many requests", str(self)))
+        if len(self._waiting) >= MAX_PENDING:
+            text = f"the client has {MAX_PENDING} requests without an answer"
+            future.set_exception(error_for(ResponseCode.SYSTEM_BUSY, text, str(self)))
+            return future
+        if self.closed and code in _FOR_MESSAGES:
+            future.set_exception(RemotingClosed("the client is gone", str(self)))
             return future
         self._opaque += 1
         opaque = self._opaque
@@ -194,13 +207,17 @@ class LocalLink:
         answer.check(name)
 
     def close(self) -> None:
-        """Leave the broker, as a connection does that is closed."""
+        """Leave the broker, as a connection does that is closed.
+
+        The broker holds no more messages for it. What it has sent is still answered: clients say
+        that they stop while their last sends are on the way.
+        """
         if self.closed:
             return
         self.closed = True
         self.writable = False
-        for future in tuple(self._waiting.values()):
-            if not future.done():
+        for future, request in tuple(self._held.items()):
+            if request.code in _FOR_MESSAGES and not future.done():
                 future.set_exception(RemotingClosed("the client is gone", str(self)))
         callbacks, self._close_callbacks = self._close_callbacks, []
         for callback in callbacks:

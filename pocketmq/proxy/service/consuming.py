@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Client, Clients
 from pocketmq.proxy.service.message_codec import duration_ms, incoming, now_ms, set_ms
 from pocketmq.proxy.service.metadata import Metadata
+from pocketmq.proxy.service.polling import ANSWER_MARGIN, polling_ms
 from pocketmq.proxy.service.popped import Popped, popped
 from pocketmq.proxy.service.renewal import SOON, Renewal
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
@@ -48,21 +50,16 @@ from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 log = logging.getLogger("pocketmq.proxy")
 
 MAX_BATCH: Final = 32
-#: Bounds of the time, in ms, that a receive waits for messages.
-LEAST_POLLING: Final = 5_000
-MOST_POLLING: Final = 20_000
-#: ms that are left for the answer of a receive.
-POLLING_MARGIN: Final = 1_500
-#: ms before the deadline of a receive at which it is answered, where it is too near for more.
-ANSWER_MARGIN: Final = 200
+#: Seconds before the deadline of a receive at which it is answered although the broker is silent.
+LATE: Final = 0.1
 #: ms for which messages are popped that are renewed.
 RENEWED_INVISIBLE: Final = 60_000
 #: Entries of one AckMessage.
 MAX_ACKS: Final = 1_000
 
 _FROM_THE_END: Final = 1
-#: Clients up to this version do not know ILLEGAL_POLLING_TIME.
-_OLD_VERSION: Final = "5.0.3"
+#: Clients before this version do not know ILLEGAL_POLLING_TIME.
+_POLLING_TIME_VERSION: Final = "5.0.3"
 
 
 class Consuming:
@@ -110,6 +107,8 @@ class Consuming:
         tags, expression_type, expression = _filter(request.filter_expression)
         broker = await self._broker(topic, request.message_queue.broker.name)
         settings = await self._metadata.group(group)
+        # Brokers were asked meanwhile.
+        polling = int(min(polling, max(call.remaining() * 1000 - ANSWER_MARGIN, 0)))
         header = PopMessageRequestHeader(
             consumer_group=group,
             topic=topic,
@@ -131,10 +130,15 @@ class Consuming:
             timeout=polling / 1000 + REQUEST_TIMEOUT,
         )
         try:
-            answer = await asyncio.shield(pop)
-        except asyncio.CancelledError:
+            async with asyncio.timeout_at(_before(call.deadline)) as limit:
+                answer = await asyncio.shield(pop)
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if isinstance(error, RemotingError):
+                raise  # a broker's silence, after its own time
             if not client.link.withdraw(pop):
                 self._spawn(self._give_back(client, group, topic, broker, pop))
+            if limit.expired():
+                return _no_message()
             raise
         if answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND):
             return _no_message()
@@ -175,33 +179,47 @@ class Consuming:
         return pb.ReceiveMessageResponse(message=message)
 
     def _polling_ms(self, call: Call, client: Client, request: pb.ReceiveMessageRequest) -> int:
-        remaining = call.remaining() * 1000
-        left = remaining - POLLING_MARGIN
+        config = self._config
+        asked = None
         if request.HasField("long_polling_timeout"):
-            asked = float(duration_ms(request.long_polling_timeout))
+            asked = duration_ms(request.long_polling_timeout)
+        settings = client.settings
+        if settings is not None and settings.HasField("request_timeout"):
+            request_timeout = duration_ms(settings.request_timeout)
         else:
-            asked = left
-        polling = min(max(asked, LEAST_POLLING), MOST_POLLING)
-        if polling <= remaining:
-            return int(polling)
-        if remaining >= LEAST_POLLING:
-            return int(remaining - ANSWER_MARGIN)
-        code = pb.ILLEGAL_POLLING_TIME if client.version > _OLD_VERSION else pb.BAD_REQUEST
-        raise ServiceError(
-            code,
-            f"the deadline is {remaining:.0f} ms ahead; a receive needs {LEAST_POLLING} ms",
+            request_timeout = round(REQUEST_TIMEOUT * 1000)
+        polling = polling_ms(
+            call.remaining() * 1000,
+            asked,
+            request_timeout,
+            least=config.grpc_client_consumer_min_long_polling_timeout_millis,
+            most=config.grpc_client_consumer_max_long_polling_timeout_millis,
         )
+        if polling is None:
+            known = client.version >= _POLLING_TIME_VERSION
+            raise ServiceError(
+                pb.ILLEGAL_POLLING_TIME if known else pb.BAD_REQUEST,
+                "The deadline time remaining is not enough for polling, please check network "
+                "condition",
+            )
+        return polling
 
     def _invisible_ms(self, request: pb.ReceiveMessageRequest) -> int:
         if request.auto_renew:
             return RENEWED_INVISIBLE
-        invisible = duration_ms(request.invisible_duration)
         least = self._config.min_invisible_time_mills_for_recv
+        return self._allowed(duration_ms(request.invisible_duration), least)
+
+    def _allowed(self, invisible: int, least: int) -> int:
+        """Return an invisible time, ms. Raises ServiceError for one that is not allowed."""
         most = self._config.max_invisible_time_mills
-        if not least <= invisible <= most:
+        if invisible < least:
             raise ServiceError(
-                pb.ILLEGAL_INVISIBLE_TIME,
-                f"invisible_duration is {invisible} ms; {least} to {most} ms are allowed",
+                pb.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}"
+            )
+        if invisible > most:
+            raise ServiceError(
+                pb.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {most}"
             )
         return invisible
 
@@ -254,7 +272,7 @@ class Consuming:
             statuses = [await acknowledge(entries[0])]
         else:
             statuses = await asyncio.gather(*map(acknowledge, entries))
-        answer = pb.AckMessageResponse(status=overall(statuses))
+        answer = pb.AckMessageResponse(status=overall(statuses, by_name=True))
         for entry, status in zip(entries, statuses, strict=True):
             answer.entries.add(
                 message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
@@ -266,13 +284,7 @@ class Consuming:
     ) -> pb.ChangeInvisibleDurationResponse:
         """Let a message come back after another time."""
         client, group, topic = self._consumer(call, request.group, request.topic, change=True)
-        invisible = duration_ms(request.invisible_duration)
-        most = self._config.max_invisible_time_mills
-        if not 0 <= invisible <= most:
-            raise ServiceError(
-                pb.ILLEGAL_INVISIBLE_TIME,
-                f"invisible_duration is {invisible} ms; 0 to {most} ms are allowed",
-            )
+        invisible = self._allowed(duration_ms(request.invisible_duration), 0)
         handle = await self._taken(client, group, request.receipt_handle)
         handle = await self.change(client, group, topic, handle, invisible)
         return pb.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
@@ -439,6 +451,11 @@ def _filter(expression: pb.FilterExpression) -> tuple[TagExpression, str, str]:
     except TagExpressionError as error:
         raise ServiceError(pb.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
     return tags, "TAG", tags.text
+
+
+def _before(deadline: float) -> float | None:
+    """Return the time of the loop at which a receive is answered at the latest."""
+    return None if math.isinf(deadline) else deadline - LATE
 
 
 def _no_message() -> list[pb.ReceiveMessageResponse]:

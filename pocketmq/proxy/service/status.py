@@ -62,9 +62,15 @@ def ok() -> pb.Status:
     return pb.Status(code=pb.OK, message="OK")
 
 
-def overall(statuses: list[pb.Status]) -> pb.Status:
-    """Return the status of a call by those of its entries: the common one, or that they differ."""
+def overall(statuses: list[pb.Status], *, by_name: bool = False) -> pb.Status:
+    """Return the status of a call by those of its entries: the common one, or that they differ.
+
+    `by_name`: its text is the name of its code, and that of an entry stands there alone.
+    """
     codes = {status.code for status in statuses}
+    code = pb.MULTIPLE_RESULTS if len(codes) > 1 else statuses[0].code
+    if by_name:
+        return pb.Status(code=code, message=pb.Code.Name(code))
     if len(codes) == 1:
         return statuses[0]
-    return pb.Status(code=pb.MULTIPLE_RESULTS, message="the entries have different results")
+    return pb.Status(code=code, message="the entries have different results")
