@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from time import monotonic
 
 from pocketmq._extras import require
 from pocketmq.auth.settings import inner_user
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
 from pocketmq.client.selector.pipeline import QueueSelector
-from pocketmq.client.selector.switches import Switches
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.tls_config import TlsConfig
 from pocketmq.remoting.tls_context import client_context
@@ -20,7 +18,7 @@ require("proxy", __name__)
 from pocketmq.proxy.config import ProxyConfig  # noqa: E402
 from pocketmq.proxy.lifetime import Lifetime  # noqa: E402
 from pocketmq.proxy.port.cluster_users import ClusterUsers  # noqa: E402
-from pocketmq.proxy.port.remote import RemotePort  # noqa: E402
+from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
 __all__ = ["ClusterProxy"]
@@ -47,15 +45,7 @@ class ClusterProxy(Lifetime):
     ) -> None:
         self._config = config
         self._route_interval = route_interval
-        self._selector = selector or QueueSelector(
-            monotonic,
-            switches=Switches(
-                send_latency_enable=config.send_latency_enable,
-                start_detector_enable=config.start_detector_enable,
-                detect_interval=config.detect_interval,
-                detect_timeout=config.detect_timeout,
-            ),
-        )
+        self._selector = selector or selector_for(config)
         self._tls = tls or TlsConfig()
         inner = inner_user(config.inner_client_authentication_credentials)
         if config.authentication_enabled and inner is None:

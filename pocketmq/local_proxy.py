@@ -7,22 +7,29 @@ import contextlib
 import msgspec
 
 from pocketmq._extras import require
+from pocketmq.auth.settings import inner_user
 from pocketmq.broker.broker import Broker
+from pocketmq.client.credentials import Credentials
+from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.listening import PortInUse
 from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_context import client_context
 
 require("proxy", __name__)
 
 from pocketmq.proxy.config import ProxyConfig  # noqa: E402
 from pocketmq.proxy.lifetime import Lifetime  # noqa: E402
+from pocketmq.proxy.port.joint import JointPort  # noqa: E402
 from pocketmq.proxy.port.local import LocalBroker, LocalPort  # noqa: E402
+from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
 __all__ = ["LocalProxy"]
 
 
 class LocalProxy(Lifetime):
-    """Serves RocketMQ 5's own clients by a broker of this process, which has been started.
+    """Serves RocketMQ 5's own clients by a broker of this process, which has been started, and by
+    the other brokers of its name servers.
 
     `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. `config`: what
     the broker's settings say about the proxy (`load_local_config`). Users, access lists and TLS are
@@ -61,7 +68,7 @@ class LocalProxy(Lifetime):
         broker = self._broker
         components = broker.components
         async with contextlib.AsyncExitStack() as stack:
-            port = LocalPort(
+            local = LocalPort(
                 LocalBroker(
                     name=broker.config.broker_name,
                     cluster=broker.config.broker_cluster_name,
@@ -72,6 +79,10 @@ class LocalProxy(Lifetime):
                     withdraw=components.pops.polling.cancel,
                 )
             )
+            port: LocalPort | JointPort = local
+            if broker.config.name_servers:
+                port = JointPort(local, RemotePort(self._instance(), selector_for(self._config)))
+                await port.start()
             stack.push_async_callback(port.stop)
             tables = broker.auth.tables if broker.auth is not None else None
             access = access_of(broker.config, tables)
@@ -87,3 +98,14 @@ class LocalProxy(Lifetime):
             self._proxy = proxy
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
+
+    def _instance(self) -> ClientInstance:
+        """Return what the other brokers see of this proxy."""
+        config = self._broker.config
+        inner = inner_user(config.inner_client_authentication_credentials)
+        return ClientInstance(
+            config.namesrv_addr,
+            owner="proxy",
+            tls=(self._tls is not None and client_context(self._tls)) or False,
+            credentials=None if inner is None else Credentials(inner.username, inner.password),
+        )

@@ -40,6 +40,8 @@ class Heartbeat:
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         #: Release ordinal by broker address, as the heartbeat answers told.
         self.versions: dict[str, int] = {}
+        #: Names of brokers that get no heartbeats.
+        self.spared: set[str] = set()
         self._failing: set[str] = set()
 
     def add_producer(self, group: str) -> None:
@@ -68,7 +70,8 @@ class Heartbeat:
             return []
         return [
             address
-            for addresses in self._routes.brokers.values()
+            for name, addresses in self._routes.brokers.items()
+            if name not in self.spared
             for broker_id, address in addresses.items()
             if broker_id == MASTER_ID or self._consumers
         ]

@@ -1,8 +1,9 @@
 """The broker port: all that the services of a proxy need of brokers.
 
 There are two: `pocketmq.proxy.port.local` reaches the broker of this process without a network, and
-`pocketmq.proxy.port.remote` reaches the brokers of a cluster by their remoting ports. Both speak in
-typed headers and bodies of the remoting protocol, and raise its errors.
+`pocketmq.proxy.port.remote` reaches the brokers of a cluster by their remoting ports.
+`pocketmq.proxy.port.joint` puts them together. All speak in typed headers and bodies of the
+remoting protocol, and raise its errors.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Choice(Protocol):
 class BrokerPort(Protocol):
     """The brokers behind a proxy.
 
-    `local`: there is one, in this process, and all topics are its own.
+    `local`: one of them is in this process, and is asked without a network.
     """
 
     local: bool

@@ -19,12 +19,14 @@ from pocketmq.client.remote_switches import RemoteSwitches
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.selector.detector import Detector
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
+from pocketmq.client.selector.switches import Switches
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.message.retry_topic import topics_of
+from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import (
     ASKED_HEADERS,
     REQUEST_TIMEOUT,
@@ -60,6 +62,17 @@ TROUBLED: Final = frozenset(
 
 #: Topics that are kept up to date; those above it are asked for each time.
 MAX_TOPICS: Final = 100_000
+
+
+def selector_for(config: ProxyConfig) -> QueueSelector:
+    """Return the selector that a proxy's settings ask for."""
+    switches = Switches(
+        send_latency_enable=config.send_latency_enable,
+        start_detector_enable=config.start_detector_enable,
+        detect_interval=config.detect_interval,
+        detect_timeout=config.detect_timeout,
+    )
+    return QueueSelector(monotonic, switches=switches)
 
 
 class RemotePort:
@@ -123,7 +136,10 @@ class RemotePort:
         known = self._routes.known(topic)
         if known is None or known.data is not route:
             known = TopicRoute(topic, route)
-        queues = known.publish
+        return self.choose_from(topic, known.publish, key)
+
+    def choose_from(self, topic: str, queues: PublishQueues, key: str | None) -> Choice | None:
+        """Choose one of a topic's queues."""
         if not queues.queues:
             return None
         if key is not None:
