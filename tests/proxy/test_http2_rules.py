@@ -97,7 +97,7 @@ class Served:
         decoder = Decoder()
         found = []
         for kind, stream_id, payload in frames_in(self.output):
-            if kind == Kind.HEADERS and ("grpc-status", "0") in decoder.decode(payload):
+            if kind == Kind.HEADERS and ("grpc-status", "0") in list(decoder.decode(payload)):
                 found.append(stream_id)
         return found
 

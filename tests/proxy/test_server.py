@@ -124,10 +124,10 @@ class Raw:
                 got += more
         return fields["grpc-status"]
 
-    async def until(self, wanted: bytes) -> bytes:
+    async def until(self, *wanted: bytes) -> bytes:
         got = b""
         async with asyncio.timeout(10):
-            while wanted not in got:
+            while not all(each in got for each in wanted):
                 more = await self.reader.read(65_536)
                 assert more, f"closed before {wanted!r}"
                 got += more
@@ -147,6 +147,32 @@ async def test_an_echo(echoing: GrpcServer) -> None:
     raw.call(1)
     raw.data(1, b"\0\0\0\0\5hello", ended=True)
     await raw.until(b"hello")
+
+
+async def test_a_client_that_says_goodbye_gets_the_answers_to_its_calls() -> None:
+    """As Node.js stops: a stream ends, then GOAWAY and PING, in one piece with a call."""
+    held: asyncio.Future[Echo] = asyncio.get_running_loop().create_future()
+
+    async def later(call: Call, request: Echo) -> Echo:
+        return await held
+
+    server = GrpcServer({**METHODS, b"/a.B/Later": Unary(Echo, later)})
+    await server.start()
+    try:
+        raw = await Raw.open(server)
+        raw.call(1, b"/a.B/Later")
+        raw.data(1, b"\0\0\0\0\0", ended=True)
+        raw.call(3)
+        raw.data(3, b"\0\0\0\0\5hello", ended=True)
+        raw.writer.write(frame(Kind.GOAWAY, 0, 0, bytes(8)) + frame(Kind.PING, 0, 0, bytes(8)))
+        got = await raw.until(b"hello", frame(Kind.PING, 1, 0, bytes(8)))
+        held.set_result(Echo(b"late"))
+        got += await raw.until(b"late")
+        raw.writer.write(frame(Kind.PING, 0, 0, b"12345678"))
+        got += await raw.until(b"12345678")
+        assert header_fields(got).count(("grpc-status", "0")) == 2
+    finally:
+        await server.stop()
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
