@@ -97,8 +97,10 @@ class Served:
         decoder = Decoder()
         found = []
         for kind, stream_id, payload in frames_in(self.output):
-            if kind == Kind.HEADERS and ("grpc-status", "0") in list(decoder.decode(payload)):
-                found.append(stream_id)
+            if kind == Kind.HEADERS:
+                fields: list[object] = list(decoder.decode(payload))
+                if ("grpc-status", "0") in fields:
+                    found.append(stream_id)
         return found
 
     @property
