@@ -25,6 +25,7 @@ from pocketmq.proxy.port.remote import RemotePort
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.errors import TopicNotExist
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.request import Caller
 
 #: Topics whose queues are remembered.
 MAX_TOPICS: Final = 20_000
@@ -116,6 +117,15 @@ class _JointLink:
         self._name = name
         self._local = local
         self._remote = remote
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who signs the client's calls."""
+        return self._local.caller
+
+    @caller.setter
+    def caller(self, caller: Caller | None) -> None:
+        self._local.caller = self._remote.caller = caller
 
     def request(
         self,
