@@ -1,6 +1,6 @@
 """Transactions against a model: whatever their producers say, and whenever the broker dies.
 
-Every commit stores the message once. Nobody is asked about a transaction that is ended or too
+A commit stores the message once, and an ended transaction cannot be ended again. Nobody is asked about a transaction that is ended or too
 young, and everybody about one that is neither, until it is given up. A crash may only bring back
 questions whose answers were not on the disk yet.
 """
@@ -34,9 +34,11 @@ from pocketmq.broker.transactions.ops import Ops
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.monotonic import monotonic_ms
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from tests.fast_files import FastFiles
 
@@ -171,8 +173,18 @@ class TransactionMachine(RuleBasedStateMachine):
             msg_id="U",
             from_transaction_check=True,
         )
-        response = self.ends.end(Request(37, header))
+        try:
+            response = self.ends.end(Request(37, header))
+        except RemotingError as refusal:
+            response = Response(refusal.code, refusal.remark)
         assert response is not None
+        if ended.ended and not ended.op_lost:
+            assert response.code == ResponseCode.SYSTEM_ERROR
+            return
+        if ended.given_up and (not self.crashed or response.code):
+            # A crash may take the broker back to before it gave up.
+            assert response.code == ResponseCode.SYSTEM_ERROR
+            return
         assert response.code == 0, response.remark
         ended.commits += how == COMMIT
         ended.ended = True
@@ -284,7 +296,7 @@ class TransactionMachine(RuleBasedStateMachine):
             self.check_when_all_are_old()
         assert all(t.ended or t.given_up for t in self.all.values())
         assert self.round() == set()
-        assert self.ops.ended == set()
+        assert self.ops.ended == self.ops.checked == set()
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
             if self.all and self.read(topic):
                 assert self.offsets.query(GROUP, topic, 0) == self.store.max_offset(topic, 0)

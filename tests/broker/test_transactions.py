@@ -135,25 +135,79 @@ async def test_ends_that_come_in_one_read(
         end(last),
         end(sent[3]),
     )
-    wrong = {4, 8, 9}
+    wrong = {4, 5, 8, 9}
     assert [n for n, answer in enumerate(answers) if answer.code] == sorted(wrong)
-    assert bodies(records(broker, topic)) == [b"0", b"1", b"2", b"0", b"3"]
+    assert bodies(records(broker, topic)) == [b"0", b"1", b"2", b"3"]
     assert bodies(records(broker, f"{topic}2")) == [b"last"]
     assert bodies(records(broker, SCHEDULE_TOPIC, 2)) == [b"later"]
     assert bodies(records(broker, TIMER_TOPIC)) == [b"timed"]
-    assert ops(broker) == ["0,1,2,4,0,5,6,7,3,"]
+    assert ops(broker) == ["0,1,2,4,5,6,7,3,"]
     counts = broker.tables.statistics.transactions
-    # The one that was committed twice counts once.
     assert sum(counts.committed.values()) == 7
     assert (sum(counts.rolled_back.values()), sum(counts.pending.values())) == (1, 0)
     places = [(half.physical_offset, half.queue_offset) for half in halves(broker)]
     stored = records(broker, topic)
     assert [record.prepared_transaction_offset for record in stored] == [
-        places[n][0] for n in (0, 1, 2, 0, 3)
+        places[n][0] for n in range(4)
     ]
     assert {(record.sys_flag, record.properties["TAGS"]) for record in stored} == {(8, "a")}
     traffic = broker.tables.statistics.put_of(topic)
-    assert traffic.messages == 5
+    assert traffic.messages == 4
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("between", ["nothing", "check", "restart"])
+async def test_a_transaction_ends_once(
+    start_clocked: StartClocked,
+    produce: Produce,
+    clock: Clock,
+    topic: str,
+    first: int,
+    second: int,
+    between: str,
+) -> None:
+    """Also when the op is forgotten, because the checks have passed its half message."""
+    broker = await start_clocked()
+    producer = await produce(broker)
+    early = await producer.begin(topic, clock, b"early")
+    half = await producer.begin(topic, clock)
+    clock.forward(30 * SECOND)
+    [_, check] = await producer.asked(broker)
+    assert (await producer.end(half, first)).code == 0
+    assert (await producer.end(early)).code == 0
+    if between == "check":
+        clock.forward(30 * SECOND)
+        assert await producer.asked(broker) == []
+        assert broker.components.transactions.ops.ended == set()
+    if between == "restart":
+        await broker.stop()
+        broker = await start_clocked()
+        producer = await produce(broker)
+    for place in (half, check.place):
+        answer = await producer.end(place, second)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "has already ended" in (answer.remark or "")
+    assert bodies(records(broker, topic)).count(b"half") == (first == COMMIT)
+
+
+async def test_two_ends_in_one_read(producer: Producer, clock: Clock, topic: str) -> None:
+    for how in (COMMIT, ROLLBACK):
+        half = await producer.begin(topic, clock)
+        answers = await asyncio.gather(*(producer.end(half, end) for end in (how, COMMIT, how)))
+        assert [answer.code for answer in answers] == [0, 1, 1]
+
+
+async def test_only_a_half_message_that_was_given_up_is_resumed(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    """A client may have set its properties on an ordinary message."""
+    forged = {"REAL_TOPIC": "Secret", "REAL_QID": "0", "PGROUP": "PG"}
+    answer = await producer.send(topic, b"forged", properties=forged)
+    header = ResumeCheckHalfMessageRequestHeader(msg_id=answer.ext_fields["msgId"])
+    answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert halves(broker) == []
 
 
 async def test_who_does_not_know_gets_no_answer(

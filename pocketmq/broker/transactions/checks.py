@@ -93,7 +93,7 @@ class TransactionChecks:
     def load(self) -> None:
         """Take up both queues where the group's offsets are; reads the ops that are ahead."""
         self._offset = self._position(HALF_TOPIC)
-        self._ops.load(self._position(OP_HALF_TOPIC))
+        self._ops.load(self._position(OP_HALF_TOPIC), self._offset)
 
     async def check(self) -> None:
         """Make one round of checks."""
@@ -130,6 +130,7 @@ class TransactionChecks:
 
     def _commit(self) -> None:
         offsets = self._offsets
+        self._ops.passed = self._offset
         if offsets.query(GROUP, HALF_TOPIC, QUEUE_ID) != self._offset:
             offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, self._offset)
         ops = self._ops.forget_before(self._stored_from())
@@ -168,7 +169,11 @@ class TransactionChecks:
         properties = half.properties
         age = self._clock() - half.born_timestamp
         # After a crash that took the position back there may be two copies: one is enough.
-        if self._ops.covers(half) or origin_of(half) in self._handled:
+        origin = origin_of(half)
+        if self._ops.covers(half):
+            self._ops.checked.discard(origin)
+            return True
+        if origin in self._handled:
             return True
         times = number(properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
         if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:
@@ -184,8 +189,11 @@ class TransactionChecks:
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
             self._log.error("the half message at %d cannot be put again", half.queue_offset)
+            self._ops.checked.add(origin)
             self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
+        if put.ok:
+            self._ops.checked.add(origin)
         if put.ok and is_asked:
             self._ask(half, copy, put.queue_offset, put.physical_offset)
         return put.ok
@@ -209,7 +217,11 @@ class TransactionChecks:
         result = self._put(half, inner)
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
             # Perhaps only that queue has no file: then it waits behind the others.
-            return self._put(half, copy_of(half)).ok
+            is_copied = self._put(half, copy_of(half)).ok
+            if is_copied:
+                self._ops.checked.add(origin_of(half))
+            return is_copied
+        self._ops.checked.discard(origin_of(half))
         self._counts.end(half.properties.get(names.REAL_TOPIC, ""))
         self._log.error(
             "the transaction of %s for topic %s was never ended: see %s, queue offset %d",

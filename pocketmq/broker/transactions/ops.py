@@ -3,8 +3,12 @@
 An ended transaction is noted here and written a little later, many in one op message. Its body is
 their offsets in the half queue, each followed by a comma, and its tag is `d`. The notes and the
 content of the op queue stay in memory for as long as the checks need them, so the op queue is read
-only when the broker starts. Reference: TransactionalMessageServiceImpl
-.deletePrepareMessage, batchSendOpMessage, fillOpRemoveMap.
+only when the broker starts.
+
+A transaction ends once. An op is forgotten when the checks have passed its half message, so what
+tells an ended half message from an open one then is whether a copy of it still waits for a check.
+Reference: TransactionalMessageServiceImpl.deletePrepareMessage, batchSendOpMessage,
+fillOpRemoveMap.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.transactions.half_message import QUEUE_ID, number, origin_of
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
-from pocketmq.message.limits import OP_HALF_TOPIC
+from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.message.record import Record, iter_records
 from pocketmq.store.message_store import MessageStore
 
@@ -45,6 +49,9 @@ class Ops:
 
     Attributes:
         ended: offsets in the half queue whose transactions are ended.
+        passed: the checks have looked at all half messages before this offset.
+        checked: origins of open half messages before `passed`: a copy of each waits for its next
+            check, or a producer was asked without a copy.
     """
 
     def __init__(
@@ -56,6 +63,8 @@ class Ops:
         max_size: int,
     ) -> None:
         self.ended: set[int] = set()
+        self.passed = 0
+        self.checked: set[int] = set()
         self._store = store
         self._put_hooks = put_hooks
         self._store_host = store_host
@@ -71,21 +80,26 @@ class Ops:
         """No more ends can be noted until some are written."""
         return len(self._waiting) >= MAX_WAITING
 
-    def load(self, queue_offset: int) -> None:
-        """Forget what is known, and read the op queue from `queue_offset` on; unknown ops are
-        skipped."""
+    def load(self, queue_offset: int, passed: int) -> None:
+        """Forget what is known; read the op queue from `queue_offset` on, and the half queue from
+        `passed` on. Unknown ops are skipped."""
         self.ended.clear()
+        self.checked.clear()
+        self.passed = passed
         self._waiting.clear()
         self._waiting_size = 0
         self._written.clear()
         for op in self._read(queue_offset):
             self._written.append(op)
             self.ended.update(op.halves)
+        self._find_checked()
 
     def end(self, half: Record) -> None:
         """Note that the transaction of a half message, and of all of its copies, is ended."""
-        offsets = {half.queue_offset, origin_of(half)}
+        origin = origin_of(half)
+        offsets = {half.queue_offset, origin}
         self.ended |= offsets
+        self.checked.discard(origin)
         for offset in offsets:
             self._waiting.append(offset)
             self._waiting_size += len(str(offset)) + 1
@@ -95,6 +109,18 @@ class Ops:
     def covers(self, half: Record) -> bool:
         """Tell whether the transaction of a half message is ended."""
         return half.queue_offset in self.ended or origin_of(half) in self.ended
+
+    def is_open(self, half: Record) -> bool:
+        """Tell whether the transaction of a half message can still be ended: it is neither ended
+        nor given up."""
+        origin = origin_of(half)
+        return not self.covers(half) and (origin >= self.passed or origin in self.checked)
+
+    def resumed(self, properties: dict[str, str]) -> None:
+        """Open the transaction of a half message again that was given up, and is put again."""
+        origin = number(properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
+        if origin is not None:
+            self.checked.add(origin)
 
     def write(self) -> None:
         """Write what is noted; what the store does not take stays for the next time."""
@@ -141,6 +167,22 @@ class Ops:
             self.ended.difference_update(op.halves)
             behind = op.queue_offset + 1
         return behind
+
+    def _find_checked(self) -> None:
+        """Read the open half messages that the checks have not passed: copies name their origin."""
+        store = self._store
+        offset = self.passed
+        while offset < store.max_offset(HALF_TOPIC, QUEUE_ID):
+            if offset in self.ended:
+                offset += 1
+                continue
+            found = store.get(HALF_TOPIC, QUEUE_ID, offset, READ_AT_ONCE)
+            for buffer in found.buffers:
+                for half in iter_records(buffer):
+                    origin = origin_of(half)
+                    if origin < self.passed and not self.covers(half):
+                        self.checked.add(origin)
+            offset = max(found.next_begin_offset, offset + 1)
 
     def _read(self, queue_offset: int) -> Iterator[Op]:
         store = self._store

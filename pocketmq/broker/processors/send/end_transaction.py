@@ -19,6 +19,8 @@ from pocketmq.broker.transactions.half_message import (
     committed,
     half_at,
     immunity_ms,
+    number,
+    origin_of,
     usual_commit,
 )
 from pocketmq.broker.transactions.ops import Ops
@@ -27,7 +29,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
-from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.limits import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -100,6 +102,7 @@ class EndTransactionProcessor:
         ops = self._ops
         puts: list[Put] = []
         halves: list[Record] = []
+        origins: set[int] = set()
         code = requests[0].code
         for request in requests if not ops.full else ():
             if request.code != code:
@@ -110,6 +113,8 @@ class EndTransactionProcessor:
                 half is None
                 or header.commit_or_rollback != sysflag.TRANSACTION_COMMIT
                 or half.queue_offset != header.tran_state_table_offset
+                or not ops.is_open(half)
+                or (origin := origin_of(half)) in origins
                 or not self._is_allowed(request, half)
             ):
                 break
@@ -117,6 +122,7 @@ class EndTransactionProcessor:
             if put is None:
                 break
             halves.append(half)
+            origins.add(origin)
             puts.append(put)
         stored = self._put_hooks.put_accepted(puts) if puts else []
         self._statistics.count_puts(
@@ -127,10 +133,8 @@ class EndTransactionProcessor:
         for request, half, put, (physical_offset, size, _) in zip(
             requests, halves, puts, stored, strict=False
         ):
-            is_first = not ops.covers(half)
             ops.end(half)
-            if is_first:
-                self._statistics.transactions.commit(put[0], now - half.born_timestamp)
+            self._statistics.transactions.commit(put[0], now - half.born_timestamp)
             answers.append(self._answer(request, physical_offset + size))
         return answers
 
@@ -167,12 +171,10 @@ class EndTransactionProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "too many ended transactions wait for a store that takes no messages",
             )
-        is_first = not self._ops.covers(half)
         transactions = self._statistics.transactions
         if header.commit_or_rollback == sysflag.TRANSACTION_ROLLBACK:
             self._ops.end(half)
-            if is_first:
-                transactions.rollback(half.properties.get(names.REAL_TOPIC, ""))
+            transactions.rollback(half.properties.get(names.REAL_TOPIC, ""))
             return Response()
         inner = committed(half)
         topic = inner.topic  # until it is moved, because it is delayed as well
@@ -183,8 +185,7 @@ class EndTransactionProcessor:
         self._ops.end(half)
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)
-        if is_first:
-            transactions.commit(topic, self._clock() - half.born_timestamp)
+        transactions.commit(topic, self._clock() - half.born_timestamp)
         return self._answer(request, result.end_offset)
 
     def _check(self, half: Record, header: EndTransactionRequestHeader) -> None:
@@ -206,6 +207,12 @@ class EndTransactionProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong"
             )
+        if not self._ops.is_open(half):
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The transaction {header.msg_id} has already ended, or was given up: nothing is "
+                "stored",
+            )
 
     def _answer(self, request: EndRequest, end_offset: int) -> Response | None:
         if not self._safety.waits:
@@ -220,16 +227,22 @@ class EndTransactionProcessor:
         """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
-            inner = inner_message_of(decode(self._store.record_at(place.physical_offset)))
+            record = decode(self._store.record_at(place.physical_offset))
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
-        if not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= inner.properties.keys():
+        # Elsewhere a client may have set these properties.
+        if (
+            record.topic != TRANS_CHECK_MAX_TIME_TOPIC
+            or not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= record.properties.keys()
+        ):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
+        inner = inner_message_of(record)
         inner.topic = HALF_TOPIC
         inner.queue_id = QUEUE_ID
         inner.properties[names.TRANSACTION_CHECK_TIMES] = "0"
         result = self._put_hooks.put(inner, direct=True)
         if not result.ok:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
+        self._ops.resumed(inner.properties)
         self._unwritten.add(request)
         return Response()
