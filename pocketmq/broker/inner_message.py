@@ -70,7 +70,8 @@ class PutHooks:
         """Store a message, without calling the hooks if `direct`; do not wait for the disk.
 
         Raises:
-            RemotingError: a hook refuses the message, or it claims to be an inner batch.
+            RemotingError: a hook refuses the message, it claims to be an inner batch, or it has a
+                property that a properties text cannot carry.
         """
         if not inner.accepted:
             refuse_inner(inner.properties)
@@ -86,7 +87,7 @@ class PutHooks:
             inner.topic,
             inner.queue_id,
             inner.body,
-            names.encode(inner.properties),
+            _text(inner),
             flag=inner.flag,
             sys_flag=inner.sys_flag,
             born_timestamp=inner.born_timestamp,
@@ -112,7 +113,7 @@ class PutHooks:
             inner.topic,
             inner.queue_id,
             inner.body,
-            names.encode(inner.properties),
+            _text(inner),
             inner.flag,
             inner.sys_flag,
             inner.born_timestamp,
@@ -135,6 +136,13 @@ class PutHooks:
             hook(inner)
             if inner.topic != topic:
                 break
+
+
+def _text(inner: InnerMessage) -> str:
+    try:
+        return names.encode(inner.properties)
+    except names.PropertiesError as error:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
 
 
 def _tags_code(inner: InnerMessage) -> int:

@@ -32,6 +32,10 @@ class BatchBodyError(ValueError):
     """Bytes that are not a batch body, or a message that does not fit into one."""
 
 
+class ReservedInBatch(BatchBodyError):
+    """A message of a batch has a property that it cannot have there."""
+
+
 class BatchItem(NamedTuple):
     """One message of a batch; `body` is a slice of the batch body it came from."""
 

@@ -67,6 +67,7 @@ SYSTEM_TOPICS: Final = frozenset(
 NO_SEND_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         HALF_TOPIC,
         OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
@@ -74,7 +75,8 @@ NO_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""Topics a client may not send to (answer 16, NO_PERMISSION)."""
+"""Topics a client may not send to (answer 16, NO_PERMISSION). The official broker takes sends to
+rmq_sys_wheel_timer and to the revive log of POP; whoever sends there forges what brokers store."""
 
 
 class IllegalName(ValueError):
@@ -97,6 +99,11 @@ def check_group(name: str) -> None:
 def is_system_topic(name: str) -> bool:
     """True for topics the broker keeps for itself (retry and dead-letter topics are not)."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def takes_sends(name: str) -> bool:
+    """True for topics that a client may send to."""
+    return name not in NO_SEND_TOPICS and not name.startswith(REVIVE_LOG_PREFIX)
 
 
 def is_internal_topic(name: str) -> bool:

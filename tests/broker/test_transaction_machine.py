@@ -1,8 +1,8 @@
 """Transactions against a model: whatever their producers say, and whenever the broker dies.
 
-A commit stores the message once, and an ended transaction cannot be ended again. Nobody is asked about a transaction that is ended or too
-young, and everybody about one that is neither, until it is given up. A crash may only bring back
-questions whose answers were not on the disk yet.
+A commit stores the message once, and an ended transaction cannot be ended again. Nobody is asked
+about a transaction that is ended or too young, and everybody about one that is neither, until it is
+given up. A crash may only bring back questions whose answers were not on the disk yet.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _DueSlot:
         self.time = time
         self.units: Iterator[TimerUnit] | None = units
         self.waiting = array("q")  # physical offset, magic, time of entry of each
-        self.deleted: set[str] = set()
+        self.deleted: set[TimedMessage] = set()
         self.messages = 0  # as the wheel counts them: one that takes another back counts less
         self.is_searched = False  # the whole timer log and queue were searched for its messages
         self._done = array("q")  # physical offsets, sorted; they nearly always come in order
@@ -93,7 +93,7 @@ class _DueSlot:
         self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
         self.messages += -1 if unit.magic & DELETE else 1
 
-    def recall(self, key: str) -> None:
+    def recall(self, key: TimedMessage) -> None:
         self.deleted.add(key)
         self.messages -= 1
 
@@ -127,6 +127,17 @@ class _DueSlot:
         end = len(self.waiting)
         self._done.extend(reversed(self.waiting[end + 2 - 3 * count :: 3]))
         del self.waiting[end - 3 * count :]
+
+
+class TimedMessage(NamedTuple):
+    """What recalls name a message by: the topic that it was sent to, and its unique key."""
+
+    topic: str
+    unique_key: str
+
+    def recalled_by(self) -> str:
+        """Return the value of TIMER_DEL_UNIQKEY that recalls it."""
+        return f"{self.topic}+{self.unique_key}"
 
 
 class TimerBehind(NamedTuple):
@@ -468,7 +479,7 @@ class TimerService:
             record.topic != TIMER_TOPIC
             # It came late, or it is of another slot.
             or (slot != due.time and (slot > due.time or entered <= slot))
-            or (due.deleted and delete_key(record.properties) in due.deleted)
+            or (due.deleted and timed_message(record.properties) in due.deleted)
             # It has been stored anew. What it then got is replaced, not repeated.
             or names.TIMER_ENQUEUE_MS in text
             or names.TIMER_DEQUEUE_MS in text
@@ -508,10 +519,12 @@ class TimerService:
             return
         record = read_waiting(self._store, unit.physical_offset, None, self._log)
         recalled = "" if record is None else record.properties.get(names.TIMER_DEL_UNIQKEY, "")
-        if recalled:
-            due.recall(recalled)
-        else:
+        if record is None or not recalled:
             due.note(unit)  # damaged: what it leads to shows the rest
+            return
+        # Whoever sends to one topic recalls no message of another.
+        topic = record.properties.get(names.REAL_TOPIC, "")
+        due.recall(TimedMessage(topic, recalled.removeprefix(f"{topic}+")))
 
     def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
         """Look, once, for all messages of a slot that has a damaged unit, perhaps the one at a
@@ -664,7 +677,7 @@ class TimerService:
         entered: int,
         *,
         roll: bool,
-        deleted: set[str],
+        deleted: set[TimedMessage],
     ) -> None:
         """Store a message where it was sent, or, to `roll` it, in the timer topic again.
 
@@ -673,7 +686,7 @@ class TimerService:
         """
         properties = record.properties
         timers = self._statistics.timers
-        if deleted and delete_key(properties) in deleted:
+        if deleted and timed_message(properties) in deleted:
             timers.leave(properties.get(names.REAL_TOPIC, ""), delivered=False)
             return
         inner = inner_message_of(record) if roll else returned(record, self._log)
@@ -720,11 +733,9 @@ class TimerService:
         return self._put_hooks.put(inner, direct=True).ok
 
 
-def delete_key(properties: dict[str, str]) -> str:
-    """Return the value of TIMER_DEL_UNIQKEY in another message that recalls the one with
-    `properties`.
-    """
-    return f"{properties.get(names.REAL_TOPIC)}+{properties.get(names.UNIQ_KEY)}"
+def timed_message(properties: dict[str, str]) -> TimedMessage:
+    """Return which message is the one with `properties`."""
+    return TimedMessage(properties.get(names.REAL_TOPIC, ""), properties.get(names.UNIQ_KEY, ""))
 
 
 def _slot_of(record: Record) -> int:

@@ -287,7 +287,8 @@ class ReviveService:
         inner.topic = self._retry_topic(point)
         inner.queue_id = 0
         inner.reconsume_times = record.reconsume_times + 1
-        if record.reconsume_times == 0 or names.FIRST_POP_TIME not in inner.properties:
+        is_first = record.topic == normal_topic(point.topic, point.group)
+        if is_first or names.FIRST_POP_TIME not in inner.properties:
             inner.properties[names.FIRST_POP_TIME] = str(point.pop_time)
         result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.MESSAGE_ILLEGAL:

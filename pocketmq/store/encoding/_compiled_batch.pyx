@@ -47,12 +47,34 @@ cdef bint next_item(const uint8_t *at, const uint8_t *end, Item *item) noexcept 
     item.flag = get32(at + 12)
     item.body_length = <int32_t> get32(at + 16)
     item.properties_length = item.size - ITEM_HEAD - 2 - item.body_length
-    if item.body_length < 0 or item.properties_length < 0 or item.size > end - at:
+    if item.body_length <= 0 or item.properties_length < 0 or item.size > end - at:
         return False
     item.body = at + ITEM_HEAD
     item.properties = item.body + item.body_length + 2
     length = <int64_t> item.properties[-2] << 8 | item.properties[-1]
     return length == item.properties_length
+
+
+cdef bint may_be_reserved(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Whether the name of a property begins as one that no message of a batch can have."""
+    while end - at > 6:
+        if at[0] == c"D":
+            if memcmp(at, <const char *> "DELAY", 5) == 0:
+                return True
+        elif at[0] == c"T":
+            if end - at > 9 and memcmp(at, <const char *> "TIMER_DEL", 9) == 0:
+                return True
+        elif at[0] == c"P":
+            if memcmp(at, <const char *> "POP_CK", 6) == 0:
+                return True
+        elif at[0] == c"I":
+            if memcmp(at, <const char *> "INNER_", 6) == 0:
+                return True
+        at = <const uint8_t *> memchr(at, SEPARATOR, end - at)
+        if at == NULL:
+            return False
+        at += 1
+    return False
 
 
 cdef inline bint is_open(Item *item, Py_ssize_t suffix) noexcept nogil:
@@ -193,7 +215,8 @@ def take_apart(
     crc,
     tags_code,
 ):
-    """Return the batch in `body`; None if its lengths do not add up.
+    """Return the batch in `body`; None if its lengths do not add up, or a message may have a
+    property that it cannot have.
 
     `head` is that of a record, of which only the size, the CRC, the flag, the offsets and the body
     length are written anew; `topic` is what stands behind the body. `suffix` is added to the
@@ -212,7 +235,9 @@ def take_apart(
     here = <const uint8_t *> batch._body.buf
     end = here + batch._body.len
     while here < end:
-        if not next_item(here, end, &item):
+        if not next_item(here, end, &item) or may_be_reserved(
+            item.properties, item.properties + item.properties_length
+        ):
             return None
         length = item.properties_length + suffix_size + is_open(&item, suffix_size)
         if length > MOST_PROPERTIES:

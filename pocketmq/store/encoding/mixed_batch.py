@@ -7,10 +7,11 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from pocketmq.message.batch_body import BatchBodyError
+from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
+from pocketmq.message.reserved import is_unfit_for_batch
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.tags_codes import SEPARATOR, tags_code
 from pocketmq.store.queue.queue_entry import pack_entries
@@ -86,9 +87,15 @@ def _encode(
         # The length of the properties follows from the others; both must agree.
         if source[body_end] << 8 | source[body_end + 1] != length:
             raise BatchBodyError(f"at byte {at}: its parts do not add up to its size {item_size}")
+        if not body_length:
+            raise BatchBodyError(f"at byte {at}: the message has no body")
         large = body_length > _SMALL_BODY
         message_body = view[body_begin:body_end] if large else source[body_begin:body_end]
         properties = source[body_end + 2 : next_at]
+        if is_unfit_for_batch(properties):
+            raise ReservedInBatch(
+                f"at byte {at}: the message has a property that no message of a batch can have"
+            )
         tail = suffix
         if suffix_length:
             if length and properties[-1] != SEPARATOR:

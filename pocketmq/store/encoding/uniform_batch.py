@@ -20,6 +20,7 @@ from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.record_layout import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from pocketmq.message.reserved import may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.tags_codes import SEPARATED_TAGS, SEPARATOR, TAGS_MARK, tags_code
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE
@@ -42,7 +43,7 @@ def take_apart_uniform(
         return None
     size, flag, body_length = unpack_item(body, 0)
     length = size - MIN_ITEM - body_length
-    if not 0 <= body_length <= _LARGE_BODY or length < 0 or end % size:
+    if not 0 < body_length <= _LARGE_BODY or length < 0 or end % size:
         return None
     count = end // size
     rows: Rows = np.ndarray(count, _items(body_length, length), body)
@@ -50,6 +51,8 @@ def take_apart_uniform(
         rows["head"].tobytes() != bytes(body[:ITEM_HEAD]) * count
         or rows["length"].tobytes() != length.to_bytes(2, "big") * count
     ):
+        return None
+    if may_name(rows["properties"].tobytes()):
         return None
     tail = shared.suffix
     if length and tail:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message import properties as names
-from pocketmq.message.batch_body import BatchBodyError, encode_batch
+from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch, encode_batch
 from pocketmq.message.record import Record, iter_records
+from pocketmq.message.reserved import NOT_IN_BATCHES
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.encoding.batch import Batch, Shared
@@ -95,7 +96,9 @@ def check(
 
 @given(
     st.lists(
-        st.tuples(I32, st.binary(max_size=5000), PROPERTIES, st.booleans()), min_size=1, max_size=8
+        st.tuples(I32, st.binary(min_size=1, max_size=5000), PROPERTIES, st.booleans()),
+        min_size=1,
+        max_size=8,
     ),
     PROPERTIES,
     st.sampled_from([1000, 2000]),
@@ -112,7 +115,7 @@ def test_messages_of_any_lengths(
 
 @given(
     st.integers(1, 150),
-    st.integers(0, 40),
+    st.integers(1, 40),
     st.sampled_from(
         [
             b"",
@@ -157,9 +160,9 @@ def test_one_length_but_not_one_way_to_end(properties: list[bytes]) -> None:
 def test_one_length_but_a_tag_that_only_some_have() -> None:
     first, second = b"k\x01v\x02TAGS\x01t\x02", b"k\x01v\x02TAGZ\x01t\x02"
     twice = b"k\x01\x02TAGS\x01t\x02"
-    check([(0, b"", first), (0, b"", second)])
-    check([(0, b"", second), (0, b"", first)])
-    check([(0, b"", first), (0, b"", twice + b"\x02")])
+    check([(0, b"b", first), (0, b"b", second)])
+    check([(0, b"b", second), (0, b"b", first)])
+    check([(0, b"b", first), (0, b"b", twice + b"\x02")])
 
 
 @pytest.mark.parametrize(
@@ -168,14 +171,16 @@ def test_one_length_but_a_tag_that_only_some_have() -> None:
         (b"", "empty"),
         (b"\0" * 19, "19 bytes at byte 0"),
         (b"\0" * 22, "a message of 0 bytes"),
+        (encode_batch([(0, b"body", b""), (0, b"", b"")]), "no body"),
+        (encode_batch([(0, b"", b"k\x01v\x02")]), "no body"),
         (encode_batch([(0, b"body", b"")])[:-1], "26 bytes with a body of 4, 25 bytes are left"),
         (encode_batch([(0, b"body", b"k\x01v\x02")])[:25] + b"\x09" + b"k\x01v\x02", "add up"),
         (b"\0\0\0\0" + encode_batch([(0, b"body", b"")])[4:], "a message of 0 bytes"),
         (encode_batch([(0, b"body", b"")] * 2)[:-3], "23 bytes are left"),
-        (encode_batch([(0, b"", b"p" * 32_760)]), "properties of 32772 bytes"),
-        (encode_batch([(0, b"", b"p" * 32_760)] * 2), "properties of 32772 bytes"),
+        (encode_batch([(0, b"b", b"p" * 32_760)]), "properties of 32772 bytes"),
+        (encode_batch([(0, b"b", b"p" * 32_760)] * 2), "properties of 32772 bytes"),
         (
-            encode_batch([(0, b"bo", b"")]) + encode_batch([(0, b"", b"pp")])[:-3] + b"\1pp",
+            encode_batch([(0, b"bo", b"")]) + encode_batch([(0, b"b", b"pp")])[:-3] + b"\1pp",
             "add up",
         ),
     ],
@@ -187,9 +192,39 @@ def test_what_is_no_batch_is_refused(body: bytes, reason: str) -> None:
     assert take_apart_uniform(body, shared(b"more\x01value\x02"), 0) is None
 
 
+@pytest.mark.parametrize("name", sorted(NOT_IN_BATCHES))
+@pytest.mark.parametrize(
+    "text", ["{}\x01v\x02", "k\x01v\x02{}\x01v", "{0}\x01\x02{0}\x01v\x02k\x01v"]
+)
+def test_a_property_that_no_message_of_a_batch_can_have(name: str, text: str) -> None:
+    """Its sender is told, or it is removed; it is not stored."""
+    fine, wrong = (0, b"body", b"k" * (len(text.format(name)) - 2) + b"\x01v"), text.format(name)
+    body = encode_batch([fine] * 300 + [(0, b"body", wrong.encode())])
+    for take in (take_apart, take_apart_compiled):
+        with pytest.raises(ReservedInBatch):
+            take(body, shared(), 0, 0)
+    assert take_apart_uniform(body, shared(), 0) is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"xDELAY\x013",
+        b"DELAYED\x013",
+        b"k\x01DELAY",
+        b"DELAY\x01\x02",
+        b"INNER_MULTI_DISPATCH\x01q",
+    ],
+)
+def test_a_property_that_only_looks_like_one_of_these(properties: bytes) -> None:
+    check([(0, b"body", properties), (0, b"body", b"TAGS\x01a")])
+
+
 @compiled_only
 @given(
-    st.lists(st.tuples(I32, st.binary(max_size=50), PROPERTIES), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(I32, st.binary(min_size=1, max_size=50), PROPERTIES), min_size=1, max_size=5
+    ),
     st.randoms(use_true_random=False),
     st.sampled_from([b"", b"TAGS\x01a\x02", b"k\x01v\x02"]),
 )
@@ -230,5 +265,5 @@ def test_large_batches_of_one_length_are_stored_as_columns() -> None:
 def test_more_tags_than_are_remembered() -> None:
     """A peer that sends ever new tags costs no memory, and every code is right."""
     for start in range(0, 5000, 500):
-        check([(0, b"", b"TAGS\x01tag%d\x02" % n) for n in range(start, start + 500)])
+        check([(0, b"b", b"TAGS\x01tag%d\x02" % n) for n in range(start, start + 500)])
     assert len(known_tags) <= MOST_TAGS

@@ -427,7 +427,7 @@ class PopProcessor:
                     record.queue_id,
                     record.queue_offset,
                 )
-                record.properties.setdefault(names.POP_CK, handle.encode())
+                record.properties[names.POP_CK] = handle.encode()
                 pop.buffers.append(
                     encode_record(record, topic=header.topic, properties=record.properties)
                 )

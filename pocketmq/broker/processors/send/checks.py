@@ -8,7 +8,7 @@ Reference: broker AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
@@ -18,13 +18,16 @@ from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
+from pocketmq.message.batch_body import encode_batch, iter_batch
+from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.limits import (
     DLQ_PREFIX,
-    NO_SEND_TOPICS,
     RETRY_PREFIX,
     IllegalName,
     check_topic,
+    takes_sends,
 )
+from pocketmq.message.reserved import drop_brokers_own
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -38,12 +41,7 @@ UNIT_TOPIC: Final = 1  # topicSysFlag bits
 UNIT_SUBSCRIPTION_TOPIC: Final = 2
 VERSION_3_4_9: Final = 121  # from here the request's maxReconsumeTimes counts
 
-TIMER_PROPERTIES: Final = (
-    names.TIMER_DELAY_SEC,
-    names.TIMER_DELAY_MS,
-    names.TIMER_DELIVER_MS,
-    names.TIMER_DEL_UNIQKEY,
-)
+TIMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 
 class LastingRefusal(RemotingError):
@@ -105,7 +103,7 @@ class SendChecks:
             check_topic(name)
         except IllegalName as error:
             raise LastingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        if name in NO_SEND_TOPICS:
+        if not takes_sends(name):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )
@@ -193,24 +191,58 @@ def leaves_the_line(properties: str) -> bool:
         or "TIMER_DEL" in properties
         or "TRAN_MSG" in properties
         or "POP_CK" in properties
-        or "INNER_NUM" in properties
+        or "INNER_" in properties
     )
 
 
-def refuse_special(properties: Mapping[str, str]) -> None:
-    """Refuse what must not be readable at once, as a property of a whole batch.
+def of_client(properties: dict[str, str], topic: str) -> None:
+    """Remove what only the broker sets from the properties of a client's message to a topic.
 
-    Raises MESSAGE_ILLEGAL for delayed and timed messages, and for inner batches.
+    Raises MESSAGE_ILLEGAL for one that recalls a timed message to another topic.
     """
+    drop_brokers_own(properties)
+    recalled = properties.get(names.TIMER_DEL_UNIQKEY)
+    if recalled is not None and not recalled.startswith(f"{topic}+"):
+        raise RemotingError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"property {names.TIMER_DEL_UNIQKEY} is {recalled!r:.200}: a message to topic {topic} "
+            f"recalls only messages of this topic, as {topic}+UNIQ_KEY",
+        )
+
+
+def of_batch(properties: dict[str, str]) -> None:
+    """Remove what only the broker sets, and what has no effect, from the properties of a batch or
+    of a message in it.
+
+    Raises MESSAGE_ILLEGAL for delayed and timed messages, since a batch is readable at once, for
+    recalls, and for inner batches.
+    """
+    drop_brokers_own(properties)
     refuse_inner(properties)
     if delay_level(properties) > 0:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
             f"a batch cannot be delayed: {names.DELAY}={properties[names.DELAY]}",
         )
-    for name in TIMER_PROPERTIES:
+    properties.pop(names.DELAY, None)
+    if names.TIMER_OUT_MS in properties:
+        # It has waited, and its consumer sends it on.
+        for name in TIMES:
+            properties.pop(name, None)
+    for name in (*TIMES, names.TIMER_DEL_UNIQKEY):
         if name in properties:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch cannot be timed: property {name}={properties[name]}",
             )
+
+
+def batch_of_client(body: ReadableBuffer) -> bytes:
+    """Return a batch body without what its messages cannot have. Raises `RemotingError` as
+    `of_batch`, BatchBodyError."""
+    items = []
+    for item in iter_batch(body):
+        properties = names.decode(item.properties)
+        of_batch(properties)
+        items.append((item.flag, bytes(item.body), names.encode(properties).encode()))
+    return encode_batch(items)

@@ -9,6 +9,7 @@ from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.inner_message import InnerMessage
 from pocketmq.broker.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.processors.send.checks import of_client
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Traffic
 from pocketmq.broker.unwritten_sends import UnwrittenSends
@@ -88,8 +89,10 @@ class SendContext:
         self, request: Request[Any], topic: str, queue_id: int, properties: dict[str, str]
     ) -> InnerMessage:
         """Return the message of a send that leaves the straight line, to be put into `topic`. Its
-        decoded `properties` get a unique id and the broker's own."""
+        decoded `properties` get a unique id and the broker's own. Raises `RemotingError` as
+        `of_client`."""
         header = request.header
+        of_client(properties, topic)
         properties.setdefault(names.UNIQ_KEY, new_unique_id())
         properties.update(self.added)
         return InnerMessage(

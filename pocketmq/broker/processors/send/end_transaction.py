@@ -19,7 +19,6 @@ from pocketmq.broker.transactions.half_message import (
     committed,
     half_at,
     immunity_ms,
-    number,
     origin_of,
     usual_commit,
 )

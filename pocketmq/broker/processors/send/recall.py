@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delayed.timer import delete_key
+from pocketmq.broker.delayed.timer import TimedMessage
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
+from pocketmq.message.limits import takes_sends
 from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
@@ -75,7 +76,7 @@ class RecallProcessor:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
             )
-        if self._topics.get(header.topic) is None:
+        if self._topics.get(header.topic) is None or not takes_sends(header.topic):
             raise RemotingError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"recall failed, the topic[{header.topic}] not exist",
@@ -98,10 +99,10 @@ class RecallProcessor:
 
     def _store(self, request: Request[RecallMessageRequestHeader], handle: RecallHandle) -> None:
         now = self._clock()
-        recalled = {names.REAL_TOPIC: handle.topic, names.UNIQ_KEY: handle.message_id}
+        recalled = TimedMessage(handle.topic, handle.message_id)
         properties = {
             names.TAGS: RECALL_TAG,
-            names.TIMER_DEL_UNIQKEY: delete_key(recalled),
+            names.TIMER_DEL_UNIQKEY: recalled.recalled_by(),
             names.UNIQ_KEY: handle.message_id,
             names.TIMER_DELIVER_MS: handle.time,
             names.BORN_TIMESTAMP: str(now),

@@ -15,7 +15,7 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.processors.send.checks import SendChecks, SendHeader
+from pocketmq.broker.processors.send.checks import SendChecks, SendHeader, of_client
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.statistics import Statistics
@@ -153,6 +153,13 @@ class ReplyProcessor:
         answer: SendMessageResponseHeader,
     ) -> None:
         header = request.header
+        # The official broker begins no transaction here.
+        properties.pop(names.TRAN_MSG, None)
+        try:
+            of_client(properties, header.topic)
+        except RemotingError as error:
+            self._log.warning("a reply for %s is not stored: %s", header.topic, error)
+            return
         inner = InnerMessage(
             header.topic,
             queue_id,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -25,8 +26,9 @@ from pocketmq.broker.processors.send.checks import (
     LastingRefusal,
     SendChecks,
     SendHeader,
+    batch_of_client,
     leaves_the_line,
-    refuse_special,
+    of_batch,
 )
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
@@ -36,7 +38,7 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.topic_config import PERM_WRITE
 from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message import properties as names
-from pocketmq.message.batch_body import BatchBodyError
+from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import DLQ_PREFIX, HALF_TOPIC, MAX_TOPIC_LENGTH, RETRY_PREFIX
 from pocketmq.message.properties import SHARDING_KEY, find
@@ -264,7 +266,6 @@ class SendProcessor:
         header: SendHeader = request.header
         queue_id = header.queue_id
         properties = names.decode(header.properties)
-        properties.pop(names.POP_CK, None)
         if topic.topic_name.startswith(RETRY_PREFIX):
             destination = self._checks.retry_destination(request, topic)
             if destination.dead_letter:
@@ -306,8 +307,7 @@ class SendProcessor:
                 f"batch request does not support retry group {topic.topic_name}",
             )
         properties = names.decode(header.properties)
-        properties.pop(names.POP_CK, None)
-        refuse_special(properties)
+        of_batch(properties)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random_queue(target)
@@ -333,20 +333,26 @@ class SendProcessor:
         unique_id = find(properties, names.UNIQ_KEY)
         if properties and properties[-1] != SEPARATOR:
             properties += SEPARATOR
+        put = partial(
+            self._store.put_batch,
+            header.topic,
+            queue_id,
+            properties_suffix=properties + self._suffix,
+            flag=header.flag,
+            sys_flag=header.sys_flag | target.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.peer_packed,
+            reconsume_times=header.reconsume_times,
+        )
         try:
-            result = self._store.put_batch(
-                header.topic,
-                queue_id,
-                request.body,
-                properties + self._suffix,
-                flag=header.flag,
-                sys_flag=header.sys_flag | target.sys_flag,
-                born_timestamp=header.born_timestamp,
-                born_host=request.connection.peer_packed,
-                reconsume_times=header.reconsume_times,
-            )
+            try:
+                result = put(request.body)
+            except ReservedInBatch:
+                result = put(batch_of_client(request.body))
         except BatchBodyError as error:
             return self._answers.refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        except RemotingError as error:
+            return self._answers.refusal(error.code, error.remark)
         if result.status is not _PUT_OK:
             return self._answers.not_stored(result)
         offsets = result.physical_offsets

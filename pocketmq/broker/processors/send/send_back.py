@@ -24,6 +24,8 @@ from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
+from pocketmq.message.reserved import is_sent_back
+from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Answer, Dispatcher
@@ -84,7 +86,12 @@ class SendBackProcessor:
 
         inner = inner_message_of(record)
         properties = inner.properties
-        origin_topic = properties.setdefault(names.RETRY_TOPIC, record.topic)
+        origin_topic = normal_topic(record.topic, header.group)
+        if origin_topic != record.topic or not is_sent_back(record.topic):
+            # What a client sent there, or POP put there, does not say where it comes from.
+            for name in (names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID):
+                properties.pop(name, None)
+        origin_topic = properties.setdefault(names.RETRY_TOPIC, origin_topic)
         if not properties.get(names.ORIGIN_MESSAGE_ID, "").strip():
             own_id = encode_offset_msg_id(record.store_host, record.physical_offset)
             properties[names.ORIGIN_MESSAGE_ID] = own_id

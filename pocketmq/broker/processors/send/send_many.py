@@ -23,7 +23,7 @@ from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Targ
 from pocketmq.broker.statistics import Statistics, Traffic
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import HALF_TOPIC
-from pocketmq.message.properties import POP_CK, SHARDING_KEY, UNIQ_KEY, decode, find
+from pocketmq.message.properties import SHARDING_KEY, UNIQ_KEY, decode, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageResponseHeader
@@ -162,10 +162,9 @@ class SendMany:
         `SendProcessor.send`."""
         topic = request.header.topic
         properties = decode(request.header.properties)
-        properties.pop(POP_CK, None)
-        inner = self._context.inner_message(request, topic, queue_id, properties)
-        inner.sys_flag |= target.sys_flag
         try:
+            inner = self._context.inner_message(request, topic, queue_id, properties)
+            inner.sys_flag |= target.sys_flag
             put = self._put_hooks.prepare(inner)
         except RemotingError:
             return None
