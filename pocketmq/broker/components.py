@@ -344,7 +344,14 @@ class Components:
         wake_topic = self._wake_topic
         return (
             AdminProcessor(runtime_info, tables.statistics),
-            ReplicationProcessor(store, self.replication, self._delayed.timer, self._address),
+            ReplicationProcessor(
+                store,
+                self.replication,
+                self._delayed.timer,
+                tables.topics,
+                tables.statistics.timers,
+                self._address,
+            ),
             ControllerModeProcessor(self.group),
             SettingsProcessor(self._live, self._announced),
             TopicProcessor(

@@ -116,6 +116,7 @@ class DelayedMachine(RuleBasedStateMachine):
     @rule()
     def saves(self) -> None:
         self.time.advance()  # progress is counted in whole slots: finish the one that is begun
+        self.check_count()
         self.run(self.broker.save())
         self.note_saved()
 
@@ -139,6 +140,12 @@ class DelayedMachine(RuleBasedStateMachine):
     def goes_on(self, root: Path, down: int) -> None:
         self.time.advance(down)
         self.broker = self.start(root)
+        self.check_count()
+
+    def check_count(self) -> None:
+        """What waits by topic is what waits, unless a slot is begun."""
+        waiting = self.broker.statistics.timers.waiting(["T"]).get("T", 0)
+        assert waiting == max(0, self.broker.delayed.timer.index.waiting)
 
     def note_saved(self) -> None:
         self.saved = self.delivered()

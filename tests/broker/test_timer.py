@@ -578,3 +578,87 @@ async def test_an_older_message_that_enters_a_slot_late_is_no_repetition(
         assert again.bodies() == [b"older"]
         time.advance(MINUTE)
         assert again.bodies() == [b"older", b"newer", b"older"]
+
+
+# --- how many wait ----------------------------------------------------------------------------
+
+
+def waiting(broker: DelayedBroker, topic: str = "T") -> int:
+    return broker.statistics.timers.waiting([topic]).get(topic, 0)
+
+
+async def test_a_recall_counts_at_once(broker: DelayedBroker, time: FakeTime) -> None:
+    deliver = str(START + 10_000)
+    for body in (b"a", b"b", b"c"):
+        broker.send(body, TIMER_DELIVER_MS=deliver)
+    broker.send(b"other", topic="Other", TIMER_DELIVER_MS=deliver)
+    time.advance(0)
+    assert waiting(broker) == 3
+    for body in ("a", "b"):
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=f"T+{body}")
+    time.advance(0)
+    assert (waiting(broker), waiting(broker, "Other")) == (1, 1)
+    timers = broker.statistics.timers
+    assert timers.enqueued == {"T": 3, "Other": 1}
+    time.advance(10_000)
+    assert broker.bodies() == [b"c"]
+    assert (waiting(broker), waiting(broker, "Other")) == (0, 0)
+    assert timers.dequeued == {"T": 1, "Other": 1}
+    # Nothing is left over that a later message would count less for.
+    broker.send(b"d", TIMER_DELAY_SEC="10")
+    time.advance(0)
+    assert waiting(broker) == 1
+
+
+async def test_recalls_that_find_nothing_count_until_their_time(
+    broker: DelayedBroker, time: FakeTime
+) -> None:
+    deliver = str(START + 10_000)
+    for seconds in ("10", "20", "20"):
+        broker.send(b"m" + seconds.encode(), TIMER_DELAY_SEC=seconds)
+    for key in ("m10", "m10", "nothing"):
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=f"T+{key}")
+    time.advance(0)
+    assert waiting(broker) == 0
+    time.advance(10_000)
+    assert broker.bodies() == []
+    assert waiting(broker) == 2
+    time.advance(10_000)
+    assert waiting(broker) == 0
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "killed, progress saved"])
+async def test_what_waits_is_known_after_a_restart(
+    tmp_path: Path, time: FakeTime, how: str
+) -> None:
+    deliver = str(START + 10_000)
+    async with DelayedBroker(tmp_path / "a", time) as broker:
+        for body in (b"a", b"b", b"c"):
+            broker.send(body, TIMER_DELIVER_MS=deliver)
+        broker.send(b"soon", TIMER_DELAY_SEC="1")
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+a")
+        time.advance(2_000)
+        assert waiting(broker) == 2
+        if how == "killed, progress saved":
+            await broker.save()
+        if how != "stopped":
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+    async with DelayedBroker(tmp_path / ("a" if how == "stopped" else "b"), time) as broker:
+        time.advance(0)
+        assert waiting(broker) == 2
+        time.advance(10_000)
+        assert waiting(broker) == 0
+
+
+async def test_a_message_that_is_stored_again_counts_once(tmp_path: Path, time: FakeTime) -> None:
+    async with DelayedBroker(tmp_path, time, timer_roll_window_slot=60) as broker:
+        deliver = str(START + 200_000)
+        for body in (b"m", b"n"):
+            broker.send(body, TIMER_DELIVER_MS=deliver)
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+        for _ in range(19):
+            time.advance(10_000)
+            assert waiting(broker) == 1
+        assert broker.statistics.timers.enqueued == {"T": 2}
+        time.advance(11_000)
+        assert (broker.bodies(), waiting(broker)) == ([b"n"], 0)

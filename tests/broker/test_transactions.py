@@ -191,6 +191,27 @@ async def test_a_transaction_ends_once(
     assert bodies(records(broker, topic)).count(b"half") == (first == COMMIT)
 
 
+async def test_what_is_pending_is_known_after_a_restart(
+    start_clocked: StartClocked, produce: Produce, clock: Clock, topic: str
+) -> None:
+    broker = await start_clocked()
+    producer = await produce(broker)
+    halves = [await producer.begin(topic, clock) for _ in range(4)]
+    clock.forward(30 * SECOND)
+    await producer.asked(broker)  # of each, a copy
+    halves += [await producer.begin(topic, clock) for _ in range(2)]
+    for half in (halves[0], halves[4]):
+        await producer.end(half)
+    await broker.stop()
+    broker = await start_clocked()
+    producer = await produce(broker)
+    counts = broker.tables.statistics.transactions
+    assert counts.pending == {topic: 4}
+    for half in (halves[1], halves[5]):
+        assert (await producer.end(half, ROLLBACK)).code == 0
+    assert counts.pending == {topic: 2}
+
+
 async def test_two_ends_in_one_read(producer: Producer, clock: Clock, topic: str) -> None:
     for how in (COMMIT, ROLLBACK):
         half = await producer.begin(topic, clock)

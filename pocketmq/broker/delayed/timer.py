@@ -28,6 +28,7 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
@@ -74,6 +75,9 @@ class _DueSlot:
         self.waiting = array("q")  # physical offset, magic, time of entry of each
         self.deleted: set[TimedMessage] = set()
         self.messages = 0  # as the wheel counts them: one that takes another back counts less
+        # Recalls by topic whose message was not met yet.
+        self.recalls: Counter[str] = Counter()
+        self._recalls_met: set[int] = set()
         self.is_searched = False  # the whole timer log and queue were searched for its messages
         self._done = array("q")  # physical offsets, sorted; they nearly always come in order
 
@@ -93,9 +97,13 @@ class _DueSlot:
         self.waiting.extend((unit.entered, unit.magic, unit.physical_offset))
         self.messages += -1 if unit.magic & DELETE else 1
 
-    def recall(self, key: TimedMessage) -> None:
+    def recall(self, key: TimedMessage, physical_offset: int) -> None:
         self.deleted.add(key)
         self.messages -= 1
+        # A search for damage gives it again.
+        if physical_offset not in self._recalls_met:
+            self._recalls_met.add(physical_offset)
+            self.recalls[key.topic] += 1
 
     def known(self) -> set[int]:
         """The physical offsets of all that was noted."""
@@ -194,6 +202,7 @@ class TimerService:
         except _NotStored:
             self._slot = None  # the new master delivers it
         self._is_slave = True
+        self._statistics.timers.begin({})
         self._alarm.set(0)
 
     def take_over(self) -> None:
@@ -201,6 +210,8 @@ class TimerService:
         self._is_slave = False
         self._now_slot = self.index.read_time
         self._next = None
+        if self.index.opened:
+            self._statistics.timers.begin(self.index.waiting_by_topic())
         self._alarm.set(0)
 
     def was_cut(self) -> None:
@@ -314,6 +325,8 @@ class TimerService:
         self.index.open(
             self._clock(), store.commit_log, ours=store.was_ours, closed=store.was_closed
         )
+        if not self._is_slave:
+            self._statistics.timers.begin(self.index.waiting_by_topic())
         # Also if the clock was set back since: what comes shows whether that matters.
         self._now_slot = self.index.read_time
 
@@ -413,6 +426,9 @@ class TimerService:
         if due.waiting:
             return self._deliver_run(due, most)
         self.index.delivered(due.time)
+        for topic, recalls in due.recalls.items():
+            for _ in range(recalls):
+                self._statistics.timers.leave(topic, is_recall=True)
         self._slot = None
         return 1
 
@@ -441,7 +457,7 @@ class TimerService:
             self._statistics.timer_dequeued += end - first
             for put in puts[first:end]:
                 assert put is not None
-                self._statistics.timers.leave(put[0], delivered=True)
+                self._statistics.timers.deliver(put[0])
 
         def alone(_at: int) -> bool:
             self._deliver_first(due)
@@ -511,7 +527,7 @@ class TimerService:
         if roll and due.time < slot < self._clock() + SOON_MS:
             self._add(record, slot, due.time)
         else:
-            self._deliver(record, entered, roll=roll, deleted=due.deleted)
+            self._deliver(record, entered, due, roll=roll)
 
     def _note(self, due: _DueSlot, unit: TimerUnit) -> None:
         if not unit.magic & DELETE or unit.magic & ROLL:
@@ -524,7 +540,8 @@ class TimerService:
             return
         # Whoever sends to one topic recalls no message of another.
         topic = record.properties.get(names.REAL_TOPIC, "")
-        due.recall(TimedMessage(topic, recalled.removeprefix(f"{topic}+")))
+        key = TimedMessage(topic, recalled.removeprefix(f"{topic}+"))
+        due.recall(key, unit.physical_offset)
 
     def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
         """Look, once, for all messages of a slot that has a damaged unit, perhaps the one at a
@@ -632,7 +649,6 @@ class TimerService:
     def _enter(self, record: Record) -> None:
         if self.index.entered_before(record.physical_offset):
             return
-        self._statistics.timer_enqueued += 1
         slot = _slot_of(record)
         if slot < 0:
             self._log.error(
@@ -641,11 +657,16 @@ class TimerService:
                 record.properties.get(names.TIMER_OUT_MS, "")[:40],
             )
         else:
-            if names.TIMER_ROLL_TIMES not in record.properties:
-                topic = record.properties.get(names.REAL_TOPIC, "")
-                self._statistics.timers.enter(topic, slot - record.store_timestamp)
             in_time = slot >= self._now_slot
             self._add(record, slot if in_time else self._slot_of_late_ones(), self._now_slot)
+            properties = record.properties
+            topic = properties.get(names.REAL_TOPIC, "")
+            is_recall = names.TIMER_DEL_UNIQKEY in properties
+            timers = self._statistics.timers
+            timers.enter(topic, is_recall=is_recall)
+            if not is_recall and names.TIMER_ROLL_TIMES not in properties:
+                timers.sent(topic, slot - record.store_timestamp)
+        self._statistics.timer_enqueued += 1
 
     def _add(self, record: Record, slot: int, now_slot: int) -> None:
         """Let a message wait for a slot. Raises _NotStored."""
@@ -675,9 +696,9 @@ class TimerService:
         self,
         record: Record,
         entered: int,
+        due: _DueSlot,
         *,
         roll: bool,
-        deleted: set[TimedMessage],
     ) -> None:
         """Store a message where it was sent, or, to `roll` it, in the timer topic again.
 
@@ -686,11 +707,17 @@ class TimerService:
         """
         properties = record.properties
         timers = self._statistics.timers
-        if deleted and timed_message(properties) in deleted:
-            timers.leave(properties.get(names.REAL_TOPIC, ""), delivered=False)
+        topic = properties.get(names.REAL_TOPIC, "")
+        is_recall = names.TIMER_DEL_UNIQKEY in properties
+        if due.deleted and timed_message(properties) in due.deleted:
+            if due.recalls[topic]:
+                due.recalls[topic] -= 1  # both leave
+            else:
+                timers.leave(topic)
             return
         inner = inner_message_of(record) if roll else returned(record, self._log)
         if inner is None:
+            timers.leave(topic, is_recall=is_recall)
             return
         stamps = {
             names.TIMER_ENQUEUE_MS: str(entered),
@@ -701,15 +728,19 @@ class TimerService:
         result = self._put(inner, stamps)
         if result.status is PutStatus.PUT_OK:
             self._statistics.timer_dequeued += 1
-            if not roll:
-                timers.leave(inner.topic, delivered=True)
+            if roll:
+                timers.leave(topic, is_recall=is_recall)
+            else:
+                timers.deliver(topic)
             size = result.end_offset - result.physical_offset
             self._statistics.count_put(inner.topic, size, inner.properties)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
+            timers.leave(topic, is_recall=is_recall)
             self._log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
         elif roll or not self._waits_again(record):
             raise _NotStored(result.remark)
         else:
+            timers.leave(topic, is_recall=is_recall)
             self._log.error("a timed message of %s was not stored: %s", inner.topic, result.remark)
 
     def _put(self, inner: InnerMessage, stamps: dict[str, str]) -> PutResult:

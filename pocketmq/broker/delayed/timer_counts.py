@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
+from pocketmq.message.tags import string_hash
 from pocketmq.monitoring.families import Histogram
 
 #: Seconds, the upper borders of rocketmq_delay_message_latency.
@@ -12,11 +15,18 @@ DELAY_BOUNDS: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
 MOST_TOPICS: Final = 20_000  # the one that a waiting message names need not exist
 
 
+_hash_of: Final = lru_cache(MOST_TOPICS)(string_hash)
+
+
 class TimerCounts:
-    """The timed messages of one broker since its start.
+    """The timed messages of one broker.
+
+    What waits is counted by the hash of its topic, which the units of the timer log have: so a
+    start counts what is there without reading the messages. A recall counts -1 as long as it waits
+    in the slot of the message that it takes back, as in the timer wheel.
 
     Attributes:
-        enqueued, dequeued: how many entered the timer and left it, by topic.
+        enqueued, dequeued: how many entered the timer and were delivered since the start, by topic.
         delays: seconds that messages were to wait when they came.
     """
 
@@ -24,32 +34,51 @@ class TimerCounts:
         self.enqueued: dict[str, int] = {}
         self.dequeued: dict[str, int] = {}
         self.delays = Histogram(DELAY_BOUNDS)
-        self._waiting: dict[str, int] = {}
+        self._waiting: dict[int, int] = {}
 
-    @property
-    def waiting(self) -> dict[str, int]:
-        """Messages that came since the start and wait, by topic."""
-        return self._waiting
+    def waiting(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return how many messages wait, of those of these topics that have any."""
+        if not self._waiting:
+            return {}
+        counts = ((topic, self._waiting.get(_hash_of(topic), 0)) for topic in topics)
+        return {topic: count for topic, count in counts if count > 0}
 
-    def enter(self, topic: str, delay_ms: int) -> None:
-        """Count a message that begins to wait for `delay_ms`."""
+    def begin(self, waiting: Mapping[int, int]) -> None:
+        """Begin with what waits already, by the hash of its topic."""
+        self._waiting = dict(waiting)
+
+    def enter(self, topic: str, *, is_recall: bool) -> None:
+        """Count a message, or a recall, that begins to wait."""
+        self._add(topic, -1 if is_recall else 1)
+
+    def sent(self, topic: str, delay_ms: int) -> None:
+        """Count a message that was sent, to wait for `delay_ms`."""
         if topic not in self.enqueued and len(self.enqueued) >= MOST_TOPICS:
             return
         self.enqueued[topic] = self.enqueued.get(topic, 0) + 1
-        self._waiting[topic] = self._waiting.get(topic, 0) + 1
         self.delays.add((topic,), max(delay_ms, 0) / 1000)
 
-    def leave(self, topic: str, *, delivered: bool) -> None:
-        """Count a message that waits no more: it is `delivered`, or was taken back. It may be from
-        before the start."""
-        if delivered and (topic in self.dequeued or len(self.dequeued) < MOST_TOPICS):
+    def leave(self, topic: str, *, is_recall: bool = False) -> None:
+        """Count a message, or a recall, that waits no more, or is about to enter again."""
+        self._add(topic, 1 if is_recall else -1)
+
+    def deliver(self, topic: str) -> None:
+        """Count a message that is delivered."""
+        self.leave(topic)
+        if topic in self.dequeued or len(self.dequeued) < MOST_TOPICS:
             self.dequeued[topic] = self.dequeued.get(topic, 0) + 1
-        left = self._waiting.get(topic, 0)
-        if left:
-            self._waiting[topic] = left - 1
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counts of a deleted topic."""
-        for table in (self.enqueued, self.dequeued, self._waiting):
-            table.pop(topic, None)
+        self.enqueued.pop(topic, None)
+        self.dequeued.pop(topic, None)
+        self._waiting.pop(_hash_of(topic), None)
         self.delays.forget((topic,))
+
+    def _add(self, topic: str, count: int) -> None:
+        key = _hash_of(topic)
+        waiting = self._waiting.get(key, 0) + count
+        if waiting:
+            self._waiting[key] = waiting
+        else:
+            self._waiting.pop(key, None)

@@ -322,8 +322,8 @@ class BrokerMetrics:
                 _by_topic(
                     "rocketmq_timing_messages",
                     GAUGE,
-                    "Messages that came since the start and wait",
-                    timers.waiting,
+                    "Timed messages that wait",
+                    timers.waiting(self._tables.topics.table),
                 ),
                 _by_topic(
                     "rocketmq_timer_enqueue_total",
@@ -359,7 +359,7 @@ class BrokerMetrics:
     def _transactions(self) -> Iterator[Family]:
         counts = self._tables.statistics.transactions
         for name, kind, text, table in (
-            ("half_messages", GAUGE, "Transactions since the start without an end", counts.pending),
+            ("half_messages", GAUGE, "Transactions without an end", counts.pending),
             ("commit_messages_total", COUNTER, "Transactions committed", counts.committed),
             ("rollback_messages_total", COUNTER, "Transactions rolled back", counts.rolled_back),
         ):

@@ -94,6 +94,7 @@ class TransactionChecks:
         """Take up both queues where the group's offsets are; reads the ops that are ahead."""
         self._offset = self._position(HALF_TOPIC)
         self._ops.load(self._position(OP_HALF_TOPIC), self._offset)
+        self._counts.begin_with(self._ops.read_open())
 
     async def check(self) -> None:
         """Make one round of checks."""

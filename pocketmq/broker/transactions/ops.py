@@ -14,7 +14,7 @@ fillOpRemoveMap.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from pocketmq.broker.transactions.half_message import QUEUE_ID, number, origin_o
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC
+from pocketmq.message.properties import find
 from pocketmq.message.record import Record, iter_records
 from pocketmq.store.message_store import MessageStore
 
@@ -81,8 +82,8 @@ class Ops:
         return len(self._waiting) >= MAX_WAITING
 
     def load(self, queue_offset: int, passed: int) -> None:
-        """Forget what is known; read the op queue from `queue_offset` on, and the half queue from
-        `passed` on. Unknown ops are skipped."""
+        """Forget what is known, and read the op queue from `queue_offset` on, the checks having
+        passed the half messages before `passed`. Unknown ops are skipped."""
         self.ended.clear()
         self.checked.clear()
         self.passed = passed
@@ -92,7 +93,30 @@ class Ops:
         for op in self._read(queue_offset):
             self._written.append(op)
             self.ended.update(op.halves)
-        self._find_checked()
+
+    def read_open(self) -> dict[str, int]:
+        """Find, after `load`, the open half messages that the checks have not passed; return how
+        many there are by topic."""
+        store = self._store
+        origins: set[int] = set()
+        topics: Counter[str] = Counter()
+        offset = self.passed
+        while offset < store.max_offset(HALF_TOPIC, QUEUE_ID):
+            if offset in self.ended:
+                offset += 1
+                continue
+            found = store.get(HALF_TOPIC, QUEUE_ID, offset, READ_AT_ONCE)
+            for buffer in found.buffers:
+                for half in iter_records(buffer):
+                    origin = origin_of(half)
+                    if self.covers(half) or origin in origins:
+                        continue
+                    origins.add(origin)
+                    topics[find(half.properties_text, names.REAL_TOPIC) or ""] += 1
+            offset = max(found.next_begin_offset, offset + 1)
+        # Copies name the origin, which the checks have passed.
+        self.checked = {origin for origin in origins if origin < self.passed}
+        return topics
 
     def end(self, half: Record) -> None:
         """Note that the transaction of a half message, and of all of its copies, is ended."""
@@ -167,22 +191,6 @@ class Ops:
             self.ended.difference_update(op.halves)
             behind = op.queue_offset + 1
         return behind
-
-    def _find_checked(self) -> None:
-        """Read the open half messages that the checks have not passed: copies name their origin."""
-        store = self._store
-        offset = self.passed
-        while offset < store.max_offset(HALF_TOPIC, QUEUE_ID):
-            if offset in self.ended:
-                offset += 1
-                continue
-            found = store.get(HALF_TOPIC, QUEUE_ID, offset, READ_AT_ONCE)
-            for buffer in found.buffers:
-                for half in iter_records(buffer):
-                    origin = origin_of(half)
-                    if origin < self.passed and not self.covers(half):
-                        self.checked.add(origin)
-            offset = max(found.next_begin_offset, offset + 1)
 
     def _read(self, queue_offset: int) -> Iterator[Op]:
         store = self._store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pocketmq.monitoring.families import Histogram
@@ -26,8 +27,12 @@ class TransactionCounts:
 
     @property
     def pending(self) -> dict[str, int]:
-        """Half messages that came since the start and are not ended, by topic."""
+        """Half messages that are not ended, by topic."""
         return self._pending
+
+    def begin_with(self, pending: Mapping[str, int]) -> None:
+        """Begin with the half messages that are there already, by topic."""
+        self._pending = dict(pending)
 
     def begin(self, topic: str) -> None:
         """Count a half message."""
@@ -45,7 +50,7 @@ class TransactionCounts:
         self.end(topic)
 
     def end(self, topic: str) -> None:
-        """A half message is ended, or given up. It may be from before the start."""
+        """A half message is ended, or given up."""
         left = self._pending.get(topic, 0)
         if left:
             self._pending[topic] = left - 1

@@ -188,6 +188,27 @@ class TimerIndex:
             yield unit
             position = unit.previous
 
+    def waiting_by_topic(self) -> dict[int, int]:
+        """Return how many messages wait by the hash of their topic; recalls count less."""
+        if not self._waiting:
+            return {}
+        # Loads numpy, which an idle broker does without.
+        from pocketmq.store.timer.slot_search import waiting_by_topic
+
+        counts = waiting_by_topic(self._log, self.read_time)
+        if sum(counts.values()) == self.waiting:
+            return counts
+        # The clock was set back, and the log has units of slots that were delivered before.
+        counts = {}
+        for time in self._waiting:
+            slot = self._wheel.get(time)
+            position = NOWHERE if slot is None else slot.last
+            while position != NOWHERE and (unit := self._log.unit(position)) is not None:
+                topic = self._log.topic_hash(position)
+                counts[topic] = counts.get(topic, 0) + (-1 if unit.magic & DELETE else 1)
+                position = unit.previous if unit.previous < position else NOWHERE
+        return counts
+
     def search(self, slot: int) -> list[TimerUnit]:
         """Return the units of a slot that the whole timer log has."""
         from pocketmq.store.timer.slot_search import units_of_slot

@@ -138,6 +138,13 @@ class TimerLog:
             return None
         return TimerUnit(previous, magic, entered, entered + delay, physical, length)
 
+    def topic_hash(self, position: int) -> int:
+        """Return the hash of the topic of the unit at a position."""
+        file = self._files.find(position)
+        assert file is not None
+        topic_hash: int = _UNIT.unpack_from(file.map, position - file.base_offset)[7]
+        return topic_hash
+
     @property
     def files(self) -> tuple[MappedFile, ...]:
         """The files, oldest first."""

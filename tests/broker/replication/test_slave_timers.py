@@ -10,7 +10,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
 from pocketmq.message import properties as names
 from pocketmq.remoting.bodies.table import KVTable
-from pocketmq.remoting.bodies.timer import TimerCheckpointBody
+from pocketmq.remoting.bodies.timer import TimerCheckpointBody, TimerMetricsSerializeWrapper
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.replication.pair import client_of, running
 from tests.client.waiting import until
@@ -23,6 +23,13 @@ async def waiting(broker: Broker) -> int:
     async with client_of(broker) as client:
         answer = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     return int(KVTable.decode(answer.body).table["timerCongestNum"])
+
+
+async def waiting_by_topic(broker: Broker) -> dict[str, int]:
+    async with client_of(broker) as client:
+        answer = await client.request(RequestCode.GET_TIMER_METRICS)
+    counts = TimerMetricsSerializeWrapper.decode(answer.body).timing_count
+    return {topic: metric.count for topic, metric in counts.items()}
 
 
 async def until_waiting(broker: Broker, count: int) -> None:
@@ -57,6 +64,7 @@ async def test_timed_messages_outlast_the_master(tmp_path: Path) -> None:
             0, broker_role=BrokerRole.ASYNC_MASTER, store_path_root_dir=str(tmp_path / "1")
         )
         await until_waiting(promoted, 2)
+        assert await waiting_by_topic(promoted) == {"T": 2}
         assert promoted.store.max_offset("T", 0) == 1
         assert promoted.store.max_offset("SCHEDULE_TOPIC_XXXX", 17) == 1
         async with client_of(promoted) as client:

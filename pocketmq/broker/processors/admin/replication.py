@@ -9,8 +9,10 @@ import time
 from typing import Protocol
 
 from pocketmq.broker.delayed.timer import TimerService
+from pocketmq.broker.delayed.timer_counts import TimerCounts
+from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
-from pocketmq.remoting.bodies.timer import TimerMetricsSerializeWrapper
+from pocketmq.remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
@@ -35,8 +37,16 @@ class ReplicationProcessor:
     """Requests about the copies of one broker, which has this `address`."""
 
     def __init__(
-        self, store: MessageStore, replication: Replicates, timer: TimerService, address: str
+        self,
+        store: MessageStore,
+        replication: Replicates,
+        timer: TimerService,
+        topics: TopicConfigs,
+        counts: TimerCounts,
+        address: str,
     ) -> None:
+        self._topics = topics
+        self._counts = counts
         self._store = store
         self._replication = replication
         self._timer = timer
@@ -63,8 +73,13 @@ class ReplicationProcessor:
         return Response(body=progress.encode())
 
     def timer_metrics(self, request: Request[Header]) -> Response:
-        """Return how many timed messages wait, by topic: here that is not counted."""
-        return Response(body=TimerMetricsSerializeWrapper().encode())
+        """Return how many timed messages wait, by topic."""
+        now = int(time.time() * 1000)
+        waiting = self._counts.waiting(self._topics.table)
+        counts = {
+            topic: TimerMetric(count=count, time_stamp=now) for topic, count in waiting.items()
+        }
+        return Response(body=TimerMetricsSerializeWrapper(timing_count=counts).encode())
 
     def exchange(self, request: Request[ExchangeHAInfoRequestHeader]) -> Response:
         """Return this master's addresses to a slave. Those that a master tells are not taken: the

@@ -243,5 +243,6 @@ class EndTransactionProcessor:
         if not result.ok:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {result.remark}")
         self._ops.resumed(inner.properties)
+        self._statistics.transactions.begin(inner.properties[names.REAL_TOPIC])
         self._unwritten.add(request)
         return Response()
