@@ -11,12 +11,14 @@ from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
-from pocketmq.message.reserved import is_unfit_for_batch
+from pocketmq.message.reserved import is_unfit_for_batch, may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.tags_codes import SEPARATOR, tags_code
 from pocketmq.store.queue.queue_entry import pack_entries
 
 _SMALL_BODY: Final = 4096  # bytes
+_PARTS: Final = 6  # of a record
+_PROPERTIES_AT: Final = 4  # among them
 # The part of a head that differs from message to message: size, magic, CRC, queue id, flag, queue
 # offset, physical offset.
 _pack_front: Final = Struct(">iIiiiqq").pack
@@ -68,7 +70,7 @@ def _encode(
     # Each is made once per length; most batches have few lengths.
     rears: dict[int, bytes] = {}
     middles: dict[int, bytes] = {}
-    parts: list[ReadableBuffer] = []
+    parts: list[ReadableBuffer] = []  # `_PARTS` of each record
     entries: list[int] = []
     while at < end:
         try:
@@ -92,10 +94,6 @@ def _encode(
         large = body_length > _SMALL_BODY
         message_body = view[body_begin:body_end] if large else source[body_begin:body_end]
         properties = source[body_end + 2 : next_at]
-        if is_unfit_for_batch(properties):
-            raise ReservedInBatch(
-                f"at byte {at}: the message has a property that no message of a batch can have"
-            )
         tail = suffix
         if suffix_length:
             if length and properties[-1] != SEPARATOR:
@@ -129,4 +127,7 @@ def _encode(
         at = next_at
     if not entries:
         raise BatchBodyError("an empty batch")
+    texts = [bytes(text) for text in parts[_PROPERTIES_AT::_PARTS]]
+    if may_name(b"".join(texts)) and any(map(is_unfit_for_batch, texts)):
+        raise ReservedInBatch("a message of the batch has a property that has no place in a batch")
     return b"".join(parts), entries
