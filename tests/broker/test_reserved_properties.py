@@ -158,7 +158,9 @@ async def test_what_a_client_sets_has_no_effect_that_it_may_not_have(
     broker: Broker, client: Client, time: FakeTime, door: str
 ) -> None:
     doors = {**SINGLE, **BATCHES, "reply": reply}
-    delivered, waiting, refused = set(), set(), set()
+    delivered: set[object] = set()
+    waiting: set[object] = set()
+    refused: set[object] = set()
     for name, by in SET_BY.items():
         properties = {"UNIQ_KEY": "U", name: hostile(name)}
         code = await doors[door](broker, client, name.encode(), properties)

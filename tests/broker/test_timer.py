@@ -594,8 +594,8 @@ async def test_a_recall_counts_at_once(broker: DelayedBroker, time: FakeTime) ->
     broker.send(b"other", topic="Other", TIMER_DELIVER_MS=deliver)
     time.advance(0)
     assert waiting(broker) == 3
-    for body in ("a", "b"):
-        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=f"T+{body}")
+    for key in ("a", "b"):
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=f"T+{key}")
     time.advance(0)
     assert (waiting(broker), waiting(broker, "Other")) == (1, 1)
     timers = broker.statistics.timers
