@@ -61,8 +61,8 @@ def _forget_open_transactions() -> None:
     """All half messages from before the start count as ended."""
     honest = Ops.load
 
-    def load(ops: Ops, queue_offset: int) -> None:
-        honest(ops, queue_offset)
+    def load(ops: Ops, queue_offset: int, passed: int) -> None:
+        honest(ops, queue_offset, passed)
         ops.ended.update(range(100_000))
 
     mock.patch.object(Ops, "load", load).start()
