@@ -160,6 +160,7 @@ class Broker:
             clock,
             self._topics_changed,
             self._notify_members,
+            lambda: store.commit_log.end,
             monotonic=self._monotonic,
         )
         self.tables.load(in_use=store.commit_log.end > 0)

@@ -20,6 +20,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.role_services import RoleServices
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
@@ -127,7 +128,9 @@ class Components:
         self._measuring = measuring
         self._tracing = tracing
         self._live = LiveConfig(config, on_settings, clock)
-        put_hooks = self._put_hooks = PutHooks(store, tables.topics.is_served)
+        put_hooks = self._put_hooks = PutHooks(
+            store, tables.topics.is_served, Destinations(tables.topics)
+        )
         self.transactions = Transactions(
             config,
             store,

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pocketmq.broker.destinations import Destinations
 from pocketmq.message import properties as names
 from pocketmq.message.record import Record
 from pocketmq.message.tags import tag_hash
@@ -56,13 +57,18 @@ class PutHooks:
     Attributes:
         hooks: called in this order until one moves the message. When the message comes back from
             there, the hooks are called again.
+        destinations: where messages go that were accepted earlier; to be asked before.
     """
 
     def __init__(
-        self, store: MessageStore, is_served: Callable[[str], bool] = lambda topic: True
+        self,
+        store: MessageStore,
+        is_served: Callable[[str], bool] = lambda topic: True,
+        destinations: Destinations | None = None,
     ) -> None:
         """`is_served(topic)` is false for topics whose messages only an official broker stores."""
         self.hooks: list[PutHook] = []
+        self.destinations = destinations or Destinations()
         self._store = store
         self._is_served = is_served
 

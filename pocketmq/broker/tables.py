@@ -46,7 +46,7 @@ class Tables:
     """The tables of one broker; `clock` gives milliseconds of the wall clock.
 
     `on_topics(names)` is called with the topics that changed, `on_members(group)` for each change
-    that the members of a group must know.
+    that the members of a group must know. `log_end()` is where the commit log ends.
 
     Attributes:
         directory: where the files are.
@@ -58,6 +58,7 @@ class Tables:
         clock: Callable[[], int],
         on_topics: Callable[[Collection[str]], None],
         on_members: Callable[[ConsumerGroup], None],
+        log_end: Callable[[], int] = lambda: 0,
         *,
         monotonic: MonotonicClock = monotonic_ms,
     ) -> None:
@@ -75,7 +76,7 @@ class Tables:
             config.consumer_offset_update_version_step,
             config.enable_lmq,
         )
-        self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics)
+        self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics, log_end)
         self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
         self.consumers = ConsumerGroups(on_members, monotonic, self.filters)
         self.producers = ProducerGroups(monotonic)

@@ -23,11 +23,19 @@ from pocketmq.broker.topic_attributes import apply_changes
 from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
+from pocketmq.message.incarnation import (
+    CREATED_OFFSET,
+    CREATED_TIME,
+    created_offset,
+    created_time,
+)
 from pocketmq.message.limits import (
     AUTO_CREATE_TOPIC,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
+    IllegalName,
+    check_topic,
 )
 from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -53,11 +61,16 @@ CLUSTER_TOPIC_QUEUES: Final = 16
 _MOST_NAMED: Final = 20  # in a log line
 
 
+def _no_log() -> int:
+    return 0
+
+
 class TopicConfigs:
     """The topic table of one broker. `clock` gives milliseconds.
 
     `on_change(names)` is called after each change with the topics concerned; a deleted one is
-    no longer in `table` by then.
+    no longer in `table` by then. `log_end()` is the physical offset at which the log ends: a new
+    topic notes it, see `pocketmq.message.incarnation`.
 
     Attributes:
         table: the topics by name.
@@ -72,8 +85,10 @@ class TopicConfigs:
         path: Path,
         clock: Callable[[], int],
         on_change: Callable[[Collection[str]], None],
+        log_end: Callable[[], int] = _no_log,
     ) -> None:
         self._config = config
+        self._log_end = log_end
         self._file = TableFile(path, "topics", "topicConfigTable", TopicConfig)
         self._writer = TableWriter(path, self._encode, self._file.write)
         self._limit = CreationLimit("topics")
@@ -164,7 +179,9 @@ class TopicConfigs:
                 )
                 continue
             if end > max(self.deleted.get(name, 0), log_begin):
-                self._add(_new_topic(name, max(of_topic) + 1, PERM_READ_WRITE))
+                topic = _new_topic(name, max(of_topic) + 1, PERM_READ_WRITE)
+                self._note_deletion_before(topic)
+                self._add(topic)
                 adopted.append(name)
         if adopted:
             self._count_change()
@@ -177,10 +194,41 @@ class TopicConfigs:
 
     def log_ends(self, log_end: int) -> None:
         """Take over where the log ends, as a physical offset, after it may have become shorter: the
-        messages that come next do not belong to topics from before they were `deleted`."""
+        messages that come next do not belong to topics from before they were `deleted`, and do
+        belong to topics that were created further on."""
         if any(end > log_end for end in self.deleted.values()):
             self._writer.changed()
         self.deleted = {name: min(end, log_end) for name, end in self.deleted.items()}
+        for name, topic in self.table.items():
+            if created_offset(topic.attributes) > log_end:
+                topic.attributes = {**topic.attributes, CREATED_OFFSET: str(log_end)}
+                self._file.changed(name, topic)
+                self._writer.changed()
+
+    def created(self, name: str) -> int:
+        """Return the physical offset from which on records belong to the topic of this name: those
+        before belong to one that was deleted. 0 when none was, as far as is known."""
+        topic = self.table.get(name)
+        offset = self.deleted.get(name, 0)
+        return offset if topic is None else max(offset, created_offset(topic.attributes))
+
+    def is_recreated(self, name: str) -> bool:
+        """Tell whether there was a topic of this name before: the log may have its messages."""
+        # Nearly always there is none, and every commit asks.
+        return bool(self.deleted) and name in self.deleted
+
+    def is_popped_before(self, name: str, pop_time: int) -> bool:
+        """Tell whether what was popped at `pop_time` (ms) was of an earlier topic of this name.
+
+        Only for receipt handles, which have no physical offset: one that is misjudged, after the
+        clock was set back, makes its message come again.
+        """
+        topic = self.table.get(name)
+        return (
+            topic is not None
+            and self.is_recreated(name)
+            and pop_time < created_time(topic.attributes)
+        )
 
     def start(self) -> None:
         """Write changes from now on; call this on the event loop."""
@@ -330,8 +378,31 @@ class TopicConfigs:
         self._put([topic])
         return topic
 
-    def update(self, topics: Iterable[TopicConfig]) -> None:
-        """Create or replace topics as an admin says.
+    def create_for_delivery(self, name: str, queues: int) -> None:
+        """Create a topic that accepted messages are due in, and that is in no table: topics.json
+        was lost, or this broker became the master before it had copied the topic. Do nothing where
+        there are maxAutoCreatedTopics already, or for a name that no topic can have."""
+        try:
+            check_topic(name)
+        except IllegalName:
+            return
+        if name in self.table or self.is_system(name):
+            return
+        if _counts(name) and self._count >= self._config.max_auto_created_topics:
+            return
+        self._log.warning(
+            "topic %s is created with %d queues, as messages are due in it and it is not in "
+            "topics.json",
+            name,
+            queues,
+        )
+        topic = _new_topic(name, queues, PERM_READ_WRITE)
+        self._note_deletion_before(topic)
+        self._add(topic)
+        self._tell([name])
+
+    def update(self, topics: Iterable[TopicConfig]) -> bool:
+        """Create or replace topics as an admin says; return whether that changes anything.
 
         Their `attributes` hold changes (`{"+k": "v", "-k": ""}`), applied to what the topic
         has. Raises `AttributeChangeError`; then nothing changes.
@@ -341,8 +412,11 @@ class TopicConfigs:
             known = self.table.get(topic.topic_name)
             current = None if known is None else (known.attributes or {})
             topic.attributes = apply_changes(current, topic.attributes or {})
-            changed.append(topic)
-        self._put(changed)
+            if topic != known:
+                changed.append(topic)
+        if changed:
+            self._put(changed)
+        return bool(changed)
 
     def delete(self, name: str, log_end: int) -> bool:
         """Forget a topic; False when it is unknown. All its messages are before the physical
@@ -405,8 +479,21 @@ class TopicConfigs:
 
     def _put(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
+            if topic.topic_name not in self.table and not self.is_system(topic.topic_name):
+                topic.attributes = {
+                    **topic.attributes,
+                    CREATED_OFFSET: str(self._log_end()),
+                    CREATED_TIME: str(self._clock()),
+                }
             self._add(topic)
         self._tell([topic.topic_name for topic in topics])
+
+    def _note_deletion_before(self, topic: TopicConfig) -> None:
+        """Say all that is known of when a topic was created that is found again: it was after the
+        one of its name was deleted. The first message that is left need not be its first one."""
+        deleted = self.deleted.get(topic.topic_name)
+        if deleted is not None:
+            topic.attributes = {CREATED_OFFSET: str(deleted)}
 
     def _add(self, topic: TopicConfig) -> None:
         name = topic.topic_name

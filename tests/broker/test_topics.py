@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pocketmq.message import fastjson
+from pocketmq.message.incarnation import CREATED_OFFSET, CREATED_TIME
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
@@ -41,7 +42,10 @@ async def config_of(client: Client, topic: str) -> TopicConfig | None:
     if answer.code == NO_TOPIC:
         return None
     assert answer.code == 0
-    return TopicConfig.decode(answer.body)
+    config = TopicConfig.decode(answer.body)
+    assert config.attributes.pop(CREATED_OFFSET).isdecimal()
+    assert config.attributes.pop(CREATED_TIME).isdecimal()
+    return config
 
 
 async def test_create_and_change(client: Client, topic: str) -> None:

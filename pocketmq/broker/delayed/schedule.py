@@ -215,14 +215,16 @@ class ScheduleService:
         record = waiting_at(self._store, one.physical_offset)
         if record is None or record.size != one.size:
             return None
-        return put_of(record, record.properties_text)
+        return put_of(record, record.properties_text, self._put_hooks.destinations)
 
     def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
         """Deliver one message; False to try it again. So that it does not hold up the level, one
         that can never be delivered is skipped, and one whose queue cannot be written now waits
         for another level; both with an error in the log."""
         record = read_waiting(self._store, physical_offset, size, self._log)
-        inner = returned(record, self._log) if record is not None else None
+        inner = None
+        if record is not None:
+            inner = returned(record, self._put_hooks.destinations, self._log)
         if record is None or inner is None:
             return True
         result = self._put_hooks.put(inner, direct=True)

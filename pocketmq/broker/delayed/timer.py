@@ -504,6 +504,7 @@ class TimerService:
         return put_of(
             record,
             text,
+            self._put_hooks.destinations,
             f"{names.TIMER_ENQUEUE_MS}\x01{entered}\x02{names.TIMER_DEQUEUE_MS}\x01{dequeued}\x02",
         )
 
@@ -715,10 +716,12 @@ class TimerService:
             else:
                 timers.leave(topic)
             return
-        inner = inner_message_of(record) if roll else returned(record, self._log)
+        inner = returned(record, self._put_hooks.destinations, self._log)
         if inner is None:
             timers.leave(topic, is_recall=is_recall)
             return
+        if roll:
+            inner = inner_message_of(record)
         stamps = {
             names.TIMER_ENQUEUE_MS: str(entered),
             names.TIMER_DEQUEUE_MS: str(self._clock()),

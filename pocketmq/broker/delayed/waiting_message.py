@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
-from pocketmq.message.limits import HALF_TOPIC
+from pocketmq.message.limits import HALF_TOPIC, RETRY_PREFIX
 from pocketmq.message.properties import find
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
@@ -57,9 +58,9 @@ def waiting_at(store: MessageStore, physical_offset: int) -> Record | None:
         return None
 
 
-def put_of(record: Record, text: str, added: str = "") -> Put | None:
+def put_of(record: Record, text: str, destinations: Destinations, added: str = "") -> Put | None:
     """Return what puts a waiting message where it was sent to, with `added` behind its properties,
-    whose `text` is. None if they do not say where that is.
+    whose `text` is. None if they do not say where that is, or if it is gone.
 
     This is `returned` for runs of messages: the properties are searched and not taken apart, which
     is half of the work. The body is still that of the record.
@@ -68,12 +69,16 @@ def put_of(record: Record, text: str, added: str = "") -> Put | None:
     queue_id = find(text, names.REAL_QID) or ""
     if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
         return None
+    origin = find(text, names.RETRY_TOPIC) if topic.startswith(RETRY_PREFIX) else None
+    queue = destinations.queue_for(topic, int(queue_id), record.physical_offset, origin)
+    if queue is None:
+        return None
     if added and text[-1] != names.PROPERTY_SEPARATOR:
         text += names.PROPERTY_SEPARATOR
     tag = find(text, names.TAGS)
     return (
         topic,
-        int(queue_id),
+        queue,
         record.body,
         text + added,
         record.flag,
@@ -86,10 +91,11 @@ def put_of(record: Record, text: str, added: str = "") -> Put | None:
     )
 
 
-def returned(record: Record, log: LimitedLog) -> InnerMessage | None:
+def returned(record: Record, destinations: Destinations, log: LimitedLog) -> InnerMessage | None:
     """Return the message as it is to be stored where it was sent to.
 
-    If its properties do not say where that is, say so in the `log` and return None.
+    If its properties do not say where that is, say so in the `log` and return None. Return None
+    also if it was dropped, as its topic is gone.
     """
     inner = inner_message_of(record)
     topic = inner.properties.get(names.REAL_TOPIC)
@@ -102,6 +108,11 @@ def returned(record: Record, log: LimitedLog) -> InnerMessage | None:
             queue_id[:40],
         )
         return None
+    origin = inner.properties.get(names.RETRY_TOPIC) if topic.startswith(RETRY_PREFIX) else None
+    queue = destinations.queue_for(topic, int(queue_id), record.physical_offset, origin)
+    if queue is None:
+        destinations.drop(topic, "delayed messages")
+        return None
     inner.topic = topic
-    inner.queue_id = int(queue_id)
+    inner.queue_id = queue
     return inner

@@ -82,11 +82,13 @@ class BufferedCheckPoint:
         """When its messages are visible again (Unix ms)."""
         return self.id.pop_time + self.invisible_time
 
-    def check_point(self, broker_name: str) -> CheckPoint:
-        """Return it as the revive log holds it: without what is acknowledged."""
+    def check_point(self, broker_name: str, created: int = 0) -> CheckPoint:
+        """Return it as the revive log holds it: without what is acknowledged. The topic was
+        `created` at that physical offset."""
         start = self.id.start_offset
         return CheckPoint(
             broker_name=broker_name,
+            created=created,
             group=self.id.group,
             differences=[offset - start for offset in self.offsets],
             invisible_time=self.invisible_time,

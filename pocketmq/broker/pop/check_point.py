@@ -54,11 +54,15 @@ class CheckPoint(Body):
             releases, whose messages lie side by side.
         revive_offset: where it was read from the revive log.
         put_again: how often an official broker wrote it again, as a message could not be read.
+        created: where the topic was created that it was popped from, as a physical offset
+            (`pocketmq.message.incarnation`); None in those of official brokers, which do not know
+            the field.
     """
 
     bit_map: int = field(name="bm", default=0)
     broker_name: str | None = field(name="bn", default=None)
     group: str = field(name="c", default="")
+    created: int | None = field(name="cr", default=None)
     differences: list[int] | None = field(name="d", default=None)
     invisible_time: int = field(name="it", default=0)
     num: int = field(name="n", default=0)

@@ -114,6 +114,7 @@ class PopConsumption:
     def forget_topic(self, topic: str) -> None:
         """Forget a deleted topic."""
         self.deliveries.forget_topic(topic)
+        self.orders.forget_topic(topic)
         self.modes.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:

@@ -20,6 +20,7 @@ from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.pop.revive_writer import ReviveWriter
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 
@@ -82,7 +83,7 @@ class PopDeliveries:
             buffer.keep(point)
             self._alarm.set(point.write_at)
         elif not self._writer.check_point(
-            point.check_point(self._config.broker_name), revive_queue_id
+            point.check_point(self._config.broker_name, self._created(id)), revive_queue_id
         ):
             return False
         else:
@@ -141,6 +142,7 @@ class PopDeliveries:
         self.check_revive_queue(revive_queue_id)
         point = CheckPoint(
             broker_name=broker_name,
+            created=self._created(id),
             group=id.group,
             differences=[0],
             invisible_time=invisible_time,
@@ -218,7 +220,8 @@ class PopDeliveries:
         Tried again, it is written twice: the revive log takes both for one.
         """
         name, queue_id = self._config.broker_name, point.revive_queue_id
-        if not self._writer.check_point(point.check_point(name), queue_id):
+        check_point = point.check_point(name, self._created(point.id))
+        if not self._writer.check_point(check_point, queue_id):
             return False
         for ack in point.acks(name, together=self._config.enable_pop_batch_ack):
             if not self._writer.ack(ack, queue_id, point.revive_time):
@@ -230,6 +233,11 @@ class PopDeliveries:
         self._offsets.after_log = True
         self.buffer.written(point)
         return True
+
+    def _created(self, id: CheckPointId) -> int:
+        """Return where the topic was created that a retry topic belongs to, or itself: those that
+        were popped from an earlier one are forgotten."""
+        return self._topics.created(normal_topic(id.topic, id.group))
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         # A deleted one must not come back to life.

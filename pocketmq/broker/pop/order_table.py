@@ -164,6 +164,12 @@ class OrderTable:
         if queues.pop(queue_id, None) is not None:
             self._changed(group, topic, queue_id)
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget a deleted topic: a new one of its name has other messages."""
+        for key in [key for key in self._table if key.partition(SEPARATOR)[0] == topic]:
+            del self._table[key]
+            self._dirty = True
+
     def queues(self) -> list[tuple[str, str, int]]:
         """Return group, topic and queue id of all entries."""
         found = []

@@ -267,6 +267,9 @@ class ReviveService:
 
     def _is_wanted(self, point: CheckPoint) -> bool:
         topic = normal_topic(point.topic, point.group)
+        if point.created is not None and point.created < self._topics.created(topic):
+            self._put_hooks.destinations.drop(topic, "pops")
+            return False
         # Not every group that a kill or a change of master has made unknown was deleted.
         return self._topics.get(topic) is not None and not self._groups.is_deleted(
             point.group, point.pop_time
@@ -284,6 +287,11 @@ class ReviveService:
             )
             return
         inner = inner_message_of(record)
+        destinations = self._put_hooks.destinations
+        if destinations.is_gone(normal_topic(point.topic, point.group), record.physical_offset):
+            # A retry of a message that was deleted, in a retry topic that an official broker left.
+            destinations.drop(point.topic, "pops")
+            return
         inner.topic = self._retry_topic(point)
         inner.queue_id = 0
         inner.reconsume_times = record.reconsume_times + 1

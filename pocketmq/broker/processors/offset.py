@@ -146,6 +146,11 @@ class OffsetProcessor:
         if self._offsets.has_reset(group, topic, header.queue_id):
             # The consumer does not know of the reset yet; its pull is going to tell.
             return Response(remark="Offset has been previously reset")
+        if self._topics.is_recreated(topic) and (
+            header.commit_offset > self._store.max_offset(topic, header.queue_id)
+        ):
+            # Of messages that were deleted. Its next pull tells the consumer where it is.
+            return Response(remark=f"topic {topic} was created again: it has no such offset")
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return Response()
 

@@ -142,6 +142,12 @@ class PullProcessor:
         request.reply(response)
         return size
 
+    def _commit(self, header: PullMessageRequestHeader, offset: int) -> None:
+        topic, queue_id = header.topic, header.queue_id
+        if self._topics.is_recreated(topic) and offset > self._store.max_offset(topic, queue_id):
+            return  # the consumer does not know yet that its messages were deleted
+        self._offsets.commit(header.consumer_group, topic, queue_id, offset)
+
     def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
         header = request.header
         group, topic = self._checked(request)
@@ -158,7 +164,7 @@ class PullProcessor:
                 raise _missing("commitOffset", COMMIT_OFFSET)
             commit_offset = header.commit_offset
         if commit_offset >= 0 and has_enough(request):
-            self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+            self._commit(header, commit_offset)
             return Response(ResponseCode.PULL_NOT_FOUND, NOT_FOUND_REMARK)
         began = perf_counter_ns()
         result = self._get(header, codes, accept)
@@ -170,7 +176,7 @@ class PullProcessor:
             header.consumer_group, header.topic, queue_id, result.next_begin_offset
         )
         if commit_offset >= 0:
-            self._offsets.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+            self._commit(header, commit_offset)
         if status is _FOUND:
             code = ResponseCode.SUCCESS
         elif status in _EMPTY_QUEUE:

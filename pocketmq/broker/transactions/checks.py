@@ -35,6 +35,7 @@ from pocketmq.broker.transactions.half_message import (
     copy_of,
     encode_for_check,
     immunity_ms,
+    is_gone,
     number,
     origin_of,
 )
@@ -175,6 +176,10 @@ class TransactionChecks:
             self._ops.checked.discard(origin)
             return True
         if origin in self._handled:
+            return True
+        if is_gone(half, self._put_hooks.destinations):
+            self._ops.end(half)
+            self._counts.end(properties[names.REAL_TOPIC])
             return True
         times = number(properties.get(names.TRANSACTION_CHECK_TIMES)) or 0
         if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:

@@ -12,6 +12,7 @@ from typing import Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import delay_level
 from pocketmq.broker.delayed.waiting_message import put_of
+from pocketmq.broker.destinations import Destinations
 from pocketmq.broker.inner_message import InnerMessage, inner_message_of
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
@@ -81,8 +82,17 @@ def half_at(store: MessageStore, physical_offset: int) -> Record | None:
     return record if record.topic == HALF_TOPIC else None
 
 
-def committed(half: Record) -> InnerMessage:
-    """Return the message that a commit stores.
+def is_gone(half: Record, destinations: Destinations) -> bool:
+    """Tell whether the topic that a half message was sent to was deleted since; if so, drop it."""
+    topic = half.properties.get(names.REAL_TOPIC, "")
+    gone = destinations.is_gone(topic, half.physical_offset)
+    if gone:
+        destinations.drop(topic, "half messages")
+    return gone
+
+
+def committed(half: Record, destinations: Destinations) -> InnerMessage:
+    """Return the message that a commit stores, if its topic is not gone.
 
     It has all properties of the half message except TRAN_PREPARED_QUEUE_OFFSET: only copies that
     were made for a check have that one, and it means nothing outside the half topic.
@@ -92,13 +102,15 @@ def committed(half: Record) -> InnerMessage:
     """
     inner = inner_message_of(half)
     inner.properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
-    inner.topic, inner.queue_id = real_queue(half)
+    topic, queue_id = real_queue(half)
+    queue = destinations.queue_for(topic, queue_id, half.physical_offset)
+    inner.topic, inner.queue_id = topic, queue_id if queue is None else queue
     inner.sys_flag = inner.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT
     inner.prepared_transaction_offset = half.physical_offset
     return inner
 
 
-def usual_commit(half: Record, group: str | None) -> Put | None:
+def usual_commit(half: Record, group: str | None, destinations: Destinations) -> Put | None:
     """Return what stores the message that a commit of a producer `group` stores, as `committed`
     does. None if that takes a closer look: what is not as usual, or may have to wait first.
     """
@@ -111,7 +123,7 @@ def usual_commit(half: Record, group: str | None) -> Put | None:
         or names.CHECK_IMMUNITY_TIME_IN_SECONDS in text
     ):
         return None
-    put = put_of(half, text)
+    put = put_of(half, text, destinations)
     if put is None:
         return None
     topic, queue_id, body, _, flag, sys_flag, born, born_host, reconsume_times, _, code = put

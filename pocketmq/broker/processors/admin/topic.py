@@ -14,8 +14,9 @@ from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.statistics import MINUTE, Statistics
 from pocketmq.broker.topic_attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.topic_config import TopicConfigs
-from pocketmq.message.limits import IllegalName, check_topic
+from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
+from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.topic import (
     CreateTopicListRequestBody,
@@ -132,12 +133,10 @@ class TopicProcessor:
                     f"topic {topic.topic_name} cannot have {topic.read_queue_nums} read and "
                     f"{topic.write_queue_nums} write queues",
                 )
-        changed = [topic for topic in topics if topic != self._topics.get(topic.topic_name)]
-        if changed:
-            try:
-                self._topics.update(changed)
-            except AttributeChangeError as error:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        try:
+            changed = self._topics.update(topics)
+        except AttributeChangeError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         # Also without a change: this may be the repetition of a request that could not be saved.
         await self._topics.saved()
         if changed:
@@ -155,19 +154,35 @@ class TopicProcessor:
             )
 
     async def delete(self, request: Request[DeleteTopicRequestHeader]) -> Response:
-        """Forget a topic, its queues and its offsets; an unknown one succeeds."""
+        """Forget a topic, its queues and its offsets, and the topics in which its popped messages
+        come back; an unknown one succeeds."""
         name = request.header.topic
         self._check_changeable(name)
         self._topics.check_served(name)
-        self._topics.delete(name, self._store.commit_log.end)
-        self._offsets.forget_topic(name)
-        self._statistics.forget_topic(name)
-        self._store.delete_topic(name)
-        self._on_delete(name)
+        for topic in (*self._retry_topics(name), name):
+            self._topics.delete(topic, self._store.commit_log.end)
+            self._offsets.forget_topic(topic)
+            self._statistics.forget_topic(topic)
+            self._store.delete_topic(topic)
+            self._on_delete(topic)
         # A new topic of the name must not begin with the offsets of this one.
         await self._offsets.saved()
         await self._topics.saved()
         return Response()
+
+    def _retry_topics(self, topic: str) -> list[str]:
+        """Return the retry topics of the groups that pop a topic."""
+        found = []
+        for group in self._offsets.groups_of(topic):
+            for v2 in (True, False):
+                name = pop_retry_topic(topic, group, v2=v2)
+                # It may be the retry topic of another group that pulls and has such a name.
+                other = name.removeprefix(RETRY_PREFIX)
+                if self._topics.get(name) is not None and (
+                    other not in self._offsets.groups_of(name)
+                ):
+                    found.append(name)
+        return found
 
     def all_configs(self, request: Request[Header]) -> Response:
         """Return the whole topic table."""

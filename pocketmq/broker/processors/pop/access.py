@@ -13,7 +13,7 @@ from pocketmq.message.receipt_handle import (
     ReceiptHandleError,
     decode_receipt_handle,
 )
-from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -79,6 +79,19 @@ class PopAccess:
         topic = self._topic(header.topic)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(header, topic))
+
+    def is_deleted(self, topic: str, group: str, pop_time: int) -> bool:
+        """Tell whether a message was popped from a topic that was deleted, and not from the one of
+        that name that there is now."""
+        return self._topics.is_popped_before(normal_topic(topic, group), pop_time)
+
+    def delivery(self, header: QueueHeader, pop_time: int) -> None:
+        """Check that a popped message was not deleted with its topic."""
+        if self.is_deleted(header.topic, header.consumer_group, pop_time):
+            raise RemotingError(
+                ResponseCode.NO_MESSAGE,
+                f"the message was popped from a topic[{header.topic}] that was deleted",
+            )
 
     def invisible_time(self, milliseconds: int) -> None:
         """Check how long messages are to be invisible: the timer must be able to wait so long."""

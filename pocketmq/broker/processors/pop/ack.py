@@ -109,6 +109,7 @@ class AckProcessor:
         if not self._deliveries.buffer.knows(id):
             # What is in memory was checked when it was popped.
             self._access.queue(header)
+            self._access.delivery(header, handle.pop_time)
             low = self._store.min_offset(header.topic, header.queue_id)
             high = self._store.max_offset(header.topic, header.queue_id)
             if not low <= header.offset <= high:
@@ -143,7 +144,7 @@ class AckProcessor:
         low = self._store.min_offset(topic, queue_id)
         high = self._store.max_offset(topic, queue_id)
         offsets = [offset for offset in ack.offsets(MOST_MESSAGES) if low <= offset <= high]
-        if not offsets:
+        if not offsets or self._access.is_deleted(topic, ack.consumer_group, ack.pop_time):
             return
         id = CheckPointId(topic, ack.consumer_group, queue_id, ack.start_offset, ack.pop_time)
         handle = ReceiptHandle(

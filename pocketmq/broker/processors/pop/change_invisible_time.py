@@ -70,6 +70,7 @@ class ChangeInvisibleTimeProcessor:
                 f"offset:{header.offset}, store:{low}~{high}",
             )
         handle = handle_of(header.extra_info)
+        self._access.delivery(header, handle.pop_time)
         id = CheckPointId(
             header.topic,
             header.consumer_group,

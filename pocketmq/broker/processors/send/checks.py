@@ -111,6 +111,13 @@ class SendChecks:
         self._topics.check_served(name)
         return self._create(request) if known is None else known
 
+    def known(self, name: str) -> TopicConfig:
+        """Return a topic that was there a moment ago. Raises `RemotingError` (TOPIC_NOT_EXIST)."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted")
+        return topic
+
     def accepting(self) -> None:
         """Raise as long as the broker is set to take no messages yet."""
         start = self._config.start_accept_send_request_time_stamp

@@ -19,6 +19,7 @@ from pocketmq.broker.transactions.half_message import (
     committed,
     half_at,
     immunity_ms,
+    is_gone,
     origin_of,
     usual_commit,
 )
@@ -117,7 +118,7 @@ class EndTransactionProcessor:
                 or not self._is_allowed(request, half)
             ):
                 break
-            put = usual_commit(half, header.producer_group)
+            put = usual_commit(half, header.producer_group, self._put_hooks.destinations)
             if put is None:
                 break
             halves.append(half)
@@ -175,7 +176,15 @@ class EndTransactionProcessor:
             self._ops.end(half)
             transactions.rollback(half.properties.get(names.REAL_TOPIC, ""))
             return Response()
-        inner = committed(half)
+        if is_gone(half, self._put_hooks.destinations):
+            self._ops.end(half)
+            topic = half.properties[names.REAL_TOPIC]
+            transactions.end(topic)
+            raise RemotingError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] was deleted after the transaction began: its message is dropped",
+            )
+        inner = committed(half, self._put_hooks.destinations)
         topic = inner.topic  # until it is moved, because it is delayed as well
         result = self._put_hooks.put(inner)
         if not result.ok:
@@ -235,6 +244,8 @@ class EndTransactionProcessor:
             or not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= record.properties.keys()
         ):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
+        if is_gone(record, self._put_hooks.destinations):
+            return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} Its topic was deleted.")
         inner = inner_message_of(record)
         inner.topic = HALF_TOPIC
         inner.queue_id = QUEUE_ID

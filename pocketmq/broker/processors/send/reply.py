@@ -101,6 +101,12 @@ class ReplyProcessor:
             self._log.warning("%s", failure)
             response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
         if self._config.store_reply_message_enable:
+            try:
+                # Again: the topic may have been deleted, or given fewer queues, meanwhile.
+                queue_id = _queue_of(request.header, self._checks.known(topic.topic_name))
+            except RemotingError as error:
+                self._log.warning("a reply is not stored: %s", error.remark)
+                return response
             await self._keep(request, queue_id, properties, answer)
             try:
                 await self._checks.saved(topic.topic_name)

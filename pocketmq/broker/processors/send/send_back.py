@@ -80,6 +80,9 @@ class SendBackProcessor:
         record = self._original(header.offset)
         if request.caller is not None:
             request.caller.require_topic(record.topic, "Sub")
+        if self._is_gone(record):
+            # An error would make the client send it to the retry topic itself.
+            return Response(remark=f"topic {record.topic} was deleted: the message is dropped")
         most = group.retry_max_times
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -155,6 +158,16 @@ class SendBackProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             ) from None
+
+    def _is_gone(self, record: Record) -> bool:
+        """Tell whether a message, or the one that it is a retry of, was deleted with its topic; if
+        so, drop it."""
+        destinations = self._put_hooks.destinations
+        for topic in {record.topic, record.properties.get(names.RETRY_TOPIC, record.topic)}:
+            if destinations.is_gone(topic, record.physical_offset):
+                destinations.drop(topic, "messages that consumers send back now")
+                return True
+        return False
 
     def _put(self, inner: InnerMessage) -> None:
         result = self._put_hooks.put(inner)

@@ -1,0 +1,39 @@
+"""The incarnation of a topic on a broker: where in the commit log the topic was created.
+
+A topic that is deleted and created again has the name of the one before and nothing else of it.
+Their messages have the same queue offsets, but not the same physical offsets: each message of the
+new topic is at or after the physical offset at which the log ended when that topic was created. So
+two integers tell which of them a record belongs to, and no clock does.
+
+The broker keeps the offset among the topic's attributes, in topics.json and in every answer about
+the topic. Slaves have the offsets of their master. Official brokers keep attributes that they do
+not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+CREATED_OFFSET: Final = "pocketmq.created.offset"
+"""Attribute: the physical offset at which the commit log ended when the topic was created."""
+CREATED_TIME: Final = "pocketmq.created.time"
+"""Attribute: the broker's time (Unix ms) at that moment, for people."""
+
+
+def created_offset(attributes: Mapping[str, str]) -> int:
+    """Return the physical offset from which on a topic's messages lie in the commit log.
+
+    It differs for each incarnation that has messages. 0 for a topic of an official broker or of an
+    older store: it counts as always existing.
+    """
+    return _number(attributes.get(CREATED_OFFSET))
+
+
+def created_time(attributes: Mapping[str, str]) -> int:
+    """Return when a topic was created, in Unix ms; 0 where that is not known."""
+    return _number(attributes.get(CREATED_TIME))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else 0
