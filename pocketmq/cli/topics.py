@@ -18,6 +18,12 @@ from pocketmq.cli.output import counted, local_time, print_json, print_table
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.system_names import users_topics
 from pocketmq.client.errors import NoRouteInfo
+from pocketmq.message.incarnation import (
+    CREATED_OFFSET,
+    CREATED_TIME,
+    created_offset,
+    created_time,
+)
 
 _PERMISSIONS = {"read": 4, "write": 2, "both": 6}
 
@@ -67,6 +73,15 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         choices=("normal", "fifo", "delay", "transaction", "mixed"),
         help="the kind of messages it is for (attribute message.type)",
     )
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="leave a topic that exists as it is"
+    )
+    create.add_argument(
+        "--allow-shrink",
+        action="store_true",
+        help="let a topic have fewer queues than before, although nobody can read what is in the "
+        "others",
+    )
     add_place_options(create)
 
     delete = actions.add_parser(
@@ -105,6 +120,10 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
     stats = await admin.topic_stats(topic)
     configs = await admin.topic_configs(topic)
     groups = await admin.groups_of_topic(topic)
+    unreadable = [
+        {"broker": queue.broker_name, "queue": queue.queue_id, "messages": messages}
+        for queue, messages in sorted((await admin.unreadable_queues(topic)).items())
+    ]
     queues = [
         {
             "broker": queue.broker_name,
@@ -122,24 +141,48 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
                 "readQueues": config.read_queue_nums,
                 "writeQueues": config.write_queue_nums,
                 "permission": _permission(config.perm),
-                "attributes": config.attributes,
+                "attributes": {
+                    key: value
+                    for key, value in config.attributes.items()
+                    if key not in (CREATED_OFFSET, CREATED_TIME)
+                },
+                "created": created_time(config.attributes) or None,
+                "createdOffset": created_offset(config.attributes),
             }
             for name, config in configs.items()
         }
-        print_json({"topic": topic, "brokers": brokers, "queues": queues, "groups": groups})
+        print_json(
+            {
+                "topic": topic,
+                "brokers": brokers,
+                "queues": queues,
+                "unreadable": unreadable,
+                "groups": groups,
+            }
+        )
         return
     for name, config in configs.items():
         queues_text = counted(config.write_queue_nums, "queue")
         if config.read_queue_nums != config.write_queue_nums:
             queues_text += f" to write, {config.read_queue_nums} to read"
         kind = config.attributes.get("message.type")
-        print(f"{name}: {queues_text}, {_permission(config.perm)}" + (f", {kind}" if kind else ""))
+        created = created_time(config.attributes)
+        print(
+            f"{name}: {queues_text}, {_permission(config.perm)}"
+            + (f", {kind}" if kind else "")
+            + (f", created {local_time(created)}" if created else "")
+        )
     print()
     for queue in queues:
         queue["lastStored"] = local_time(queue["lastStored"] or 0)  # type: ignore[arg-type]
     if queues:
         print_table(queues)
         print()
+    for left in unreadable:
+        print(
+            f"{left['broker']}: nobody can read {counted(left['messages'], 'message')} in queue "  # type: ignore[arg-type]
+            f"{left['queue']}, which the topic does not have any more"
+        )
     print("groups: " + (", ".join(groups) or "none has an offset in this topic"))
 
 
@@ -157,7 +200,12 @@ async def _create(admin: Admin, options: argparse.Namespace) -> None:
         cluster=options.cluster,
         broker=options.broker,
         attributes={"message.type": options.type.upper()} if options.type else None,
+        if_not_exists=options.if_not_exists,
+        allow_shrink=options.allow_shrink,
     )
+    if not brokers:
+        print(f"topic {options.topic} exists, and is left as it is")
+        return
     each = " each" if len(brokers) > 1 else ""
     print(
         f"topic {options.topic} has {counted(options.queues, 'queue')}{each} "

@@ -439,3 +439,16 @@ async def test_a_kill_does_not_bring_anything_back(
     assert await config_of(await connect(again), topic) == config
     await passes(time, 20_000)
     assert bodies(again, topic) == [b"new"]
+
+
+async def test_the_log_names_the_queues_that_nobody_can_read_any_more(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await create(client, topic, 4)
+    for queue_id in (1, 3, 3):
+        await client.send(topic, queue_id=queue_id)
+    await create(client, topic, 2, read_queues=4)
+    await create(client, topic, 3)
+    (line,) = [line for line in caplog.messages if "nobody can read" in line]
+    assert f"topic {topic} has fewer queues now" in line
+    assert "the 2 messages in queues 3 " in line

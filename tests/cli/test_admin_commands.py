@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from unittest.mock import ANY
 
 import pytest
 
@@ -29,13 +30,34 @@ def test_a_topic_is_created_shown_listed_and_deleted(call: Call) -> None:
         "writeQueues": 2,
         "permission": "read and write",
         "attributes": {"message.type": "FIFO"},
+        "created": ANY,
+        "createdOffset": ANY,
     }
+    assert shown["unreadable"] == []
     assert sum(queue["messages"] for queue in shown["queues"]) == 3
     table = call("topics", "show", "receipts").out
-    assert f"{BROKER}: 2 queues, read and write, FIFO" in table
+    assert f"{BROKER}: 2 queues, read and write, FIFO, created 2" in table
     assert "groups: none has an offset in this topic" in table
     assert call("topics", "delete", "receipts", "--yes").out == "topic receipts is deleted\n"
     assert "receipts" not in call("topics", "list").out.splitlines()
+
+
+def test_a_topic_does_not_lose_queues_unasked(call: Call) -> None:
+    call("topics", "create", "ledger", "--queues", "2")
+    call("send", "ledger", *"abcd")
+    refused = call("topics", "create", "ledger", "--queues", "1")
+    assert refused.code != ExitCode.OK
+    assert "topic ledger has 2 queues to read" in refused.err
+    assert "--allow-shrink" in refused.err
+    kept = call("topics", "create", "ledger", "--queues", "1", "--if-not-exists")
+    assert kept == (ExitCode.OK, "topic ledger exists, and is left as it is\n", "")
+    assert call("topics", "create", "ledger", "--queues", "1", "--allow-shrink").code == ExitCode.OK
+    [shown] = call("topics", "show", "ledger", "--json").rows
+    [left] = shown["unreadable"]
+    assert (left["broker"], left["queue"]) == (BROKER, 1)
+    assert (
+        "in queue 1, which the topic does not have any more" in call("topics", "show", "ledger").out
+    )
 
 
 def test_topics_of_the_broker_are_listed_only_with_all(call: Call) -> None:

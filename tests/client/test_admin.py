@@ -9,6 +9,7 @@ from pocketmq.client.errors import (
     BrokerNotFound,
     ConsumerNotOnline,
     InvalidName,
+    InvalidParameter,
     NoPermission,
     NotRunning,
     RemoteSystemError,
@@ -32,7 +33,10 @@ async def test_topics_are_made_changed_and_deleted(real: RealCluster) -> None:
         assert "orders" in await admin.topics()
         assert len(await admin.queues("orders")) == 6
 
-        assert await admin.create_topic("orders", queues=2, perm=4, broker="b1") == ["b1"]
+        shrunk = await admin.create_topic(
+            "orders", queues=2, perm=4, broker="b1", allow_shrink=True
+        )
+        assert shrunk == ["b1"]
         by_broker = {d.broker_name: d for d in (await admin.topic_route("orders")).queue_datas}
         assert (by_broker["b1"].perm, by_broker["b1"].write_queue_nums) == (4, 2)
         assert (by_broker["b0"].perm, by_broker["b0"].write_queue_nums) == (6, 3)
@@ -67,6 +71,43 @@ async def test_a_topic_keeps_at_least_one_queue(real: RealCluster) -> None:
         with pytest.raises(ValueError, match="read_queues must be a whole number from 1"):
             await admin.create_topic("t", read_queues=0)
         assert len(await admin.queues("t")) == 4
+
+
+async def test_a_topic_does_not_lose_queues_unasked(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=4, broker="b1")
+        await send(real, "t", 8)
+        with pytest.raises(InvalidParameter, match="t has 4 queues to read: with 2, nobody") as no:
+            await admin.create_topic("t", queues=2)
+        assert no.value.broker == "b1"
+        assert (await admin.topic_configs("t")).keys() == {"b1"}  # nothing was changed
+        assert await admin.unreadable_queues("t") == {}
+
+        # Consumers empty the others.
+        await admin.create_topic("t", queues=2, read_queues=4)
+        assert await admin.unreadable_queues("t") == {}
+        await admin.create_topic("t", queues=1, allow_shrink=True)
+        left = await admin.unreadable_queues("t")
+        assert {(queue.broker_name, queue.queue_id) for queue in left} == {
+            ("b1", 1),
+            ("b1", 2),
+            ("b1", 3),
+        }
+        assert sum(left.values()) == 6
+        await admin.create_topic("t", queues=4)
+        assert await admin.unreadable_queues("t") == {}
+
+
+async def test_a_topic_that_exists_can_be_left_as_it_is(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t", queues=4, broker="b1", perm=4)
+        assert await admin.create_topic("t", queues=2, if_not_exists=True) == ["b0"]
+        assert await admin.create_topic("t", queues=2, if_not_exists=True) == []
+        configs = await admin.topic_configs("t")
+        assert {name: (c.write_queue_nums, c.perm) for name, c in configs.items()} == {
+            "b0": (2, 6),
+            "b1": (4, 4),
+        }
 
 
 async def test_offsets(real: RealCluster) -> None:
@@ -117,7 +158,7 @@ async def test_configs_and_stats_of_topics(real: RealCluster) -> None:
         await admin.create_topic("t", queues=3, broker="b1", attributes={"message.type": "FIFO"})
         configs = await admin.topic_configs("t")
         assert {name: config.write_queue_nums for name, config in configs.items()} == {"b1": 3}
-        assert configs["b1"].attributes == {"message.type": "FIFO"}
+        assert configs["b1"].attributes["message.type"] == "FIFO"
         with pytest.raises(TopicNotExist):
             await admin.topic_configs("nope")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pocketmq.client.admin.servers import Servers
+from pocketmq.client.errors import InvalidParameter, TopicNotExist
 from pocketmq.client.parameters import MOST_INT, flag, text, texts_by_name, whole
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import TBW102
+from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.table import GroupList
-from pocketmq.remoting.bodies.topic import TopicList, TopicStatsTable
+from pocketmq.remoting.bodies.topic import UNREADABLE_QUEUES, TopicList, TopicStatsTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
@@ -51,6 +53,8 @@ class TopicAdmin(Servers):
         broker: str | None = None,
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        allow_shrink: bool = False,
     ) -> list[str]:
         """Create a topic, or change it, on every master of `cluster`, or on one `broker` only.
 
@@ -59,8 +63,14 @@ class TopicAdmin(Servers):
         names of the brokers. To stop sends to a topic, or reads, take the permission away: a topic
         has at least one queue.
 
+        With `if_not_exists`, brokers that have the topic keep it as it is and are not among those
+        returned: an application may call this each time it starts. The messages in queues that a
+        topic loses cannot be read any more. So a topic gets fewer queues to read only with
+        `allow_shrink`; without it, `read_queues` as before lets consumers empty the others first.
+
         Raises:
             BrokerNotFound: no broker is concerned.
+            InvalidParameter: the topic would have fewer queues to read; nothing was changed.
             ValueError: a number is out of range.
         """
         check_topic_name(topic)
@@ -80,7 +90,48 @@ class TopicAdmin(Servers):
             attributes=",".join(f"+{name}={value}" for name, value in added.items()),
         )
         masters = await self._masters(cluster, broker)
+        if flag("if_not_exists", if_not_exists):
+            for name in await self._configs(masters, header.topic):
+                del masters[name]
+        elif not flag("allow_shrink", allow_shrink):
+            for name, config in (await self._configs(masters, header.topic)).items():
+                if header.read_queue_nums < config.read_queue_nums:
+                    raise InvalidParameter(
+                        f"topic {topic} has {config.read_queue_nums} queues to read: with "
+                        f"{header.read_queue_nums}, nobody could read what is in the others. "
+                        "allow_shrink=True (--allow-shrink) does it all the same",
+                        name,
+                    )
         return list(await self._each(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+
+    async def _configs(self, masters: dict[str, str], topic: str) -> dict[str, TopicConfig]:
+        """Return the topic's configuration on those of the masters that have it."""
+        try:
+            answers = await self._each(
+                masters,
+                RequestCode.GET_TOPIC_CONFIG,
+                GetTopicConfigRequestHeader(topic=topic),
+                absent=ResponseCode.TOPIC_NOT_EXIST,
+            )
+        except TopicNotExist:
+            return {}
+        return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}
+
+    async def unreadable_queues(self, topic: str) -> dict[MessageQueue, int]:
+        """How many messages lie in queues that a topic had before it got fewer queues to read:
+        nobody can read them, until it has more again. Official brokers do not tell. Raises
+        TopicNotExist."""
+        answers = await self._each(
+            await self._masters_of(topic),
+            RequestCode.GET_TOPIC_STATS_INFO,
+            GetTopicStatsInfoRequestHeader(topic=self._namespace.wrap(topic)),
+        )
+        return {
+            MessageQueue(topic, name, int(queue_id)): int(messages)
+            for name, answer in answers.items()
+            for entry in filter(None, answer.ext_fields.get(UNREADABLE_QUEUES, "").split(","))
+            for queue_id, _, messages in (entry.partition(":"),)
+        }
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic from every master of `cluster` (of all clusters) and the name servers.

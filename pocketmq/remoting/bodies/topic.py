@@ -1,6 +1,6 @@
 """Bodies about topics and their queues."""
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import field
 
@@ -29,6 +29,11 @@ class TopicOffset(Body):
     last_update_timestamp: int = 0
     max_offset: int = 0
     min_offset: int = 0
+
+
+UNREADABLE_QUEUES: Final = "unreadableQueues"
+"""A field of the answer to GET_TOPIC_STATS_INFO: `queue id:messages,...` of the queues that the
+topic had once and that nobody can read now. Official brokers do not have it."""
 
 
 class TopicStatsTable(QueueBody):

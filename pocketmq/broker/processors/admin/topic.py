@@ -5,6 +5,7 @@ Reference: broker AdminBrokerProcessor.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
@@ -19,6 +20,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.topic import (
+    UNREADABLE_QUEUES,
     CreateTopicListRequestBody,
     TopicList,
     TopicOffset,
@@ -36,6 +38,8 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.request import Request, Response
 from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 #: The official broker answers a created topic with this remark; tools print it.
 CREATED_REMARK = "not set any response code"
@@ -140,7 +144,33 @@ class TopicProcessor:
         # Also without a change: this may be the repetition of a request that could not be saved.
         await self._topics.saved()
         if changed:
+            for topic in topics:
+                self._warn_of_unreadable(topic.topic_name)
             await self._announced()
+
+    def _unreadable(self, name: str) -> dict[int, int]:
+        """Return how many messages lie in queues that the topic had once, by queue id."""
+        topic = self._topics.get(name)
+        queues = self._store.queues.get(name, {})
+        readable = 0 if topic is None else topic.read_queue_nums
+        left = {
+            queue_id: self._store.max_offset(name, queue_id)
+            - self._store.min_offset(name, queue_id)
+            for queue_id in sorted(queues)
+            if queue_id >= readable
+        }
+        return {queue_id: messages for queue_id, messages in left.items() if messages > 0}
+
+    def _warn_of_unreadable(self, name: str) -> None:
+        left = self._unreadable(name)
+        if left:
+            log.warning(
+                "topic %s has fewer queues now: nobody can read the %d messages in queues %s until "
+                "it has more queues to read again",
+                name,
+                sum(left.values()),
+                ", ".join(map(str, left)),
+            )
 
     def _check_changeable(self, name: str) -> None:
         try:
@@ -213,7 +243,9 @@ class TopicProcessor:
             )
         rates = self._statistics.item("TOPIC_PUT_NUMS", name, MINUTE)
         body = TopicStatsTable(offset_table=table, topic_put_tps=rates.tps if rates else 0.0)
-        return Response(body=body.encode())
+        left = self._unreadable(name)
+        told = ",".join(f"{queue_id}:{messages}" for queue_id, messages in left.items())
+        return Response(body=body.encode(), ext_fields={UNREADABLE_QUEUES: told} if told else None)
 
     def system_topics(self, request: Request[Header]) -> Response:
         """Return the names of RocketMQ's own topics and of this broker's, whether they exist here
