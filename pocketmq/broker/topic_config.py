@@ -20,6 +20,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.creation_limit import CreationLimit
 from pocketmq.broker.table_file import Content, TableFile
 from pocketmq.broker.topic_attributes import apply_changes
+from pocketmq.broker.topic_births import TopicBirths
 from pocketmq.broker.unserved_topics import UnservedTopics
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import limits
@@ -91,6 +92,7 @@ class TopicConfigs:
         self._log_end = log_end
         self._file = TableFile(path, "topics", "topicConfigTable", TopicConfig)
         self._writer = TableWriter(path, self._encode, self._file.write)
+        self._births = TopicBirths(path)
         self._limit = CreationLimit("topics")
         # The topics that are not on the disk yet, and the revision of the table that has each.
         self._new: dict[str, int] = {}
@@ -153,6 +155,11 @@ class TopicConfigs:
         self.deleted = self._file.take_deleted(DELETED_TOPICS)
         if self._file.stale:
             self._writer.changed()
+        # Those that a kill kept from being written.
+        for topic in self._births.load():
+            if topic.topic_name not in self.table:
+                self._add(topic)
+                self._count_change()
 
     def adopt(
         self, queues: Mapping[str, Mapping[int, ConsumeQueue]], log_begin: int, log_end: int
@@ -237,15 +244,21 @@ class TopicConfigs:
     async def stop(self) -> None:
         """Write what is not written yet, and end."""
         await self._writer.stop()
+        self._forget_births()
 
     def _encode(self) -> Content:
         self._limit.clear()
-        for name, revision in list(self._new.items()):
-            if revision > self._writer.written:
-                break
-            del self._new[name]
+        self._forget_births()
         others = {DELETED_TOPICS: self.deleted} if self.deleted else {}
         return self._file.encode(self.data_version, **others)
+
+    def _forget_births(self) -> None:
+        for name, revision in list(self._new.items()):
+            if revision > self._writer.written:
+                return
+            del self._new[name]
+        if self._writer.written:
+            self._births.clear()
 
     def is_saved(self, name: str) -> bool:
         """Tell whether a restart would know a topic that is in the table."""
@@ -259,6 +272,7 @@ class TopicConfigs:
         """
         revision = self._writer.revision if name is None else self._new.get(name, 0)
         await self._writer.saved(revision)
+        self._forget_births()
 
     def check_new(self, name: str) -> None:
         """Refuse what needs a topic that a restart would not know, while topics.json cannot be
@@ -424,6 +438,8 @@ class TopicConfigs:
         if self.table.pop(name, None) is None:
             return False
         self._count -= _counts(name)
+        self._new.pop(name, None)
+        self._births.deleted(name)
         note_deleted(self.deleted, name, log_end)
         self._changed([name])
         return True
@@ -502,6 +518,7 @@ class TopicConfigs:
             self._new.pop(name, None)  # to the end
             self._new[name] = self._writer.revision + 1
             self._count += _counts(name)
+            self._births.created(topic)
         self.table[name] = topic
         self._file.changed(name, topic)
 

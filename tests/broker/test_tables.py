@@ -551,3 +551,56 @@ def test_a_store_without_light_queues_gets_no_file_of_them(tmp_path: Path) -> No
     table.commit("g", "orders", 0, 1)
     table.save()
     assert not (tmp_path / "lmqConsumerOffset.json").exists()
+
+
+# --- topics that a kill keeps from being written ----------------------------------------------
+
+
+async def test_a_topic_that_is_not_written_yet_has_its_queues_after_a_kill(
+    tables: Tables,
+) -> None:
+    topics = tables.topics()
+    topics.create_for_send("T", "TBW102", 4)
+    topics.create_for_send("Gone", "TBW102", 4)
+    topics.delete("Gone", 7)
+    topics.create_for_send("Again", "TBW102", 4)
+    topics.delete("Again", 7)
+    topics.create_for_send("Again", "TBW102", 3)
+    # Nothing is written as long as the event loop does not run.
+    assert not (tables.directory / "topics.json").exists()
+
+    after = tables.topics()
+    assert after.table["T"] == topics.table["T"]
+    assert after.table["T"].write_queue_nums == 4
+    assert after.table["Again"].write_queue_nums == 3
+    assert after.get("Gone") is None
+    assert not after.is_saved("T")
+
+
+async def test_what_is_written_is_not_noted_twice(tables: Tables) -> None:
+    notes = tables.directory / "topics.new"
+    topics = tables.topics()
+    topics.create_for_send("T", "TBW102", 4)
+    assert notes.exists()
+    await topics.saved()
+    topics.delete("T", 7)
+    await topics.saved()
+    assert not notes.exists()
+    assert tables.topics().get("T") is None
+
+
+@pytest.mark.parametrize("end", [b'{"created":{"topicName":"U"', b"\x00\x00\n", b"[]\n"])
+async def test_a_note_that_the_kill_cut_off(tables: Tables, end: bytes) -> None:
+    tables.topics().create_for_send("T", "TBW102", 4)
+    notes = tables.directory / "topics.new"
+    notes.write_bytes(notes.read_bytes() + end)
+    after = tables.topics()
+    assert "T" in after.table
+    assert "U" not in after.table
+
+
+async def test_a_stop_leaves_no_notes(tables: Tables) -> None:
+    tables.topics().create_for_send("T", "TBW102", 4)
+    await tables.stop()
+    assert not (tables.directory / "topics.new").exists()
+    assert tables.topics().table["T"].write_queue_nums == 4
