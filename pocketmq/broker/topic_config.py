@@ -462,6 +462,24 @@ class TopicConfigs:
             self._on_change(changed)
         return changed, gone
 
+    def follow_deletions(
+        self, table: Mapping[str, TopicConfig], deleted: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Before `follow`: take over what a master has `deleted`; return which topics are not those
+        any more that there are here, and the physical offsets before which their messages are
+        deleted."""
+        ends = dict(deleted)
+        for name, topic in table.items():
+            end = created_offset(topic.attributes)
+            if name in self.table and end > self.created(name):
+                ends[name] = max(end, ends.get(name, 0))
+        new = {name: end for name, end in ends.items() if end > self.created(name)}
+        for name, end in new.items():
+            note_deleted(self.deleted, name, end)
+        if new:
+            self._writer.changed()
+        return new
+
     def refresh_template(self) -> None:
         """Let TBW102 follow the changed settings of automatic creation."""
         if self._config.auto_create_topic_enable:

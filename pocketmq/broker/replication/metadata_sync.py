@@ -170,6 +170,14 @@ class MetadataSync:
         entered = self._store.commit_log.whole
         body = TopicConfigSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG))
         topics = self._tables.topics
+        deleted = topics.follow_deletions(
+            body.topic_config_table, body.pocketmq_deleted_topics or {}
+        )
+        if deleted:
+            # Of a topic that was created again, queues without a message from after that.
+            self._store.delete_deleted_queues(deleted)
+            for name in deleted:
+                self._tables.offsets.forget_topic(name)
         _, gone = topics.follow(body.topic_config_table, body.data_version)
         for name in gone:
             if await self._is_deleted(name):
@@ -201,7 +209,7 @@ class MetadataSync:
         if any(queues[queue_id].max_physical > entered for queue_id in queues):
             return  # it was made anew meanwhile; the next answer has it
         version = self._tables.topics.data_version
-        self._tables.topics.delete(name, entered)
+        self._tables.topics.delete(name, max(entered, self._tables.topics.created(name)))
         self._tables.topics.data_version = version
         self._store.delete_topic(name)
         self._tables.offsets.forget_topic(name)

@@ -72,10 +72,12 @@ class TopicConfig(Body):
 
 class TopicConfigSerializeWrapper(Body):
     """The topic table of a broker. The mappings are those of static topics, by topic; of the detail
-    map nothing is read."""
+    map nothing is read. The deleted topics, with the physical offset at which the log ended then,
+    are for slaves; official brokers neither give nor read them."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
+    pocketmq_deleted_topics: dict[str, int] | None = None
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)

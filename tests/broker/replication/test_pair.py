@@ -219,6 +219,7 @@ async def test_messages_of_a_topic_that_the_master_does_not_name_stay(pair: Pair
     await pair.copied()
     await metadata.copy_all()
     pair.master.tables.topics.delete("T", pair.master.store.commit_log.end)
+    pair.master.tables.topics.deleted.clear()  # official brokers do not know it
     await metadata.copy_all()
     assert "T" in pair.slave.tables.topics.table
     assert pair.slave.store.max_offset("T", 0) == 1
@@ -430,3 +431,58 @@ async def test_a_slave_follows_through_restarts_of_both(pair: Pair) -> None:
     end = pair.master.store.commit_log.end
     assert pair.slave.store.commit_log.end == end
     assert pair.slave.config.broker_role is BrokerRole.SLAVE
+
+
+@pytest.mark.parametrize("copied_between", [True, False])
+async def test_a_topic_that_was_created_again_is_another_one_at_the_slave_too(
+    pair: Pair, copied_between: bool
+) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    metadata = classic(pair.slave).metadata
+    assert metadata is not None
+    async with client_of(pair.master) as client:
+        for queue_id in (0, 0, 0, 1):
+            await client.send("T", b"old", queue_id=queue_id)
+        await pair.copied()
+        await metadata.copy_all()
+        pair.slave.tables.offsets.commit("G", "T", 0, 3)
+        deleted = await client.request(
+            RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"}
+        )
+        assert deleted.code == 0
+        if copied_between:
+            await metadata.copy_all()
+        await client.send("T", b"new")
+    await pair.copied()
+    await metadata.copy_all()
+    slave, master = pair.slave, pair.master
+    assert slave.tables.topics.table["T"] == master.tables.topics.table["T"]
+    assert slave.tables.topics.created("T") == master.tables.topics.created("T")
+    assert slave.tables.offsets.query("G", "T", 0) == -1
+    found = slave.store.get("T", 0, 0, 32)
+    assert [bytes(r.body) for buffer in found.buffers for r in iter_records(buffer)] == [b"new"]
+    assert slave.store.max_offset("T", 0) == 1
+    assert slave.store.max_offset("T", 1) == 0
+
+
+async def test_a_slave_knows_what_was_deleted_before_it_has_the_messages(pair: Pair) -> None:
+    """So as a master it does not take them for those of a topic that it must adopt."""
+    await pair.start(0)
+    async with client_of(pair.master) as client:
+        await client.send("T", b"old")
+        deleted = await client.request(
+            RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"}
+        )
+        assert deleted.code == 0
+    await pair.start(1)
+    await pair.connected()
+    metadata = classic(pair.slave).metadata
+    assert metadata is not None
+    await pair.copied()
+    await metadata.copy_all()
+    slave = pair.slave
+    assert slave.tables.topics.deleted == pair.master.tables.topics.deleted
+    slave.tables.topics.adopt(slave.store.queues, 0, slave.store.commit_log.end)
+    assert slave.tables.topics.get("T") is None

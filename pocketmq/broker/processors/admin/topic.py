@@ -18,6 +18,7 @@ from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.retry_topic import pop_retry_topic
+from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.bodies.topic import (
     UNREADABLE_QUEUES,
@@ -217,10 +218,13 @@ class TopicProcessor:
     def all_configs(self, request: Request[Header]) -> Response:
         """Return the whole topic table."""
         body = TopicConfigSerializeWrapper(
-            data_version=self._topics.data_version, topic_config_table=self._topics.table
+            data_version=self._topics.data_version,
+            pocketmq_deleted_topics=self._topics.deleted or None,
+            topic_config_table=self._topics.table,
         )
         # Standard JSON straight from C: no integer keys here, and thousands of topics.
-        return Response(body=msgspec.json.encode(body))
+        fields = {name: value for name, value in _fields_of(body) if value is not None}
+        return Response(body=msgspec.json.encode(fields))
 
     def config(self, request: Request[GetTopicConfigRequestHeader]) -> Response:
         """One topic's settings."""
@@ -260,3 +264,11 @@ class TopicProcessor:
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
             )
         return topic
+
+
+def _fields_of(body: Body) -> Iterable[tuple[str, object]]:
+    return zip(
+        body.__struct_encode_fields__,
+        (getattr(body, name) for name in body.__struct_fields__),
+        strict=True,
+    )
