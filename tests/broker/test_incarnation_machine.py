@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -31,7 +31,9 @@ T = TypeVar("T")
 TOPICS = st.sampled_from(["A", "B"])
 GROUP = "G"
 COMMIT, ROLLBACK = 8, 12
+MOST_QUEUES = 3
 INVISIBLE_MS = 10_000
+SPARE_MS = 1_500  # before that an acknowledgement is surely in time
 LONGEST_MS = 30_000  # that a message waits
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -68,6 +70,7 @@ class IncarnationMachine(RuleBasedStateMachine):
         self.queues: dict[str, int] = {}  # of those that exist
         self.sent: dict[str, set[bytes]] = {}
         self.acknowledged: set[bytes] = set()
+        self.done: set[bytes] = set()  # acknowledged in time, and no kill since
         self.hidden: dict[str, set[bytes]] = {}  # what lay in queues that a topic lost
         self.number = 0
         self.halves: list[Half] = []
@@ -99,7 +102,17 @@ class IncarnationMachine(RuleBasedStateMachine):
 
     # --- topics -------------------------------------------------------------------------------
 
-    @rule(topic=TOPICS, queues=st.integers(1, 3))
+    @initialize()
+    def begins(self) -> None:
+        for topic in self.incarnations:
+            self.is_created_or_changed(topic, MOST_QUEUES)
+
+    @rule(topic=TOPICS)
+    def is_created_again(self, topic: str) -> None:
+        self.is_deleted(topic)
+        self.is_created_or_changed(topic, MOST_QUEUES)
+
+    @rule(topic=TOPICS, queues=st.integers(1, MOST_QUEUES))
     def is_created_or_changed(self, topic: str, queues: int) -> None:
         if topic not in self.queues:
             self.time.advance(1)  # what was popped before is older
@@ -194,6 +207,7 @@ class IncarnationMachine(RuleBasedStateMachine):
         pops = PopClient(self.client, topic, GROUP)
         for message in await pops.pop(invisible_time=INVISIBLE_MS):
             self.check(topic, message.body)
+            assert message.body not in self.done
             self.held.append(Held(topic, self.incarnations[topic], message))
 
     @rule(n=st.integers(0, 9))
@@ -205,6 +219,8 @@ class IncarnationMachine(RuleBasedStateMachine):
         answer = await PopClient(self.client, held.topic, GROUP).ack(held.message)
         if answer.code == 0 and self.is_there(held.topic, held.incarnation):
             self.acknowledged.add(held.message.body)
+            if self.time.now < held.message.handle.pop_time + INVISIBLE_MS - SPARE_MS:
+                self.done.add(held.message.body)
 
     @rule(n=st.integers(0, 9))
     def is_given_back(self, n: int) -> None:
@@ -229,6 +245,7 @@ class IncarnationMachine(RuleBasedStateMachine):
 
     @rule()
     def is_killed(self) -> None:
+        self.done.clear()
         self.lives += 1
         left = shutil.copytree(self.root, self.directory / str(self.lives))
         self.run(self.stop())
