@@ -155,9 +155,12 @@ class TopicConfigs:
         self.deleted = self._file.take_deleted(DELETED_TOPICS)
         if self._file.stale:
             self._writer.changed()
-        # Those that a kill kept from being written.
+        # Those that a kill kept from being written. In a snapshot the table is the later file.
         for topic in self._births.load():
-            if topic.topic_name not in self.table:
+            name = topic.topic_name
+            if name not in self.table and (
+                created_offset(topic.attributes) >= self.deleted.get(name, 0)
+            ):
                 self._add(topic)
                 self._count_change()
 
