@@ -49,7 +49,7 @@ class DelayedBroker:
         self.store.open()
         self._stack.push_async_callback(self.store.close)
         self.store.start()
-        self.statistics = Statistics("C0", self.time.clock)
+        self.statistics = Statistics("C0", self.time.clock, self.time.monotonic)
         config = self.root / "config"
         config.mkdir(exist_ok=True)
         self.delayed = DelayedDelivery(
