@@ -131,13 +131,20 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config, clock = self.config, self._clock
-        # First, and so the last to go: probes are answered while the store recovers.
+        reservation = None
+        if self.port == 0:
+            # Message ids, the registration and the metrics contain the port.
+            reservation = stack.enter_context(reserve_port(config.bind_address))
+            self.port = reservation.getsockname()[1]
+        store_host = pack_host(await resolve_advertised(config), self.port)
+        # Before the store, and so the last to go: probes are answered while the store recovers.
         monitoring = self.monitoring = Monitoring(
             config,
             labels={
                 "cluster": config.broker_cluster_name,
                 "node_type": "broker",
                 "node_id": config.broker_name,
+                "address": self.address,
             },
             scope="broker-meter",
         )
@@ -146,12 +153,6 @@ class Broker:
         links = client_context(self._tls)
         if not config.authentication_enabled:
             warn_if_exposed(log, "broker", config.bind_address)
-        reservation = None
-        if self.port == 0:
-            # Message ids and the registration contain the port, so it must be known first.
-            reservation = stack.enter_context(reserve_port(config.bind_address))
-            self.port = reservation.getsockname()[1]
-        store_host = pack_host(await resolve_advertised(config), self.port)
         store = self.store = MessageStore(config, store_host=store_host, clock=clock)
         store.open()
         stack.push_async_callback(store.close)
@@ -186,6 +187,7 @@ class Broker:
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,
+            unregistered=self._unregistered,
             ask=self._registration.ask,
             links=links,
             auth=auth,
@@ -231,7 +233,8 @@ class Broker:
             connections=lambda: len(server.connections),
             name_servers=lambda: registration.registered,
         ).families
-        monitoring.health.started(store=lambda: store.refusal, namesrv=self._unregistered)
+        health = self.components.health
+        monitoring.health.started(broker=lambda: health.now().problems)
 
     def _start_tracing(self, stack: contextlib.AsyncExitStack) -> Tracing | None:
         """Connect to the collector of spans; None where the settings name none."""

@@ -21,6 +21,7 @@ from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.role_services import RoleServices
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.destinations import Destinations
+from pocketmq.broker.health_check import HealthCheck
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.broker.metrics.broker_metrics import BrokerMetrics
@@ -90,9 +91,10 @@ class Components:
 
     `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes; `ask` asks
-    them; `links` encrypts connections to a master; `auth` says who may do what, None lets everybody
-    do everything. With `measuring`, each request is timed; `tracing` makes spans.
+    `announced()` waits (bounded) until the name servers know of the latest changes;
+    `unregistered()` says why no client finds this broker, if that is so; `ask` asks name servers;
+    `links` encrypts connections to a master; `auth` says who may do what, None lets everybody do
+    everything. With `measuring`, each request is timed; `tracing` makes spans.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Components:
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
+        unregistered: Callable[[], str] = lambda: "",
         ask: AskNameServers = ask_nobody,
         links: ssl.SSLContext | None = None,
         auth: Auth | None = None,
@@ -212,6 +215,7 @@ class Components:
                 address=address,
                 tls=links,
             )
+        self.health = HealthCheck(config, store, self.replication, unregistered)
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
         self.pops = PopProcessor(
             config,
@@ -341,6 +345,7 @@ class Components:
             self.put_times,
             self._delayed,
             self.replication,
+            self.health,
             clock,
             self._monotonic,
         )
@@ -436,6 +441,7 @@ class Components:
             self._delayed,
             self.pop,
             self.replication.figures,
+            self.health,
             self._latency,
             self._creations,
             self._clock,

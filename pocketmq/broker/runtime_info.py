@@ -8,15 +8,15 @@ StoreStatsService.getRuntimeInfo.
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.health import MemberHealth, MemberRole
+from pocketmq.broker.health_check import HealthCheck, existing
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.put_times import PutTimes
@@ -28,6 +28,8 @@ from pocketmq.remoting.monotonic import MonotonicClock
 from pocketmq.store.message_store import MessageStore
 
 VERSION_TEXT: Final = "V5_3_3"
+SEPARATOR: Final = "; "
+"""Between two problems in one figure."""
 _UNLIMITED: Final = 2**31 - 1  # how the reference says that it has no such buffers
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -45,6 +47,7 @@ class RuntimeInfo:
         put_times: PutTimes,
         delayed: DelayedDelivery,
         replication: Replication | GroupReplication,
+        health: HealthCheck,
         clock: Callable[[], int],
         monotonic: MonotonicClock,
     ) -> None:
@@ -56,17 +59,21 @@ class RuntimeInfo:
         self._put_times = put_times
         self._delayed = delayed
         self._replication = replication
+        self._health = health
+        self._clock = clock
         self._boot = clock()
         self._monotonic = monotonic
         self._started = monotonic()
 
     def table(self) -> dict[str, str]:
         """Return all figures by name."""
+        health = self._health.now()
         values: dict[str, object] = {
+            **_health(health),
             **self._process(),
             **self._traffic(),
             **self._queues(),
-            **self._disk(),
+            **self._disk(health.disk.used_percent / 100),
             **self._put_times.figures(),
             **self._delayed.figures(),
             **self._replication.figures(),
@@ -128,11 +135,10 @@ class RuntimeInfo:
             **dict.fromkeys(_IDLE_QUEUES, 0),
         }
 
-    def _disk(self) -> dict[str, object]:
+    def _disk(self, ratio: float) -> dict[str, object]:
         log = self._store.commit_log
         directory = self._config.commit_log_directory
-        usage = shutil.disk_usage(_existing(directory))
-        ratio = _used(usage.used, usage.free)
+        usage = shutil.disk_usage(existing(directory))
         behind = log.end - self._store.flushed_offset
         return {
             "commitLogMinOffset": log.min_offset,
@@ -157,6 +163,27 @@ class RuntimeInfo:
         return log.store_timestamp_at(log.min_offset, MIN_RECORD)
 
 
+def _health(health: MemberHealth) -> dict[str, object]:
+    """Return what `pocketmq status` reads, under keys that RocketMQ does not have."""
+    figures: dict[str, object] = {
+        "memberReady": health.ready,
+        "memberAcceptsSends": health.accepts_sends,
+        "memberPermission": health.permission,
+        "memberProblems": SEPARATOR.join(health.problems),
+        "memberRemarks": SEPARATOR.join(health.remarks),
+    }
+    link = health.link
+    if link is not None:
+        figures["haMaster"] = link.master
+        figures["haInSync"] = not link.problem
+        if link.lag is not None:
+            figures["haLag"] = link.lag
+    elif health.role is MemberRole.MASTER:
+        figures["haCopies"] = health.copies
+        figures["haCopiesNeeded"] = health.copies_needed
+    return figures
+
+
 _IDLE_QUEUES: Final = (
     "ackThreadPoolQueueSize",
     "queryThreadPoolQueueSize",
@@ -170,19 +197,6 @@ _IDLE_QUEUES: Final = (
     "queryThreadPoolQueueCapacity",
     "EndTransactionThreadPoolQueueCapacity",
 )
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
-
-
-def _used(used: int, free: int) -> float:
-    """Return the share that is used, rounded up to a hundredth; space that only root may use does
-    not count.
-    """
-    return math.ceil(100 * used / (used + free)) / 100 if used + free else 0.0
 
 
 def _size(count: float) -> str:

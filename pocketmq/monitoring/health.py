@@ -6,11 +6,11 @@ that is not alive should be restarted; one that is not ready has a reason, which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-#: A condition of being ready: empty, or what it lacks.
-Condition = Callable[[], str]
+#: A condition of being ready: returns what it lacks, if it lacks anything.
+Condition = Callable[[], str | Sequence[str]]
 
 STARTING = "the server is starting"
 STOPPING = "the server is stopping"
@@ -52,6 +52,15 @@ class Health:
         """Say whether clients should come; to be called on the event loop unless it is starting."""
         if self._state:
             return Answer(False, (self._state,))
-        lacks = ((name, condition()) for name, condition in self._conditions.items())
-        reasons = tuple(f"{name}: {lack}" for name, lack in lacks if lack)
+        reasons = tuple(
+            f"{name}: {lack}"
+            for name, condition in self._conditions.items()
+            for lack in _each(condition())
+        )
         return Answer(not reasons, reasons)
+
+
+def _each(lacks: str | Sequence[str]) -> Sequence[str]:
+    if isinstance(lacks, str):
+        return (lacks,) if lacks else ()
+    return lacks

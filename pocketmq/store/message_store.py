@@ -246,6 +246,17 @@ class MessageStore:
         """Why puts are refused at the moment; empty while they are not."""
         return self._writer.refusal
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk, whether this store takes puts or is a copy; empty if nothing
+        is known to be."""
+        return self._writer.trouble or self.replica.trouble
+
+    @property
+    def flush_failed(self) -> bool:
+        """Whether a flush failed: nothing is put until the store is opened again."""
+        return self._writer.failed
+
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None:
         """Call `listener(queue offset, tags code, store timestamp)` for each message that becomes
         readable in a queue, from within the put (or the flush) that made it so."""
@@ -417,6 +428,7 @@ class MessageStore:
         self._open = False
         self._closed = True
         self.refuse("the store is closed")
+        self._writer.stop()
         self.replica.stop()
         await self.cleanup.stop()
         await self.index.stop()
@@ -509,4 +521,4 @@ class MessageStore:
             self.config.root,
             error,
         )
-        self.refuse(f"flushing to the disk failed: {error}")
+        self._writer.fail(f"flushing to the disk failed: {error}")

@@ -54,7 +54,6 @@ _IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 _SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
 _NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
-_NEVER: Final = float("inf")
 _OVERHEAD: Final = 512  # bytes of a record that are not its body, in most cases
 
 #: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), packed born host,
@@ -113,7 +112,8 @@ class StoreWriter:
     With SYNC_FLUSH each put calls `order_flush`, which has the flush thread flush the log soon.
 
     Attributes:
-        refusal: why puts are refused at the moment; empty while they are not.
+        refusal: why puts are refused at the moment; empty while they are not. Of several reasons,
+            it is the one that lasts longest.
     """
 
     def __init__(
@@ -148,46 +148,85 @@ class StoreWriter:
         # Where to settle at the end of each turn; None without one.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
-        # Why nothing can be put at the moment, and until when that need not be tried again.
-        self.refusal = "the store is not open"
+        # Why nothing may be put, whatever the disk is like.
+        self._stance = self.refusal = "the store is not open"
         self._lacks_replicas = False
-        self._retry_at = _NEVER
+        # What is wrong with the disk, whether a restart has to mend it, and when to try again.
+        self._trouble = ""
+        self._failed = False
+        self._retry_at = 0.0
         self._prepare: Callable[[], None] | None = None
         # Why the buffer of the log could not be written, if that was so the last time.
         self._unwritten: OSError | None = None
         self._retry: asyncio.TimerHandle | None = None
 
     def accept(self) -> None:
-        """Accept puts (again)."""
-        self.refusal = TOO_FEW if self._lacks_replicas else ""
-        self._retry_at = 0.0
-        self._unwritten = None
+        """Accept puts (again), unless `fail` was called."""
+        self._stance = ""
+        if self._prepare is None:
+            self._mended()
 
     def refuse(self, reason: str) -> None:
         """Refuse puts with `reason` until `accept`."""
-        self.refusal = reason
-        self._retry_at = _NEVER
+        self._stance = reason
+        self._judge()
+
+    def fail(self, reason: str) -> None:
+        """Refuse puts for good: what was put before may never reach the disk."""
+        self._failed = True
+        self._trouble = reason
+        self._judge()
+
+    def stop(self) -> None:
+        """Try nothing more."""
         self._prepare = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def lack_replicas(self, lacking: bool) -> None:
         """Refuse puts because too few replicas keep up, except those that wait for none (property
         WAIT=false); or do not refuse them for that any more."""
-        if lacking == self._lacks_replicas:
-            return
-        self._lacks_replicas = lacking
-        if not self.refusal or self.refusal == TOO_FEW:
-            self.accept()
+        if lacking != self._lacks_replicas:
+            self._lacks_replicas = lacking
+            self._judge()
 
     def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
-        """Accept puts once `prepare` has worked; until then a put tries it again now and then. It
-        raises OSError, the reason why puts are refused; `reason` is the first one."""
-        self.refusal = reason
-        self._retry_at = time.monotonic() + self._disk_retry
+        """Accept puts once `prepare` has worked, which is tried again now and then. It raises
+        OSError, the reason why puts are refused; `reason` is the first one."""
+        self._stance = ""
         self._prepare = prepare
+        self._no_disk(reason)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk; empty if nothing is known to be.
+
+        A full disk is forgotten after a second without a put that it refused.
+        """
+        lasts = self._failed or self._unwritten is not None or self._prepare is not None
+        return self._trouble if lasts or time.monotonic() < self._retry_at else ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether `fail` was called."""
+        return self._failed
+
+    def _mended(self) -> None:
+        if not self._failed:
+            self._trouble = ""
+            self._retry_at = 0.0
+            self._unwritten = None
+        self._judge()
+
+    def _judge(self) -> None:
+        too_few = TOO_FEW if self._lacks_replicas else ""
+        self.refusal = self._stance or self._trouble or too_few
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""
         self._loop = loop
+        self._retry_later()
 
     def settle(self) -> None:
         """Have everything that was put written, so that it can be read, or flushed.
@@ -214,9 +253,7 @@ class StoreWriter:
         self._unwritten = error
         reason = f"the commit log cannot be written: {error}"
         self._lines.error("messages are refused; check the disk: %s", reason)
-        self._refuse_for_now(reason)
-        if self._loop is not None and self._retry is None:
-            self._retry = self._loop.call_later(self._disk_retry, self._retry_writing)
+        self._no_disk(reason)
 
     def put(
         self,
@@ -533,21 +570,30 @@ class StoreWriter:
 
     # --- refusing -----------------------------------------------------------------------------
 
-    def _retry_writing(self) -> None:
+    def _retry_later(self) -> None:
+        """Try again on the loop what no put may ever try."""
+        lacks = self._prepare is not None or self._unwritten is not None
+        if lacks and self._loop is not None and self._retry is None:
+            self._retry = self._loop.call_later(self._disk_retry, self._retry_disk)
+
+    def _retry_disk(self) -> None:
         self._retry = None
-        if self._unwritten is not None and self._retry_at != _NEVER:
-            self._retry_at = 0.0  # now; a timer may be early by the loop's resolution
-            self.try_settle()
+        # A slave waits for the disk as well, but has nothing to write.
+        if not self._failed and (self._prepare is not None or not self._stance):
+            self._recover()
 
     def _try_again(self) -> bool:
         """Return whether there is no reason any more to refuse."""
-        if self.refusal == TOO_FEW or time.monotonic() < self._retry_at:
+        if self._stance or self._failed or not self._trouble:
             return False
+        return time.monotonic() >= self._retry_at and self._recover()
+
+    def _recover(self) -> bool:
         if self._prepare is not None:
             try:
                 self._prepare()
             except OSError as error:
-                self.accept_after(self._prepare, str(error))
+                self._no_disk(str(error))
                 return False
             self._prepare = None
         if self._unwritten is not None:
@@ -558,7 +604,7 @@ class StoreWriter:
             log.info("the commit log can be written again; messages are taken")
             if self._sync:
                 self._order_flush()
-        self.accept()
+        self._mended()
         return not self.refusal
 
     def _refusal_of(self, properties: str) -> PutResult | None:
@@ -569,10 +615,12 @@ class StoreWriter:
             return None
         return self._refused(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "")
 
-    def _refuse_for_now(self, reason: str) -> None:
-        if not (self.refusal and self._retry_at == _NEVER):
-            self.refusal = reason
+    def _no_disk(self, reason: str) -> None:
+        if not self._failed:
+            self._trouble = reason
             self._retry_at = time.monotonic() + self._disk_retry
+            self._judge()
+            self._retry_later()
 
     def _refused(self, status: PutStatus, remark: str) -> PutResult:
         self._counters.puts_refused += 1
@@ -581,7 +629,7 @@ class StoreWriter:
     def _no_room(self, error: DiskFull | OSError) -> PutResult:
         if error is not self._unwritten:
             self._lines.error("messages are refused; check the disk: %s", error)
-            self._refuse_for_now(str(error))
+            self._no_disk(str(error))
         return self._refused(PutStatus.SERVICE_NOT_AVAILABLE, self.refusal)
 
     def _no_queue_file(self, queue: ConsumeQueue, error: DiskFull | OSError) -> PutResult:

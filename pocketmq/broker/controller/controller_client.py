@@ -94,6 +94,7 @@ class ControllerClient:
         self._clock = clock
         self._lines = LimitedLog(log)
         self._leader = ""
+        self._silent: set[str] = set()  # controllers that get no heartbeats
 
     @property
     def leader(self) -> str:
@@ -122,7 +123,7 @@ class ControllerClient:
             header = GetMetaDataResponseHeader.from_ext(answer.ext_fields)
             if header.controller_leader_address:
                 if header.controller_leader_address != self._leader:
-                    log.info("the controllers' leader is %s", header.controller_leader_address)
+                    log.warning("the controllers' leader is %s", header.controller_leader_address)
                 self._leader = header.controller_leader_address
                 return self._leader
             faults.append(f"{address}: it knows no leader")
@@ -261,9 +262,14 @@ class ControllerClient:
                 address, RequestCode.BROKER_HEARTBEAT, header, timeout=HEARTBEAT_TIMEOUT_SECONDS
             )
         except RemotingError as error:
+            self._silent.add(address)
             self._lines.warning(
                 "controller %s gets no heartbeats: %s", address, error, cause=address
             )
+        else:
+            if address in self._silent:
+                self._silent.discard(address)
+                log.warning("controller %s gets heartbeats again", address)
 
     async def _ask(
         self,

@@ -42,6 +42,8 @@ class GroupClient:
 
     Attributes:
         connection: the one to the master; None while there is none.
+        trouble: why the last connection failed or ended; empty once one works.
+        changed_at: when it was connected or lost last, in milliseconds of `clock`.
         on_connected: called when a master is connected.
         on_cut: called when the end of the log was cut.
     """
@@ -56,6 +58,8 @@ class GroupClient:
     ) -> None:
         self.address = ""
         self.connection: MasterConnection | None = None
+        self.trouble = ""
+        self.changed_at = clock()
         self.on_connected: Callable[[], None] = lambda: None
         self.on_cut: Callable[[], None] = lambda: None
         self.store = store
@@ -74,13 +78,13 @@ class GroupClient:
         """Close the connection, and forget the address."""
         await end(self._task)
         self._task = None
-        self.address = ""
+        self.address = self.trouble = ""
         self._known.clear()
 
     def use(self, address: str) -> None:
         """Copy from this HA address."""
         if address and address != self.address:
-            log.info("the master's HA address is %s", address)
+            log.warning("the master's HA address is %s", address)
             self.address = address
             self._known.set()
             if self.connection is not None:
@@ -93,14 +97,17 @@ class GroupClient:
             try:
                 await self._copy()
             except (UnfitMaster, CutRefused, StoreError) as error:
+                self.trouble = str(error)
                 self.lines.error("this broker cannot copy its master %s: %s", self.address, error)
                 pause = _UNFIT_SECONDS
             except OSError as error:  # TimeoutError is one
+                self.trouble = str(error) or "silence"
                 self.lines.warning(
                     "no connection to the master's HA port %s: %s", self.address, error or "silence"
                 )
             except Exception:
                 # A bug here must not leave a slave without its master for ever.
+                self.trouble = "a fault of this broker, which its log shows"
                 log.exception("copying the master %s failed", self.address)
                 pause = _UNFIT_SECONDS
             await asyncio.sleep(pause)
@@ -120,7 +127,8 @@ class GroupClient:
                 lambda: MasterConnection(self, replica.connected(self.clock())), host, port
             )
         self.connection = connection
-        log.info(
+        self.changed_at = self.clock()
+        log.warning(
             "connected to the master's HA port %s; this log ends at %d",
             self.address, self.store.commit_log.end,
         )  # fmt: skip
@@ -129,6 +137,7 @@ class GroupClient:
             await connection.closed
         finally:
             self.connection = None
+            self.changed_at = self.clock()
             await connection.ended()
             if replica.link is connection.link:
                 replica.disconnected()
@@ -144,7 +153,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         closed: done when the connection is closed.
         failure: what was wrong, if anything was.
         rate: bytes per second that came lately.
-        master_end: how far the master was known to be.
+        master_end: how far the master is known to be; None before it has said so.
     """
 
     _transport: asyncio.Transport
@@ -152,7 +161,7 @@ class MasterConnection(asyncio.BufferedProtocol):
     def __init__(self, client: GroupClient, link: MasterLink) -> None:
         self.link = link
         self.rate = 0
-        self.master_end = 0
+        self.master_end: int | None = None
         self.failure: Exception | None = None
         self._client = client
         self._loop = asyncio.get_running_loop()
@@ -192,11 +201,12 @@ class MasterConnection(asyncio.BufferedProtocol):
                     self._cutting = self._loop.create_task(self._join(item))
                     return
                 if not isinstance(item, memoryview):
-                    self.master_end = max(self.master_end, item.offset + item.size)
+                    self.master_end = max(self.master_end or 0, item.offset + item.size)
                 self.link.received(item, self._client.clock())
         except (BadFrame, UnfitMaster, StoreError, OSError) as error:
             self._fail(error)
             return
+        self._client.trouble = ""
         self.report()
         self._client.driver.obey([])
 

@@ -53,8 +53,8 @@ class RoleTaker(Protocol):
     """What takes the roles of a broker; see `Replica` for the rules."""
 
     @property
-    def standing(self) -> Standing:
-        """What an election goes by."""
+    def standing(self) -> Standing | None:
+        """What an election goes by; None while another member should lead."""
 
     @property
     def master_epoch(self) -> int:
@@ -77,6 +77,7 @@ class GroupMember:
 
     Attributes:
         identity: None before the controller has given an id.
+        trouble: why this broker is not a member yet; empty once it is.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class GroupMember:
         periods: Callable[[], MemberPeriods] = MemberPeriods,
     ) -> None:
         self.identity: GroupIdentity | None = None
+        self.trouble = ""
         self._controllers = controllers
         self._files = files
         self._taker = taker
@@ -129,7 +131,9 @@ class GroupMember:
         self._taker.begin(identity)
         self.identity = identity
         await self._until_done(self._join)
-        log.info("this broker is member %d of the group %s", identity.broker_id, identity.group)
+        self.trouble = ""
+        # At the default level: lines of before may say that the controllers do not take it.
+        log.warning("this broker is member %d of the group %s", identity.broker_id, identity.group)
         periods = self._periods
         leader, first_role = periods().leader, periods().first_role
         self._spawn(self._every(lambda: periods().heartbeat, 0.0, self._heartbeat))
@@ -143,8 +147,10 @@ class GroupMember:
             try:
                 return await attempt()
             except RemotingError as error:
+                self.trouble = str(error)
                 self._lines.warning("the controllers do not take this broker: %s", error)
             except (IdentityUnusable, OSError) as error:
+                self.trouble = str(error)
                 self._lines.error("this broker cannot become a member of its group: %s", error)
                 pause = self._periods().retry
             # At random, since members that start together ask for the same id.
@@ -207,8 +213,14 @@ class GroupMember:
 
     async def _heartbeat(self) -> None:
         assert self.identity is not None
-        if not self._silent:
-            await self._controllers.heartbeat(self.identity, self._taker.standing)
+        standing = self._taker.standing
+        if standing is None:
+            self._lines.error(
+                "this broker cannot store messages until it is restarted, and sends no heartbeats, "
+                "so that another member is elected"
+            )
+        elif not self._silent:
+            await self._controllers.heartbeat(self.identity, standing)
 
     async def _find_leader(self) -> None:
         await self._controllers.find_leader()
@@ -248,11 +260,16 @@ class GroupMember:
         action: Callable[[], Awaitable[None]],
     ) -> None:
         await asyncio.sleep(first)
+        answers = True
         while True:
             began = time.monotonic()
             try:
                 await action()
+                if not answers:
+                    log.warning("the controllers answer again")
+                answers = True
             except RemotingError as error:
+                answers = False
                 self._lines.warning("the controllers do not answer: %s", error)
             except Exception:
                 # A bug here must not end what keeps the broker in its group.

@@ -38,6 +38,7 @@ from pocketmq.broker.controller.replica import (
 )
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.store_log import StoreLog
+from pocketmq.broker.health import MasterLink, MemberRole
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
@@ -124,6 +125,7 @@ class GroupReplication:
         self._epoch_file = EpochFile(config.epoch_file)
         self._epochs = self._epoch_file.load()
         self._replica: Replica | None = None
+        self._members: frozenset[int] | None = None  # the SyncStateSet, as a controller said last
         self._waits = ReplicaWaits(lambda end, _: self._replicated(end))
         self._timer: asyncio.TimerHandle | None = None
         self._hurrying = False
@@ -230,8 +232,10 @@ class GroupReplication:
         return self._member.identity
 
     @property
-    def standing(self) -> Standing:
-        """What an election goes by."""
+    def standing(self) -> Standing | None:
+        """What an election goes by; None while another member should lead."""
+        if self._store.flush_failed:
+            return None
         replica = self._replica
         if replica is None:
             return Standing(-1, self._store.commit_log.written, 0)
@@ -267,6 +271,8 @@ class GroupReplication:
         known = replica.master
         identity = self._member.identity
         assert identity is not None
+        if told.members is not None:
+            self._members = told.members
         leads = told.master_id == identity.broker_id
         elsewhere = leads and told.master_address != self._address
         if known is not None and told.master_epoch <= known.master_epoch:
@@ -279,6 +285,8 @@ class GroupReplication:
             return
         if elsewhere:
             raise RoleRefused(explain_copy(identity, told.master_address))
+        if leads and self._store.flush_failed:
+            raise RoleRefused("a flush of this broker failed, so it cannot be the master")
         try:
             if leads and replica.role is not Role.MASTER:
                 await self._stop_following()
@@ -288,6 +296,10 @@ class GroupReplication:
                 if isinstance(order, Lead):
                     await self._lead(order, services)
                 elif isinstance(order, StayMaster):
+                    log.warning(
+                        "this broker stays the master of its group %s, in epoch %d",
+                        self._config.broker_name, order.epoch,
+                    )  # fmt: skip
                     services.new_reign(order.epoch)
                 elif isinstance(order, Follow):
                     await self._follow(order, services)
@@ -296,7 +308,10 @@ class GroupReplication:
             raise RoleRefused(str(error)) from error
 
     async def _lead(self, order: Lead, services: Services) -> None:
-        log.info("this broker is the master of its group, in epoch %d", order.epoch)
+        log.warning(
+            "this broker is the master of its group %s, in epoch %d",
+            self._config.broker_name, order.epoch,
+        )  # fmt: skip
         store, config = self._store, self._config
         store.confirm(self._readable())
         self._count_members()
@@ -306,9 +321,9 @@ class GroupReplication:
         await services.lead(order.epoch)
 
     async def _follow(self, order: Follow, services: Services) -> None:
-        log.info(
-            "broker %d at %s is the master of this group, in epoch %d",
-            order.master_id, order.address, order.epoch,
+        log.warning(
+            "this broker is a slave: broker %d at %s is the master of its group %s, in epoch %d",
+            order.master_id, order.address, self._config.broker_name, order.epoch,
         )  # fmt: skip
         store, config = self._store, self._config
         identity = self._member.identity
@@ -378,6 +393,59 @@ class GroupReplication:
         """Whether this is a slave without a connection to its master."""
         return self._config.is_slave and self._client.connection is None
 
+    # --- the health of this member (`health_check.Membership`) ---------------------------------
+
+    @property
+    def member_role(self) -> MemberRole:
+        """What this broker does now."""
+        return MemberRole(Role.FENCED.value if self._replica is None else self._replica.role.value)
+
+    @property
+    def epoch(self) -> int:
+        """The same as `master_epoch`."""
+        return self.master_epoch
+
+    @property
+    def why_fenced(self) -> str:
+        """Why there is no role yet; empty where there is one."""
+        if self.member_role is not MemberRole.FENCED:
+            return ""
+        why = self._member.trouble
+        return f"{_FENCED}: {why}" if why else _FENCED
+
+    @property
+    def copies(self) -> int:
+        """How many members are in the SyncStateSet of this master."""
+        replica = self._replica
+        return 1 if replica is None or replica.role is not Role.MASTER else max(replica.set.size, 1)
+
+    @property
+    def copies_needed(self) -> int:
+        """How many copies a send to this master waits for."""
+        return self.needed if self.member_role is MemberRole.MASTER else 1
+
+    def master_link(self) -> MasterLink | None:
+        """Return the connection to the master; None unless this broker is a slave."""
+        replica, identity, client = self._replica, self._member.identity, self._client
+        if replica is None or identity is None or replica.role is not Role.SLAVE:
+            return None
+        connection = client.connection
+        in_set = None
+        if not self._config.async_learner and self._members is not None:
+            in_set = identity.broker_id in self._members
+        lag = None
+        if connection is not None and connection.master_end is not None:
+            lag = max(connection.master_end - self._store.commit_log.end, 0)
+        return MasterLink(
+            "" if replica.master is None else replica.master.master_address,
+            connection is not None,
+            (self._now() - client.changed_at) / 1000,
+            lag,
+            self._config.ha_max_gap_not_in_sync,
+            in_set,
+            client.trouble,
+        )
+
     # --- orders of the rules (`group_server.Driver`) ------------------------------------------
 
     def obey(self, orders: list[Order]) -> None:
@@ -413,7 +481,7 @@ class GroupReplication:
         """Take the controller's answer to a request for another set."""
         if self._replica is not None:
             if told is not None:
-                log.info("the SyncStateSet is %s", sorted(told[0]))
+                log.warning("the SyncStateSet is %s", sorted(told[0]))
             self.obey(self._replica.set_answered(told, self._now()))
 
     def _readable(self) -> int:
@@ -541,7 +609,7 @@ class GroupReplication:
             info.last_read_timestamp = since + connection.link.last_heard
             info.last_write_timestamp = since + connection.link.last_reported
             info.transferred_byte_in_second = connection.rate
-            info.master_flush_offset = connection.master_end
+            info.master_flush_offset = connection.master_end or 0
         return info
 
     def figures(self) -> dict[str, object]:

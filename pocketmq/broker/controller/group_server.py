@@ -196,7 +196,12 @@ class GroupConnection(asyncio.Protocol):
         """Forget the slave."""
         self.sender.close()
         if self.link is not None and self.link.slave_id > 0:
-            log.info("slave %d at %s is gone", self.link.slave_id, self.peer)
+            self._server.lines.warning(
+                "slave %d at %s disconnected",
+                self.link.slave_id,
+                self.peer,
+                cause=("left", self.link.slave_id),
+            )
         self._server.left(self)
 
     def pause_writing(self) -> None:
@@ -223,9 +228,10 @@ class GroupConnection(asyncio.Protocol):
                     if link.in_turn:
                         self._server.note_in_turn(self, more)
                     if answer is not None:
-                        log.info(
-                            "slave %d at %s is here; this log ends at %d, with the epochs %s",
+                        self._server.lines.warning(
+                            "slave %d connected from %s; this log ends at %d, with the epochs %s",
                             frame.broker_id, self.peer, answer.end, answer.epochs,
+                            cause=("came", frame.broker_id),
                         )  # fmt: skip
                         self._transport.write(encode_epochs(answer))
                 else:

@@ -19,9 +19,11 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_groups import ClientInfo
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.delayed.timer_counts import DELAY_BOUNDS
+from pocketmq.broker.health_check import HealthCheck
 from pocketmq.broker.message_types import SIZE_BOUNDS
 from pocketmq.broker.metrics.consumer_lag import ConsumerLag
 from pocketmq.broker.metrics.creation_times import CreationTimes
+from pocketmq.broker.metrics.health_metrics import health_metrics
 from pocketmq.broker.metrics.pop_metrics import pop_metrics
 from pocketmq.broker.metrics.replication_metrics import replication_metrics
 from pocketmq.broker.pop.consumption import PopConsumption
@@ -77,6 +79,7 @@ class BrokerMetrics:
         delayed: DelayedDelivery,
         pop: PopConsumption,
         replication: Callable[[], Mapping[str, object]],
+        health: HealthCheck,
         latency: RpcLatency,
         creations: CreationTimes,
         clock: Callable[[], int],
@@ -92,6 +95,7 @@ class BrokerMetrics:
         self._delayed = delayed
         self._pop = pop
         self._replication = replication
+        self._health = health
         self._latency = latency
         self._creations = creations
         self._clock = clock
@@ -379,11 +383,11 @@ class BrokerMetrics:
 
     def _own(self) -> Iterator[Family]:
         store = self._store
+        health = self._health.now()
+        yield from health_metrics(health)
         disk = shutil.disk_usage(self._config.commit_log_directory)
         yield _gauge("pocketmq_storage_capacity", "Size of the disk", disk.total, "bytes")
         yield _gauge("pocketmq_storage_free", "Space for the broker's user", disk.free, "bytes")
-        refusing = int(bool(store.refusal))
-        yield _gauge("pocketmq_storage_refusing", "1 while sends are refused", refusing)
         for name, text, count in (
             ("puts_refused", "Messages that the store refused", store.counters.puts_refused),
             (

@@ -39,6 +39,8 @@ class HaClient:
         address: host:port of the master's HA port; empty while it is not known.
         connection: the one to the master; None while there is none.
         failure: why nothing is copied any more; None while it goes on.
+        trouble: why the last connection failed or ended; empty once one works.
+        changed_at: when it was connected or lost last, by the clock of the loop.
         on_connected: called when a master is connected.
         before_connecting: waited for before each attempt to connect; it raises nothing.
     """
@@ -53,6 +55,8 @@ class HaClient:
         self.address = ""
         self.connection: MasterConnection | None = None
         self.failure: ForeignBytes | None = None
+        self.trouble = ""
+        self.changed_at = asyncio.get_running_loop().time()
         self.config = config
         self.store = store
         self.lines = LimitedLog(log)
@@ -76,12 +80,13 @@ class HaClient:
         """Copy from this address. A connection that lives is not touched: the official slave keeps
         it, too."""
         if address and address != self.address:
-            log.info("the master's HA address is %s", address)
+            log.warning("the master's HA address is %s", address)
             self.address = address
             self._known.set()
 
     def _failed(self, failure: ForeignBytes) -> None:
         self.failure = failure
+        self.trouble = str(failure)
         if self.connection is not None:
             self.connection.close()
 
@@ -92,15 +97,22 @@ class HaClient:
             connection = await self._connect()
             if connection is not None:
                 self.connection = connection
+                self.changed_at = connection.intake.last_heard
                 self.on_connected()
                 try:
                     await connection.closed
                 finally:
                     self.connection = None
+                    self.changed_at = asyncio.get_running_loop().time()
                     connection.close()
+                self.lines.warning(
+                    "the connection to the master %s is closed%s",
+                    self.address, f": {self.trouble}" if self.trouble else "",
+                )  # fmt: skip
                 if connection.was_silent:
                     continue
                 if not connection.was_heard:
+                    self.trouble = "it closed the connection before it sent anything"
                     self.lines.warning(
                         "the master %s closed the connection before it sent anything: its log says "
                         "why. enableControllerMode must be the same here and there",
@@ -117,11 +129,12 @@ class HaClient:
                     lambda: MasterConnection(self), host, port
                 )
         except (OSError, ValueError) as error:  # TimeoutError is one
+            self.trouble = str(error) or "no answer"
             self.lines.warning(
                 "cannot connect to the master's HA port %s: %s", self.address, error or "no answer"
             )
             return None
-        log.info(
+        log.warning(
             "connected to the master's HA port %s; this log ends at %d",
             self.address, self.store.commit_log.end,
         )  # fmt: skip
@@ -178,7 +191,8 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._timer.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
-        log.info("the connection to the master's HA port is closed%s", f": {exc}" if exc else "")
+        if exc is not None:
+            self._client.trouble = str(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
@@ -197,6 +211,7 @@ class MasterConnection(asyncio.BufferedProtocol):
                     self._store.replica.append(self._next, found)
                     self._next += len(found)
         except BadFrame as error:
+            self._client.trouble = str(error)
             self._client.lines.error(
                 "the connection to the master %s is closed: %s. If this goes on, the two logs are "
                 "not the same: empty this slave's store (keep a copy), and start it again",
@@ -205,9 +220,12 @@ class MasterConnection(asyncio.BufferedProtocol):
             self.close()
         except (StoreError, OSError) as error:
             if self._client.failure is None:
+                self._client.trouble = f"what it sends cannot be stored: {error}"
                 self._client.lines.error("what the master sends cannot be stored: %s", error)
             self.close()
         else:
+            if self._client.failure is None:
+                self._client.trouble = ""
             self._report()
 
     # --- reporting ----------------------------------------------------------------------------
@@ -226,6 +244,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(self._tick_seconds, self._tick)
         now = self._loop.time()
         if self.intake.is_lost(now):
+            self._client.trouble = "it was silent"
             self._client.lines.warning(
                 "the master %s has been silent for %d ms: connecting again",
                 self._client.address, self._client.config.ha_housekeeping_interval,

@@ -188,7 +188,7 @@ class HaConnection(asyncio.Protocol):
             now=self._loop.time(),
         )
         self.sender = LogSender(self._next_frame, config.most_ha_bytes_per_second)
-        self.peer = ""
+        self.peer = self._host = ""
         self._reader = ReportReader()
 
     # --- asyncio ------------------------------------------------------------------------------
@@ -198,6 +198,7 @@ class HaConnection(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self._host = host
         self.peer = host_text(pack_host(host.partition("%")[0], port))
         self.sender.open(self._transport)
         if not self._server.joined(self, host):
@@ -207,7 +208,12 @@ class HaConnection(asyncio.Protocol):
         """Forget the slave."""
         self.sender.close()
         if self.feed.acked >= 0:
-            log.info("slave %s is gone; it has acknowledged %d", self.peer, self.feed.acked)
+            self._server.lines.warning(
+                "slave %s disconnected; it has acknowledged %d",
+                self.peer,
+                self.feed.acked,
+                cause=("left", self._host),
+            )
         self._server.left(self)
 
     def pause_writing(self) -> None:
@@ -233,9 +239,9 @@ class HaConnection(asyncio.Protocol):
             self.close()
             return
         if is_first:
-            log.info(
+            self._server.lines.warning(
                 "slave %s copies from %d on; it has the log up to %d",
-                self.peer, self.feed.began, offset,
+                self.peer, self.feed.began, offset, cause=("came", self._host),
             )  # fmt: skip
             self.sender.send()
         self._server.acked(self)

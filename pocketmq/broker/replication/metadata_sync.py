@@ -23,6 +23,7 @@ from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.tables import Tables
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.offset import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -58,6 +59,8 @@ class MetadataSync:
     Attributes:
         master: the address that is asked; empty while there is none.
         rounds: how often all tables were asked for.
+        log_end: where the master's log ended when it was asked last; None before it has answered,
+            0 if it cannot tell.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class MetadataSync:
     ) -> None:
         self.master = ""
         self.rounds = 0
+        self.log_end: int | None = None
         self._config = config
         self._tables = tables
         self._delayed = delayed
@@ -109,6 +113,7 @@ class MetadataSync:
     def ask_now(self) -> None:
         """Do not wait for the next time."""
         self._offsets_ahead = None  # perhaps of another master
+        self.log_end = None
         self._wake.set()
 
     async def introduce(self) -> None:
@@ -125,6 +130,8 @@ class MetadataSync:
             woken = self._wake.is_set()
             self._wake.clear()
             if self.master:
+                if not self._config.enable_controller_mode:  # else the HA connection tells
+                    await self._ask_log_end()
                 if woken or loop.time() >= next_full:
                     await self.copy_all()
                     next_full = loop.time() + self._full
@@ -163,6 +170,16 @@ class MetadataSync:
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, self.master)
         return answer
+
+    async def _ask_log_end(self) -> None:
+        try:
+            body = await self._ask(RequestCode.GET_BROKER_HA_STATUS)
+            self.log_end = HARuntimeInfo.decode(body).master_commit_log_max_offset
+        except (RemotingError, BodyError) as error:
+            if isinstance(error, BodyError) or (
+                error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            ):
+                self.log_end = 0
 
     async def _copy_topics(self) -> None:
         # What is entered now was sent before the master answers: a topic that it does not have then

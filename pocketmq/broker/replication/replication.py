@@ -11,6 +11,7 @@ import ssl
 from pocketmq.broker.background import every
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
+from pocketmq.broker.health import MasterLink, MemberRole
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
@@ -119,6 +120,51 @@ class Replication:
     def lacks_master(self) -> bool:
         """Whether this is a slave without a connection to its master."""
         return self.client is not None and self.client.connection is None
+
+    # --- the health of this member (`health_check.Membership`) ---------------------------------
+
+    @property
+    def member_role(self) -> MemberRole:
+        """What this broker does, as its settings say."""
+        return MemberRole.MASTER if self.client is None else MemberRole.SLAVE
+
+    @property
+    def epoch(self) -> None:
+        """There are no reigns without a controller."""
+
+    @property
+    def why_fenced(self) -> str:
+        """The settings give the role at once."""
+        return ""
+
+    @property
+    def copies(self) -> int:
+        """How many members are in sync, this one among them."""
+        return 1 if self.client is not None else self.service.server.in_sync() + 1
+
+    @property
+    def copies_needed(self) -> int:
+        """How many copies a send waits for, this one among them."""
+        return 1 if self.client is not None else self.service.needed
+
+    def master_link(self) -> MasterLink | None:
+        """Return the connection to the master; None on a master."""
+        client, metadata = self.client, self.metadata
+        if client is None or metadata is None:
+            return None
+        connection = client.connection
+        lag = None
+        if connection is not None and metadata.log_end is not None:
+            end = max(metadata.log_end, connection.intake.master_end)
+            lag = max(end - self._store.commit_log.end, 0)
+        return MasterLink(
+            client.address,
+            connection is not None,
+            asyncio.get_running_loop().time() - client.changed_at,
+            lag,
+            self._config.ha_max_gap_not_in_sync,
+            trouble=client.trouble,
+        )
 
     def master_is(self, ha_address: str, address: str) -> None:
         """Take what a name server says of the master; empty texts while there is none. The HA

@@ -48,6 +48,7 @@ class ReplicaLog:
         self._lines = LimitedLog(log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due: asyncio.Handle | None = None
+        self._unwritten = self._unentered = ""  # why bytes cannot be stored, or not be entered
         self.failure: ForeignBytes | None = None
         self.on_failure: Callable[[ForeignBytes], None] = lambda failure: None
 
@@ -67,6 +68,11 @@ class ReplicaLog:
         """Whether something is about to be entered."""
         return self._due is not None
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the disk; empty if nothing is."""
+        return self._unwritten or self._unentered
+
     def start(self) -> None:
         """Enter what is received from now on, on the running event loop."""
         self._loop = asyncio.get_running_loop()
@@ -79,6 +85,7 @@ class ReplicaLog:
             self._due.cancel()
             self._due = None
         self._loop = None
+        self._unwritten = self._unentered = ""
 
     def catch_up(self) -> None:
         """Check and enter everything that is received, at once. Blocks; raises ForeignBytes,
@@ -102,7 +109,12 @@ class ReplicaLog:
             commit_log.begin_at(physical_offset)
         if physical_offset != commit_log.end:
             raise ValueError(f"bytes for {physical_offset}, but the log ends at {commit_log.end}")
-        commit_log.append_raw(data)
+        try:
+            commit_log.append_raw(data)
+        except (DiskFull, OSError) as error:
+            self._unwritten = f"the commit log cannot be written: {error}"
+            raise
+        self._unwritten = ""
         self.advance()
 
     def advance(self) -> None:
@@ -114,23 +126,25 @@ class ReplicaLog:
         self._due = None
         commit_log = self._commit_log
         before = commit_log.whole
-        more = retry = False
+        more = False
+        trouble = ""
         try:
             more = self._follower.turn()
         except ForeignBytes as error:
             self._fail(error)
         except (DiskFull, OSError) as error:
             self._lines.error("received messages wait for room in their queues: %s", error)
-            retry = True
+            trouble = f"the queues cannot be written: {error}"
         if commit_log.whole > before:
             try:
                 self._settle()
             except OSError as error:
                 self._lines.error("received messages wait for their queues: %s", error)
-                retry = True
+                trouble = f"the queues cannot be written: {error}"
+        self._unentered = trouble
         if self._loop is None:
             return
-        if retry:
+        if trouble:
             self._due = self._loop.call_later(_RETRY_SECONDS, self._turn)
         elif more:
             self._due = self._loop.call_soon(self._turn)

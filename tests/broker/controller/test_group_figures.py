@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.health import MemberRole
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.files import Files
 from tests.broker.replication.pair import client_of
 from tests.client.waiting import until
-from tests.monitoring.pages import scrape
+from tests.monitoring.pages import get, scrape
 
-from .group import PATIENCE, Group, running
+from .group import NAME, PATIENCE, Group, running
 
 
 @pytest.fixture
@@ -122,8 +123,9 @@ async def test_a_slave_with_sync_flush_acknowledges_what_its_disk_has(
     )  # fmt: skip
     await group.copied()
     whole = {"slaves": 1, "slaves_in_sync": 1, "lag_bytes": 0, "sends_waiting": 0}
-    assert await metrics(a) == whole
-    assert await metrics(b) == {"master_connected": 1, "unchecked_bytes": 0}
+    assert await metrics(a) == whole | {"copies": 2, "copies_needed": 2}
+    slave = {"master_connected": 1, "unchecked_bytes": 0, "behind_bytes": 0}
+    assert await metrics(b) == slave
     of_slave = await status(b)
     assert of_slave["brokerRole"] == "SLAVE"
     assert of_slave["masterEpoch"] == "1"
@@ -136,3 +138,37 @@ async def test_a_member_without_a_role_says_so(group: Group) -> None:
     told = await status(broker)
     assert told["brokerRole"] == "FENCED"
     assert "syncStateSet" not in told
+    health = broker.components.health.now()
+    assert not health.ready
+    assert health.problems[0].startswith("this broker has no role in its group yet: ")
+
+
+async def test_each_member_is_ready_once_it_is_in_the_set(group: Group) -> None:
+    a = await group.start("a", health_port=0)
+    b = await group.start("b", health_port=0)
+    await group.in_sync(2)
+    for member in (a, b):
+        await until(lambda member=member: member.components.health.now().ready, PATIENCE)  # type: ignore[misc]
+        page = await get(member.monitoring.health_port, "/ready")
+        assert (page.status, page.text) == (200, "ok\n")
+    told = await status(b)
+    assert (told["memberReady"], told["memberAcceptsSends"]) == ("true", "false")
+    group.elect("b")
+    await until(lambda: b.components.health.now().role is MemberRole.MASTER, PATIENCE)
+
+
+async def test_roles_and_members_are_in_the_log_at_the_default_level(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING")
+    group.controller.leads = False
+    await group.start("a", wait=False)
+    await until(lambda: "the controllers do not take this broker" in caplog.text, PATIENCE)
+    group.controller.leads = True
+    await until(lambda: "this broker is member 1 of the group" in caplog.text, PATIENCE)
+    assert f"this broker is the master of its group {NAME}, in epoch 1" in caplog.text
+    await group.start("b")
+    await group.in_sync(2)
+    assert f"is the master of its group {NAME}, in epoch 1" in caplog.text
+    assert "slave 2 connected from" in caplog.text
+    await until(lambda: "the SyncStateSet is [1, 2]" in caplog.text, PATIENCE)

@@ -350,11 +350,13 @@ async def test_metrics_of_both(pair: Pair) -> None:
         info = await client.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     assert json.loads(info.body)["table"]["haLargestLag"] == "0"
     whole = {"slaves": 1, "slaves_in_sync": 1, "lag_bytes": 0, "sends_waiting": 0}
+    whole |= {"copies": 2, "copies_needed": 2}
     assert await shown(pair.master) == whole
-    assert await shown(pair.slave) == {"master_connected": 1, "unchecked_bytes": 0}
+    slave = {"master_connected": 1, "unchecked_bytes": 0, "behind_bytes": 0}
+    assert await shown(pair.slave) == slave
     await pair.stop(1)
     await pair.connected(0)
-    assert await shown(pair.master) == whole | {"slaves": 0, "slaves_in_sync": 0}
+    assert await shown(pair.master) == whole | {"slaves": 0, "slaves_in_sync": 0, "copies": 1}
 
 
 @pytest.mark.parametrize(
