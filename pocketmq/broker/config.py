@@ -264,7 +264,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     metric_logging_exporter_interval_in_mills: Millis = 10_000
     metrics_label: str = ""
     metrics_in_delta: bool = False
-    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 50_000
+    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 2_000
     trace_grpc_exporter_target: str = ""
     health_port: Annotated[int, Meta(ge=-1, le=65535)] = NO_PORT
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 SEPARATOR: Final = "@"
 LMQ_FILE: Final = "lmqConsumerOffset.json"
 _LMQ_TABLE: Final = "lmqOffsetTable"
+_NONE: Final[Mapping[int, int]] = {}
 LOG_END: Final = "commitLogMaxOffset"
 """A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset behind the last message.
 Official brokers do not have it."""
@@ -280,16 +281,16 @@ class ConsumerOffsets(OffsetFile):
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
         return [(components[0], components[1]) for components in split if len(components) == 2]
 
-    def progress(self) -> list[tuple[str, str, Mapping[int, int], Mapping[int, int]]]:
-        """Return topic, group, stored offsets and pulled offsets of every pair; the last two by
-        queue id, and live.
+    def progress(self) -> Iterator[tuple[str, str, Mapping[int, int], Mapping[int, int]]]:
+        """Yield topic, group, stored offsets and pulled offsets of every pair that there is now and
+        still is when its turn comes; the last two by queue id, and live.
         """
-        return [
-            (topic, group, queues, self._pulled.get(key, {}))
-            for key, queues in self.table.items()
-            for topic, _, group in (key.partition(SEPARATOR),)
-            if SEPARATOR not in group
-        ]
+        table, pulled = self.table, self._pulled
+        for key in list(table):
+            topic, _, group = key.partition(SEPARATOR)
+            queues = table.get(key)
+            if queues is not None and SEPARATOR not in group:
+                yield topic, group, queues, pulled.get(key, _NONE)
 
     def _forget(self, concerned: Callable[[str, str], bool]) -> None:
         for table in (self.table, self._pulled, self._resets):

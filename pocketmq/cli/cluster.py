@@ -55,7 +55,7 @@ async def _row(admin: Admin, cluster: str, states: list[BrokerState]) -> dict[st
     disks = [each.disk_percent for each in figures if each.disk_percent is not None]
     return {
         "cluster": cluster,
-        "masters": sum(state.is_master for state in states),
+        "masters": sum(state.is_master and bool(state.address) for state in states),
         "replicas": sum(not state.is_master for state in states),
         "silent": sum(state.problem is not None for state in states),
         "inPerSecond": round(sum(each.in_per_second or 0.0 for each in figures), 1),

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.cli.connection_options import add_connection_options, connection_of
-from pocketmq.cli.options import name_servers
+from pocketmq.cli.options import duration, name_servers
 from pocketmq.cli.output import complain
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.name_server_list import NAMESRV_ADDR
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pocketmq.client.admin import Admin
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+
+#: Seconds for each answer of a server.
+TIMEOUT = 5.0
 
 #: Seconds before a command says what it waits for.
 PATIENCE = 1.0
@@ -48,6 +51,19 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
         help=f"the name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
     )
     add_connection_options(parser)
+
+
+def add_timeout_option(
+    parser: argparse.ArgumentParser, default: float = TIMEOUT, what: str = "for each answer"
+) -> None:
+    """`--timeout TIME`: how long to wait for servers."""
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=duration,
+        default=default,
+        help=f"time limit {what}, such as 500ms or 30s (default {default:g}s)",
+    )
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +120,9 @@ def run_action(options: argparse.Namespace) -> int:
         return await action(admin, options)
 
     async def ask(stop: StopEvent) -> int:
-        async with Admin(namesrv=options.namesrv, **connection_of(options)) as admin:
+        async with Admin(
+            namesrv=options.namesrv, timeout=options.timeout, **connection_of(options)
+        ) as admin:
             asking = asyncio.ensure_future(reach_and_run(admin))
             stopping = asyncio.ensure_future(stop.wait())
             try:
@@ -121,8 +139,10 @@ def run_action(options: argparse.Namespace) -> int:
 
 
 def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = False) -> None:
-    """Have a command do `action(admin, options)`; add `-n`, and `--json` if it has that."""
+    """Have a command do `action(admin, options)`; add `-n` and `--timeout`, and `--json` if it has
+    that."""
     add_name_server_option(parser)
+    add_timeout_option(parser)
     if json:
         add_json_option(parser)
     parser.set_defaults(action=action)

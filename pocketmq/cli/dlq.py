@@ -125,7 +125,10 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
     sent = 0
     oldest = {queue: each.first_left for queue, each in (await letters.bounds()).items()}
     async with Producer(
-        _PRODUCER_GROUP, namesrv=options.namesrv, **connection_of(options)
+        _PRODUCER_GROUP,
+        namesrv=options.namesrv,
+        timeout=options.timeout,
+        **connection_of(options),
     ) as producer:
         async for queue, message in letters.messages(sent_too=options.id is not None):
             if sent == options.count:

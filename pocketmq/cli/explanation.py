@@ -25,6 +25,7 @@ from pocketmq.client.errors import (
     is_silence,
 )
 from pocketmq.client.name_server_list import parse_addresses
+from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.service import ExitCode
 
@@ -92,7 +93,17 @@ async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[
         return error.remark, ExitCode.UNAVAILABLE
     if topic in await _topics(options):
         if isinstance(error, NoRouteInfo):
-            use = "written to" if options.command == "send" else "read"
+            sends = options.command == "send"
+            masterless = (
+                sorted(await _asked(options, _groups_without_master) or ()) if sends else ()
+            )
+            if masterless:
+                return (
+                    f"topic {topic} cannot be written to: no master is registered for "
+                    f"{', '.join(sorted(lacking))}; `pocketmq status` shows the brokers",
+                    ExitCode.UNAVAILABLE,
+                )
+            use = "written to" if sends else "read"
             return (
                 f"topic {topic} has no queue that can be {use}; `pocketmq topics show {topic}` "
                 "shows its permission and queues",
@@ -163,6 +174,11 @@ async def _brokers(options: argparse.Namespace) -> Iterable[str] | None:
 
 async def _broker_names(admin: Admin) -> Iterable[str]:
     return (await admin.cluster_info()).broker_addr_table
+
+
+async def _groups_without_master(admin: Admin) -> Iterable[str]:
+    table = (await admin.cluster_info()).broker_addr_table
+    return [name for name, data in table.items() if MASTER_ID not in data.broker_addrs]
 
 
 async def _topics(options: argparse.Namespace) -> Iterable[str]:

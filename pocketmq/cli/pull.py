@@ -12,6 +12,7 @@ from functools import partial
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
+    add_timeout_option,
     run_command,
     telling_what_is_awaited,
 )
@@ -51,6 +52,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     )
     parser.add_argument("topic", metavar="TOPIC", help="what to read")
     add_name_server_option(parser)
+    add_timeout_option(parser, START_TIMEOUT, "for a name server to answer at the start")
     parser.add_argument(
         "-g",
         "--group",
@@ -96,7 +98,7 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
             namesrv=options.namesrv,
             start="begin",
             auto_commit=options.group is not None,
-            start_timeout=START_TIMEOUT,
+            start_timeout=options.timeout,
             **connection_of(options),
         )
         awaited = f"name server {options.namesrv}"

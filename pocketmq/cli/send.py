@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.cluster_command import (
     add_name_server_option,
+    add_timeout_option,
     run_command,
     telling_what_is_awaited,
 )
@@ -33,6 +34,9 @@ from pocketmq.remoting.service import ExitCode, StopEvent
 
 GROUP = "pocketmq_send"
 
+#: Seconds for each message.
+SEND_TIMEOUT = 10.0
+
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
@@ -47,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "bodies", nargs="*", default=[], metavar="BODY", help="the body of a message"
     )
     add_name_server_option(parser)
+    add_timeout_option(parser, SEND_TIMEOUT, "for each message, all attempts together")
     parser.add_argument(
         "-f",
         "--file",
@@ -135,7 +140,9 @@ async def _find_queues(producer: Producer, options: argparse.Namespace) -> None:
 
 async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
     """The messages one after another, so that they are stored in their order."""
-    async with Producer(GROUP, namesrv=options.namesrv, **connection_of(options)) as producer:
+    async with Producer(
+        GROUP, namesrv=options.namesrv, timeout=options.timeout, **connection_of(options)
+    ) as producer:
         await _find_queues(producer, options)
         for number, message in enumerate(messages):
             try:
@@ -165,7 +172,9 @@ async def _send_lines(
     size = total_size(files)  # also says at once that a file is missing
     thread = BlockingThread("lines")
     reader = LineReader(files, thread, max_line=MAX_BODY)
-    async with Producer(GROUP, namesrv=options.namesrv, **connection_of(options)) as producer:
+    async with Producer(
+        GROUP, namesrv=options.namesrv, timeout=options.timeout, **connection_of(options)
+    ) as producer:
         await _find_queues(producer, options)  # no route: say so before anything is read
         began = time.perf_counter()
         with _progress(size) as on_progress:

@@ -119,6 +119,11 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
     topic = options.topic
     stats = await admin.topic_stats(topic)
     configs = await admin.topic_configs(topic)
+    routes = {each.broker_name: each for each in (await admin.topic_route(topic)).queue_datas}
+    effective = {
+        name: config.perm & routes[name].perm if name in routes else config.perm
+        for name, config in configs.items()
+    }
     groups = await admin.groups_of_topic(topic)
     unreadable = [
         {"broker": queue.broker_name, "queue": queue.queue_id, "messages": messages}
@@ -140,7 +145,8 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
             name: {
                 "readQueues": config.read_queue_nums,
                 "writeQueues": config.write_queue_nums,
-                "permission": _permission(config.perm),
+                "permission": _permission(effective[name]),
+                "topicPermission": _permission(config.perm),
                 "attributes": {
                     key: value
                     for key, value in config.attributes.items()
@@ -167,8 +173,14 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
             queues_text += f" to write, {config.read_queue_nums} to read"
         kind = config.attributes.get("message.type")
         created = created_time(config.attributes)
+        told = _permission(effective[name])
+        if effective[name] != config.perm:
+            told += (
+                f" (the topic itself: {_permission(config.perm)}; the broker is drained, by "
+                "brokerPermission or at the name servers)"
+            )
         print(
-            f"{name}: {queues_text}, {_permission(config.perm)}"
+            f"{name}: {queues_text}, {told}"
             + (f", {kind}" if kind else "")
             + (f", created {local_time(created)}" if created else "")
         )

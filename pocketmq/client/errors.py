@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketmq.message.message import Message, MessageQueue
-from pocketmq.remoting.codes import Code, ResponseCode
+from pocketmq.remoting.codes import Code, RequestCode, ResponseCode
 from pocketmq.remoting.errors import (
     BodyError,
     ConsumeMsgTimeout,
@@ -120,6 +120,7 @@ __all__ = [
     "lacks_queue",
     "may_be_slave",
     "refused_at_door",
+    "unanswered",
 ]
 
 
@@ -332,6 +333,12 @@ def once_more(error: RemotingError) -> RemotingError:
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__
     return own
+
+
+def unanswered(error: RemotingTimeout, server: str, code: RequestCode, timeout: float) -> Exception:
+    """Return the error of a request without an answer: it names the server and the request."""
+    text = f"{server} did not answer {code.name} within {timeout:.3g} s"
+    return RemotingTimeout(text, error.broker)
 
 
 def is_silence(error: BaseException) -> bool:

@@ -26,7 +26,9 @@ from pocketmq.client.errors import (
     NoRouteInfo,
     NotRunning,
     RemotingError,
+    RemotingTimeout,
     error_for,
+    unanswered,
 )
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
 from pocketmq.client.log_fields import fields
@@ -275,12 +277,15 @@ class ClientInstance:
         the same time, as one request (client.batch_protocol).
         """
         target = self.vip_channel.address(address, code)
-        if batch:
-            answer = await self.batch_protocol.request(
-                target, code, header, body, timeout=timeout, repeatable=True
-            )
-        else:
-            answer = await self.pool.request(target, code, header, body, timeout=timeout)
+        try:
+            if batch:
+                answer = await self.batch_protocol.request(
+                    target, code, header, body, timeout=timeout, repeatable=True
+                )
+            else:
+                answer = await self.pool.request(target, code, header, body, timeout=timeout)
+        except RemotingTimeout as error:
+            raise unanswered(error, f"broker {target}", code, timeout) from None
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, broker or address)
         return answer

@@ -19,6 +19,7 @@ from pocketmq.client.errors import (
     NoNameServer,
     RemotingConnectError,
     RemotingError,
+    RemotingTimeout,
     error_for,
     is_silence,
 )
@@ -82,6 +83,11 @@ class NameServers:
             share = max((deadline - time.monotonic()) / (count - tried), LEAST_SHARE)
             try:
                 answer = await self._pool.request(address, code, header, body, timeout=share)
+            except RemotingTimeout:
+                silent[address] = RemotingTimeout(
+                    f"it did not answer {code.name} within {share:.3g} s", address
+                )
+                continue
             except RemotingError as error:
                 if not is_silence(error):
                     raise

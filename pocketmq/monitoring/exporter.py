@@ -7,12 +7,12 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pocketmq._extras import require
 from pocketmq.limited_log import LimitedLog
-from pocketmq.monitoring.families import Family, limited
+from pocketmq.monitoring.families import Family, dropped_series, limited
 from pocketmq.monitoring.health import Answer, Health
 from pocketmq.monitoring.pace import paced
 from pocketmq.monitoring.settings import (
@@ -244,18 +244,19 @@ class Monitoring:
             if self.collect is None:
                 return
             try:
-                families = list(self._limited(await self.collect()))
+                families = self._limited(await self.collect())
                 await asyncio.to_thread(send, families)
             except Exception as error:
                 log.exception("exporting metrics failed: %s", error, cause=type(error).__name__)
 
-    def _limited(self, families: list[Family]) -> Iterator[Family]:
+    def _limited(self, families: list[Family]) -> list[Family]:
         most = self._settings.metrics_otel_cardinality_limit
-        for family in families:
-            if len(family.points) > most:
+        kept = list(limited(families, most))
+        for family in kept:
+            if family.dropped:
                 log.warning(
-                    "%s has %d series, of which %d are exported (metricsOtelCardinalityLimit)",
-                    *(family.name, len(family.points), most),
+                    "%d series of %s are not exported (metricsOtelCardinalityLimit is %d)",
+                    *(family.dropped, family.name, most),
                     cause=("series", family.name),
                 )
-        return limited(families, most)
+        return [*kept, dropped_series(kept)]

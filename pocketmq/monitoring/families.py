@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
 from typing import Final, NamedTuple, TypeAlias
 
 COUNTER: Final = "counter"
@@ -44,6 +45,8 @@ class Family(NamedTuple):
         points: the values of these labels, and the value of each series. Its owner gives it away:
             nobody changes it afterwards.
         bounds: the borders of a histogram.
+        dropped: how many further series there are, which `points` does not have.
+        rest: the sum of these, unless they are gauges.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Family(NamedTuple):
     points: Sequence[tuple[Labels, Value]]
     unit: str = ""
     bounds: tuple[float, ...] = ()
+    dropped: int = 0
+    rest: Value = 0
 
 
 class Histogram:
@@ -83,22 +88,52 @@ class Histogram:
 
 
 def limited(families: Iterable[Family], most: int) -> Iterator[Family]:
-    """Bound the series of each metric, as metricsOtelCardinalityLimit does.
+    """Bound the series of each metric, as metricsOtelCardinalityLimit does, and count in `dropped`
+    what is left out.
 
-    What is above it becomes one series with the label `otel_metric_overflow="true"` and no other:
-    the sum of counters and histograms. Further gauges are left out.
+    Of gauges the largest values are kept. Of counters and histograms the first ones are, so that a
+    series does not come and go; the others become one series with the label
+    `otel_metric_overflow="true"`, their sum.
     """
     for family in families:
-        if len(family.points) <= most:
+        over = len(family.points) - most
+        if family.kind == GAUGE:
+            if over > 0:
+                points: list[tuple[Labels, Value]] = nlargest(most, family.points, key=_level)
+                family = family._replace(points=points, dropped=family.dropped + over)
             yield family
-            continue
-        kept = family.points[: most - 1]
-        labels = (*family.labels, OVERFLOW)
-        points: list[tuple[Labels, Value]] = [((*values, ""), value) for values, value in kept]
-        if family.kind != GAUGE:
-            rest = [value for _, value in family.points[most - 1 :]]
+        elif over <= 0 and not family.dropped:
+            yield family
+        else:
+            kept, above = family.points[: most - 1], family.points[most - 1 :]
+            rest = [value for _, value in above]
+            if family.dropped:
+                rest.append(family.rest)
+            points = [((*values, ""), value) for values, value in kept]
             points.append((("",) * len(family.labels) + ("true",), _sum(rest)))
-        yield family._replace(labels=labels, points=points)
+            yield family._replace(
+                labels=(*family.labels, OVERFLOW),
+                points=points,
+                dropped=family.dropped + len(above),
+                rest=0,
+            )
+
+
+def dropped_series(families: Iterable[Family]) -> Family:
+    """Return a metric that says of which others series are left out, and how many."""
+    return Family(
+        "pocketmq_metrics_dropped_series",
+        GAUGE,
+        "Series above metricsOtelCardinalityLimit",
+        ("metric",),
+        [((family.name,), family.dropped) for family in families if family.dropped],
+    )
+
+
+def _level(point: tuple[Labels, Value]) -> float:
+    value = point[1]
+    assert not isinstance(value, Distribution)
+    return value
 
 
 def _sum(values: Sequence[Value]) -> Value:

@@ -97,7 +97,7 @@ class NamesrvConfig(msgspec.Struct, rename="camel"):
     metric_logging_exporter_interval_in_mills: Positive = 10_000
     metrics_label: str = ""
     metrics_in_delta: bool = False
-    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 50_000
+    metrics_otel_cardinality_limit: Annotated[int, Meta(ge=2)] = 2_000
     health_port: Annotated[int, Meta(ge=-1, le=65_535)] = NO_PORT
 
     def __repr__(self) -> str:

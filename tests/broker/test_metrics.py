@@ -245,7 +245,7 @@ async def test_a_broker_without_name_server_is_not_ready(start_broker: StartBrok
         health_port=0, namesrv_addr="127.0.0.1:9", register_broker_timeout_mills=1
     )
     page = await get(nowhere.monitoring.health_port, "/ready")
-    assert (page.status, page.text) == (503, "namesrv: registered at none of 127.0.0.1:9\n")
+    assert (page.status, page.text) == (503, "broker: registered at none of 127.0.0.1:9\n")
 
 
 async def test_a_refusing_store_is_not_ready(broker: Broker) -> None:
@@ -253,8 +253,10 @@ async def test_a_refusing_store_is_not_ready(broker: Broker) -> None:
     assert (await get(port, "/ready")).status == 200
     broker.store.refuse("no room")
     page = await get(port, "/ready")
-    assert (page.status, page.text) == (503, "store: no room\n")
-    assert (await shown(broker)).sum("pocketmq_storage_refusing") == 1
+    assert (page.status, page.text) == (503, "broker: no room\n")
+    series = await shown(broker)
+    # Not for the disk.
+    assert (series.sum("pocketmq_storage_refusing"), series.sum("pocketmq_accepts_sends")) == (0, 0)
 
 
 def test_types_add_up_to_all_messages() -> None:

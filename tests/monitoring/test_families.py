@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import parser
+from prometheus_client import generate_latest, parser
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from pocketmq.monitoring.families import (
     COUNTER,
@@ -18,6 +22,7 @@ from pocketmq.monitoring.families import (
     Distribution,
     Family,
     Histogram,
+    dropped_series,
     limited,
 )
 from pocketmq.monitoring.text_format import chunks, exported_name
@@ -129,4 +134,48 @@ def test_histograms_above_the_limit_are_added_and_gauges_left_out() -> None:
     (kept,) = limited([gauge], 2)
     assert kept is gauge
     (cut,) = limited([gauge._replace(points=[*gauge.points, (("c",), 3)])], 2)
-    assert cut.points == [(("a", ""), 1)]
+    assert (cut.labels, cut.points, cut.dropped) == (("topic",), [(("c",), 3), (("b",), 2)], 1)
+
+
+def test_what_a_family_left_out_before_is_part_of_the_overflow() -> None:
+    points = [((f"T{number}",), 1) for number in range(4)]
+    family = Family("rocketmq_things", COUNTER, "", ("topic",), points, dropped=6, rest=60)
+    (cut,) = limited([family], 4)
+    assert cut.points[-1] == (("", "true"), 61)
+    assert cut.dropped == 7
+    dropped = dropped_series([cut, family._replace(name="whole", dropped=0)])
+    assert dropped.points == [(("rocketmq_things",), 7)]
+
+
+@given(st.lists(families(), max_size=3), st.dictionaries(st.sampled_from(("cluster", "le")), texts))
+def test_the_text_is_that_of_the_official_client(
+    found: list[Family], common: dict[str, str]
+) -> None:
+    for family in found:
+        assert text([family], **common) == official_text(family, common)
+
+
+class One(Collector):
+    """A registry of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        yield self._metric
+
+
+def official_text(family: Family, common: dict[str, str]) -> str:
+    name = exported_name(family)
+    metric = Metric(name.removesuffix("_total"), family.help, family.kind)
+    borders = [f"{float(bound)}" for bound in family.bounds] + ["+Inf"]
+    for values, value in family.points:
+        labels = {**common, **dict(zip(family.labels, values, strict=True))}
+        if isinstance(value, Distribution):
+            for border, count in zip(borders, accumulate(value.buckets), strict=True):
+                metric.samples.append(Sample(f"{name}_bucket", {**labels, "le": border}, count))
+            metric.samples.append(Sample(f"{name}_count", labels, value.observations))
+            metric.samples.append(Sample(f"{name}_sum", labels, value.total))
+        else:
+            metric.samples.append(Sample(name, labels, value))
+    return generate_latest(One(metric)).decode()

@@ -13,6 +13,7 @@ import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -159,20 +160,32 @@ class BrokerMetrics:
     async def _messages_out(self, pace: Pace) -> Iterator[Family]:
         messages: Points = []
         sizes: Points = []
-        for key, traffic in list(self._tables.statistics.group_get.items()):
+        more, more_size = 0, 0
+        table = self._tables.statistics.group_get
+        most = self._config.metrics_otel_cardinality_limit
+        others = list(table.values())[most:]
+        for key, traffic in list(islice(table.items(), most)):
             await pace.breathe()
             topic, _, group = key.partition("@")
             labels = topic, group, self._is_system(topic, group), _is_retry(topic)
             messages.append((labels, traffic.messages))
             sizes.append((labels, traffic.size))
+        for first in range(0, len(others), _AT_ONCE):
+            await pace.breathe()
+            for traffic in others[first : first + _AT_ONCE]:
+                more += traffic.messages
+                more_size += traffic.size
         names = ("topic", "consumer_group", "is_system", "is_retry")
-        return iter(
-            (
-                Family("rocketmq_messages_out_total", COUNTER, "Messages pulled", names, messages),
-                Family("rocketmq_throughput_out_total", COUNTER, "Bytes pulled", names, sizes),
-                self._dead_letters(),
-            )
-        )
+        dropped = len(others)
+        pulled = Family(
+            "rocketmq_messages_out_total", COUNTER, "Messages pulled", names, messages,
+            dropped=dropped, rest=more,
+        )  # fmt: skip
+        size = Family(
+            "rocketmq_throughput_out_total", COUNTER, "Bytes pulled", names, sizes,
+            dropped=dropped, rest=more_size,
+        )  # fmt: skip
+        return iter((pulled, size, self._dead_letters()))
 
     def _dead_letters(self) -> Family:
         return Family(
@@ -189,7 +202,8 @@ class BrokerMetrics:
     async def _lags(self, pace: Pace) -> Iterator[Family]:
         names = ("topic", "consumer_group", "is_retry", "is_system")
         figures: dict[str, Points] = {name: [] for name in _LAGS}
-        for each in await self._lag.all(pace):
+        lags, dropped = await self._lag.largest(pace, self._config.metrics_otel_cardinality_limit)
+        for each in lags:
             await pace.breathe()
             topic, group = each.topic, each.group
             labels = topic, group, _is_retry(topic), self._is_system(topic, group)
@@ -209,6 +223,7 @@ class BrokerMetrics:
                 names,
                 figures[name],
                 "milliseconds" if name.endswith("latency") else "",
+                dropped=dropped,
             )
             for name, text in _LAGS.items()
         )
@@ -405,6 +420,8 @@ class BrokerMetrics:
             self._name_servers(),
         )
 
+
+_AT_ONCE: Final = 1000
 
 _LAGS: Final = {
     "lag_messages": "Messages that are not committed",

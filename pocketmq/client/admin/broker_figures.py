@@ -20,6 +20,8 @@ __all__ = ["BrokerFigures", "BrokerState", "ReplicaFigures", "broker_states"]
 #: Seconds of each unit.
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _SIZES: Final = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_WRITE: Final = 2  # of a permission
+_SEPARATOR: Final = "; "
 _CAPACITY: Final = re.compile(r"(Total|Free) : ([\d.]+) ?([BKMGTP])")
 
 
@@ -36,6 +38,16 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
         unflushed_bytes: what is stored and not on the disk yet.
         running_seconds: since the start.
         oldest_message: its store time, Unix ms; None without a message.
+        role: MASTER, SLAVE, or FENCED for one without a role in its controller group; this and
+            what follows is told by pocketmq's brokers alone.
+        epoch: the reign of the master, in a controller group.
+        ready, accepts_sends: whether it does what its role is for; whether producers may send.
+        permission: brokerPermission: 4 read, 2 write.
+        in_sync, lag_bytes: of a slave: whether it is in sync; log that it does not have yet.
+        members: of a master in a controller group: the ids in its SyncStateSet.
+        copies, copies_needed: of a master: members in sync, itself among them; copies that a send
+            waits for.
+        problems, remarks: why it is not ready; what else to know.
     """
 
     version: str | None = None
@@ -50,6 +62,18 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
     unflushed_bytes: int | None = None
     running_seconds: int | None = None
     oldest_message: int | None = None
+    role: str | None = None
+    epoch: int | None = None
+    ready: bool | None = None
+    accepts_sends: bool | None = None
+    permission: int | None = None
+    in_sync: bool | None = None
+    lag_bytes: int | None = None
+    members: str | None = None
+    copies: int | None = None
+    copies_needed: int | None = None
+    problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, table: Mapping[str, str]) -> BrokerFigures:
@@ -75,6 +99,18 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
             unflushed_bytes=_size(table.get("remainHowManyDataToFlush", "")),
             running_seconds=_seconds(table.get("runtime", "")),
             oldest_message=None if oldest is None or oldest <= 0 else int(oldest),
+            role=table.get("brokerRole", "").removeprefix("SYNC_").removeprefix("ASYNC_") or None,
+            epoch=_whole(table, "masterEpoch"),
+            ready=_flag(table, "memberReady"),
+            accepts_sends=_flag(table, "memberAcceptsSends"),
+            permission=_whole(table, "memberPermission"),
+            in_sync=_flag(table, "haInSync"),
+            lag_bytes=_whole(table, "haLag"),
+            members=table.get("syncStateSet"),
+            copies=_whole(table, "haCopies"),
+            copies_needed=_whole(table, "haCopiesNeeded"),
+            problems=_texts(table, "memberProblems"),
+            remarks=_texts(table, "memberRemarks"),
         )
 
 
@@ -95,8 +131,12 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered broker; `problem` says why it does not answer. Replicas are not asked: what
-    their master says of them is in its `replicas`, which is None if it has none or does not say.
+    """A member of a broker group: one that is registered, or the master that none is.
+
+    Attributes:
+        address: empty for a master that is not registered.
+        problem: why there are no figures: it does not answer, or the group has no master.
+        replicas: of a master, what it says of its replicas; None if it has none or does not say.
     """
 
     cluster: str
@@ -112,9 +152,38 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
         """Whether clients send to it."""
         return self.broker_id == MASTER_ID
 
+    @property
+    def role(self) -> str:
+        """What it does: as it says itself, or else as it is registered."""
+        return self.figures.role or ("MASTER" if self.is_master else "SLAVE")
+
+    @property
+    def state(self) -> str:
+        """In a word or two: how it is."""
+        if self.problem is not None:
+            return "no answer" if self.address else "missing"
+        if self.figures.ready is False:
+            return "not ready"
+        if self.figures.permission is not None and not self.figures.permission & _WRITE:
+            return "drained"
+        return "answers" if self.figures.ready is None else "ready"
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it answers, and is not known to have a problem."""
+        return self.problem is None and self.figures.ready is not False
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What is wrong or remarkable."""
+        if self.problem is not None:
+            return (self.problem,)
+        return (*self.figures.problems, *self.figures.remarks)
+
 
 async def broker_states(admin: Admin) -> list[BrokerState]:
-    """Every broker that is registered with the name server, in the order of names and ids."""
+    """Every member of every broker group that the name server knows, in the order of names and ids.
+    All are asked at once, so this takes as long as the slowest: the timeout of `admin` at most."""
     info = await admin.cluster_info()
     cluster_of = {
         broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
@@ -124,12 +193,14 @@ async def broker_states(admin: Admin) -> list[BrokerState]:
         table: Mapping[str, str] = {}
         problem = None
         replicas = None
-        if broker_id == MASTER_ID:
+        if not address:
+            problem = f"group {name} has no master"
+        else:
             try:
-                table = await admin.broker_runtime(name)
+                table = await admin.broker_runtime(name, member=broker_id)
             except RemotingError as error:
                 problem = error.remark or str(error)
-            if others and problem is None:
+            if others and problem is None and broker_id == MASTER_ID:
                 # Brokers before release 5 do not know the request.
                 with contextlib.suppress(RemotingError):
                     replicas = _replicas(others, await admin.broker_replication(name))
@@ -147,7 +218,7 @@ async def broker_states(admin: Admin) -> list[BrokerState]:
         *(
             state(name, broker_id, address, len(data.broker_addrs) - 1)
             for name, data in sorted(info.broker_addr_table.items())
-            for broker_id, address in sorted(data.broker_addrs.items())
+            for broker_id, address in sorted(({MASTER_ID: ""} | data.broker_addrs).items())
         )
     )
 
@@ -160,6 +231,19 @@ def _replicas(registered: int, info: HARuntimeInfo) -> ReplicaFigures:
         in_sync=sum(connection.in_sync for connection in connections),
         lag_bytes=max((connection.diff for connection in connections), default=0),
     )
+
+
+def _whole(table: Mapping[str, str], name: str) -> int | None:
+    number = _number(table.get(name, ""))
+    return None if number is None else int(number)
+
+
+def _flag(table: Mapping[str, str], name: str) -> bool | None:
+    return {"true": True, "false": False}.get(table.get(name, ""))
+
+
+def _texts(table: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(filter(None, table.get(name, "").split(_SEPARATOR)))
 
 
 def _number(text: str) -> float | None:

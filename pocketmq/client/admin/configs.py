@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.parameters import text, texts_by_name
+from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -106,10 +107,11 @@ class ConfigAdmin(Servers):
 
     # Figures
 
-    async def broker_runtime(self, broker: str) -> dict[str, str]:
-        """The runtime figures of a broker group's master, as `mqadmin brokerStatus` prints them."""
-        masters = await self._masters(broker=text("broker", broker))
-        answers = await self._each(masters, RequestCode.GET_BROKER_RUNTIME_INFO)
+    async def broker_runtime(self, broker: str, *, member: int = MASTER_ID) -> dict[str, str]:
+        """The runtime figures of a broker group's master, or of its `member` with another broker
+        id, as `mqadmin brokerStatus` prints them; raises BrokerNotFound."""
+        address = await self._member(broker, member)
+        answers = await self._each({broker: address}, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode(answers[broker].body).table
 
     async def broker_replication(self, broker: str) -> HARuntimeInfo:

@@ -149,6 +149,15 @@ class Servers:
             raise BrokerNotFound(remark=f"no broker with a master {place}")
         return masters
 
+    async def _member(self, broker: str, member: int) -> str:
+        """The address of one member of a broker group; raises BrokerNotFound."""
+        info = await self.cluster_info()
+        data = info.broker_addr_table.get(text("broker", broker))
+        if data is None or member not in data.broker_addrs:
+            what = f"broker {broker!r}" if data is None else f"member {member} of broker {broker!r}"
+            raise BrokerNotFound(broker, f"{what} is not registered")
+        return data.broker_addrs[member]
+
     async def _masters_of(self, topic: str) -> dict[str, str]:
         """Of the brokers that hold the topic; raises TopicNotExist, BrokerNotFound."""
         route = await self.topic_route(topic)

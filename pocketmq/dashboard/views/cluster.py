@@ -47,8 +47,13 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def silent(self) -> list[BrokerState]:
-        """The brokers that do not answer."""
+        """The brokers that do not answer, and the masters that are not registered."""
         return [state for state in self.brokers if state.problem is not None]
+
+    @property
+    def unready(self) -> list[BrokerState]:
+        """The brokers that answer, and say that they are not ready."""
+        return [state for state in self.brokers if state.problem is None and not state.is_well]
 
     @property
     def fullest(self) -> BrokerState | None:
