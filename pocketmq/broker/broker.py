@@ -232,6 +232,7 @@ class Broker:
         monitoring.collect = self.components.metrics(
             connections=lambda: len(server.connections),
             name_servers=lambda: registration.registered,
+            expires_at=lambda: tls.expires_at if tls is not None else None,
         ).families
         health = self.components.health
         monitoring.health.started(broker=lambda: health.now().problems)

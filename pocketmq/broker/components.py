@@ -429,7 +429,11 @@ class Components:
         return dispatcher
 
     def metrics(
-        self, *, connections: Callable[[], int], name_servers: Callable[[], int]
+        self,
+        *,
+        connections: Callable[[], int],
+        name_servers: Callable[[], int],
+        expires_at: Callable[[], float | None],
     ) -> BrokerMetrics:
         """Return what the broker shows of itself; see there for the arguments."""
         return BrokerMetrics(
@@ -447,6 +451,7 @@ class Components:
             self._clock,
             connections=connections,
             name_servers=name_servers,
+            expires_at=expires_at,
         )
 
     def start(

@@ -100,7 +100,7 @@ async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[
             if masterless:
                 return (
                     f"topic {topic} cannot be written to: no master is registered for "
-                    f"{', '.join(sorted(lacking))}; `pocketmq status` shows the brokers",
+                    f"{', '.join(masterless)}; `pocketmq status` shows the brokers",
                     ExitCode.UNAVAILABLE,
                 )
             use = "written to" if sends else "read"

@@ -130,6 +130,18 @@ def dropped_series(families: Iterable[Family]) -> Family:
     )
 
 
+def certificate_expiry(expires_at: float | None) -> Family:
+    """Return when the certificate of a server expires, in Unix seconds; None: it has none."""
+    return Family(
+        "pocketmq_certificate_expiry",
+        GAUGE,
+        "Unix time at which the TLS certificate expires",
+        (),
+        [] if expires_at is None else [((), expires_at)],
+        "seconds",
+    )
+
+
 def _level(point: tuple[Labels, Value]) -> float:
     value = point[1]
     assert not isinstance(value, Distribution)

@@ -6,35 +6,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pocketmq.monitoring.families import GAUGE, Family, Labels, Value
+from pocketmq.monitoring.families import GAUGE, Family, Labels, Value, certificate_expiry
 from pocketmq.monitoring.rpc_family import rpc_latency
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.rpc_latency import RpcLatency
 
 
 class NamesrvMetrics:
-    """The metrics of one name server; `connections` tells how many are open."""
+    """The metrics of one name server; `connections` tells how many are open, `expires_at` when its
+    certificate expires (Unix seconds)."""
 
     def __init__(
         self,
         routes: RouteTable,
         latency: RpcLatency,
         connections: Callable[[], int],
+        expires_at: Callable[[], float | None],
     ) -> None:
         self._routes = routes
         self._latency = latency
         self._connections = connections
+        self._expires_at = expires_at
 
     async def families(self) -> list[Family]:
         """Return all metrics."""
-        clusters = self._routes.cluster_info().cluster_addr_table
+        info = self._routes.cluster_info()
+        clusters = info.cluster_addr_table
+        members = {
+            cluster: sum(
+                len(group.broker_addrs)
+                for name, group in info.broker_addr_table.items()
+                if name in names
+            )
+            for cluster, names in clusters.items()
+        }
         return [
             _gauge(
                 "pocketmq_namesrv_brokers",
-                "Brokers that are registered",
+                "Broker groups that are registered",
                 ("cluster",),
                 [((cluster,), len(names)) for cluster, names in clusters.items()],
             ),
+            _gauge(
+                "pocketmq_namesrv_members",
+                "Members of these groups, replicas among them",
+                ("cluster",),
+                [((cluster,), count) for cluster, count in members.items()],
+            ),
+            certificate_expiry(self._expires_at()),
             _gauge(
                 "pocketmq_namesrv_topics",
                 "Topics with a route",

@@ -111,9 +111,10 @@ class NameServer:
         latency = RpcLatency()
         if exporter_type(self.config.metrics_exporter_type) is not ExporterType.DISABLE:
             self.dispatcher.measure(latency)
+        certificate = server_tls(tls or TlsConfig())
         self._server = RemotingServer(
             self.dispatcher,
-            tls=server_tls(tls or TlsConfig()),
+            tls=certificate,
             host=self.config.bind_address,
             port=self.config.listen_port,
             idle_timeout=self.config.server_channel_max_idle_time_seconds,
@@ -121,7 +122,12 @@ class NameServer:
             name="name server",
         )
         self._server.on_connection_lost.append(self._connection_lost)
-        self._metrics = NamesrvMetrics(self.routes, latency, lambda: len(self._server.connections))
+        self._metrics = NamesrvMetrics(
+            self.routes,
+            latency,
+            lambda: len(self._server.connections),
+            lambda: certificate.expires_at if certificate is not None else None,
+        )
         self._monitored: contextlib.AsyncExitStack | None = None
         self._later = call_later
         self._timers: dict[str, Timer] = {}

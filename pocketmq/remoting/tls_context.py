@@ -4,6 +4,7 @@ Loading a file that is broken or missing is an error at start. Later, the server
 it had: a certificate that is being replaced must not take the server away from its clients.
 """
 
+import contextlib
 import logging
 import os
 import ssl
@@ -16,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.remoting.certificate_expiry import expiry_of
 from pocketmq.remoting.exposure import warn_if_readable
 from pocketmq.remoting.properties_file import ConfigError
 from pocketmq.remoting.tls_config import ClientAuth, TlsConfig, TlsMode
@@ -42,6 +44,7 @@ class ServerTls:
 
     Attributes:
         required: plain connections are refused.
+        expires_at: when the certificate in use expires, Unix seconds; None where that is not known.
     """
 
     def __init__(
@@ -57,12 +60,16 @@ class ServerTls:
         self._clock = clock
         self._looked = clock()
         self._stamp = self._look()
+        self.expires_at: float | None = None
         self._context = self._new_context()
 
     def _new_context(self) -> ssl.SSLContext:
         context = server_context(self._config)
         if self._protocols:
             context.set_alpn_protocols(list(self._protocols))
+        if self._config.cert_path:
+            with contextlib.suppress(OSError, UnicodeError):
+                self.expires_at = expiry_of(Path(self._config.cert_path).read_text())
         return context
 
     def context(self) -> ssl.SSLContext:

@@ -35,6 +35,10 @@ WITHOUT_SERIES = {
     # Of slaves.
     "pocketmq_replication_master_connected",
     "pocketmq_replication_unchecked_bytes",
+    "pocketmq_replication_behind_bytes",
+    # With TLS, and above the limit of series.
+    "pocketmq_certificate_expiry_seconds",
+    "pocketmq_metrics_dropped_series",
 }
 
 

@@ -43,6 +43,7 @@ from pocketmq.monitoring.families import (
     Family,
     Labels,
     Value,
+    certificate_expiry,
 )
 from pocketmq.monitoring.pace import Pace
 from pocketmq.monitoring.rpc_family import PROTOCOL, rpc_latency
@@ -67,7 +68,8 @@ TIMER_BOUNDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 class BrokerMetrics:
     """The metrics of one broker. `clock` gives milliseconds; `replication` the figures
-    of its copies; `connections` and `name_servers` how many there are: open, and registered at.
+    of its copies; `connections` and `name_servers` how many there are: open, and registered at;
+    `expires_at` when the certificate expires, in Unix seconds.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class BrokerMetrics:
         *,
         connections: Callable[[], int],
         name_servers: Callable[[], int],
+        expires_at: Callable[[], float | None],
     ) -> None:
         self._config = config
         self._store = store
@@ -102,6 +105,7 @@ class BrokerMetrics:
         self._clock = clock
         self._connections = connections
         self._name_servers = name_servers
+        self._expires_at = expires_at
         self._lag = ConsumerLag(config, store, tables, clock)
 
     async def families(self) -> list[Family]:
@@ -400,6 +404,7 @@ class BrokerMetrics:
         store = self._store
         health = self._health.now()
         yield from health_metrics(health)
+        yield certificate_expiry(self._expires_at())
         disk = shutil.disk_usage(self._config.commit_log_directory)
         yield _gauge("pocketmq_storage_capacity", "Size of the disk", disk.total, "bytes")
         yield _gauge("pocketmq_storage_free", "Space for the broker's user", disk.free, "bytes")
