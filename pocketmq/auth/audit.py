@@ -77,7 +77,7 @@ def _write(request: Request[Any], outcome: str) -> None:
     log.info(
         "%s by %s from %s:%d: %s",
         _what(request),
-        f"User:{user}" if user else "nobody in particular",
+        f"User:{user}" if user else "an anonymous client",
         *request.connection.peer,
         one_line(outcome[:_MOST_CHARACTERS]),
     )

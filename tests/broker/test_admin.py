@@ -40,6 +40,17 @@ async def test_settings(start_broker: StartBroker, connect: Connect) -> None:
     assert set(version) == {"counter", "stateVersion", "timestamp"}
 
 
+@pytest.mark.parametrize("jump", [-10 * 86_400_000, 10 * 86_400_000])
+async def test_the_uptime_does_not_follow_a_clock_that_is_set(
+    start_broker: StartBroker, connect: Connect, jump: int
+) -> None:
+    moments = [1_700_000_000_000]
+    broker = await start_broker(options={"clock": lambda: moments[0]})
+    moments[0] += jump
+    told = await runtime_info(await connect(broker))
+    assert told["runtime"].startswith("[ 0 days, 0 hours, ")
+
+
 async def test_runtime_info_counts(client: Client, topic: str) -> None:
     before = await runtime_info(client)
     for _ in range(3):

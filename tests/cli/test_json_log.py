@@ -84,6 +84,6 @@ def test_a_server_writes_what_admins_change_without_verbose(tmp_path: Path) -> N
     [line] = map(json.loads, server.err)  # and no other line at INFO
     assert (line["level"], line["logger"]) == ("INFO", "pocketmq.audit")
     assert line["message"].startswith(
-        "UPDATE_NAMESRV_CONFIG orderMessageEnable by nobody in particular"
+        "UPDATE_NAMESRV_CONFIG orderMessageEnable by an anonymous client"
     )
     assert line["message"].endswith(": done")

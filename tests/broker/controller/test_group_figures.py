@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -172,3 +173,25 @@ async def test_roles_and_members_are_in_the_log_at_the_default_level(
     assert f"is the master of its group {NAME}, in epoch 1" in caplog.text
     assert "slave 2 connected from" in caplog.text
     await until(lambda: "the SyncStateSet is [1, 2]" in caplog.text, PATIENCE)
+
+
+async def test_a_master_whose_disk_fails_at_a_flush_gives_up_its_role(
+    group: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = await group.start("a", flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    prefix = f"{tmp_path / 'a' / 'commitlog'}{os.sep}"
+    sync = Files.fdatasync
+
+    def fdatasync(files: Files, fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(prefix):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(files, fd)
+
+    async with client_of(a) as client:
+        assert (await client.send("T", b"x")).code == 0
+        monkeypatch.setattr(Files, "fdatasync", fdatasync)
+        assert (await client.send("T", b"y")).code != 0
+    health = a.components.health.now()
+    assert "only a restart of this broker helps" in health.problems[0]
+    assert a.components.group is not None
+    assert a.components.group.standing is None

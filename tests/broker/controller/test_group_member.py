@@ -30,12 +30,13 @@ class Taker:
         self.identity: GroupIdentity | None = None
         self.master_epoch = 0
         self.refusal = ""
+        self.is_fit = True
         self.roles: asyncio.Queue[RoleTold] = asyncio.Queue()
         self.answers: asyncio.Queue[tuple[frozenset[int], int] | None] = asyncio.Queue()
 
     @property
-    def standing(self) -> Standing:
-        return Standing(3, 1000, 900)
+    def standing(self) -> Standing | None:
+        return Standing(3, 1000, 900) if self.is_fit else None
 
     def begin(self, identity: GroupIdentity) -> None:
         self.identity = identity
@@ -355,3 +356,17 @@ async def test_heartbeats_reach_every_controller_over_one_connection(group: Grou
         assert len(other.server.connections) == 1
     finally:
         await other.server.stop()
+
+
+async def test_a_member_that_cannot_lead_sends_no_heartbeats(group: Group, lines: Lines) -> None:
+    member, taker = group.member()
+    member.start()
+    await role_of(taker)
+    taker.is_fit = False
+    await lines.wait_for("so that another member is elected")
+    # Its questions for the role go on, and come after a heartbeat of before.
+    asked = len(group.controller.asked)
+    await group.controller.until(lambda: len(group.controller.asked) > asked + 1)
+    heard = len(group.controller.heartbeats)
+    await group.controller.until(lambda: len(group.controller.asked) > asked + 3)
+    assert len(group.controller.heartbeats) == heard
