@@ -24,6 +24,8 @@ _HISTOGRAM_SERIES: Final = 12
 _IN_LABELS: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _IN_HELP: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
+_number: Final[Callable[[float], str]] = floatToGoString
+
 #: Writes the labels of a series from their values.
 _Writer = Callable[[Sequence[str]], str]
 
@@ -44,7 +46,7 @@ def chunks(families: Iterable[Family], common: Mapping[str, str]) -> Iterator[by
         else:
             for part in _parts(family, _SERIES):
                 text = "".join(
-                    f"{plain}{labels(values)} {floatToGoString(value)}\n"
+                    f"{plain}{labels(values)} {_number(value)}\n"
                     for values, value in part
                     if not isinstance(value, Distribution)
                 )
@@ -74,11 +76,11 @@ def _histogram(
     assert isinstance(value, Distribution)
     told = labels(values)
     lines = [
-        f"{name}_bucket{buckets((*values, border))} {floatToGoString(count)}\n"
+        f"{name}_bucket{buckets((*values, border))} {_number(count)}\n"
         for border, count in zip(borders, accumulate(value.buckets), strict=True)
     ]
-    lines.append(f"{name}_count{told} {floatToGoString(value.observations)}\n")
-    lines.append(f"{name}_sum{told} {floatToGoString(value.total)}\n")
+    lines.append(f"{name}_count{told} {_number(value.observations)}\n")
+    lines.append(f"{name}_sum{told} {_number(value.total)}\n")
     return "".join(lines)
 
 
