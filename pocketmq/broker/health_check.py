@@ -63,8 +63,8 @@ class HealthCheck:
         member, store = self._membership, self._store
         role = member.member_role
         refusal = member.why_fenced
-        if not refusal and role is MemberRole.MASTER and not store.trouble:
-            refusal = store.refusal
+        if not refusal and role is MemberRole.MASTER:
+            refusal = store.role_refusal
         return MemberHealth(
             role=role,
             epoch=member.epoch,

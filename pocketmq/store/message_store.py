@@ -253,6 +253,11 @@ class MessageStore:
         return self._writer.trouble or self.replica.trouble
 
     @property
+    def role_refusal(self) -> str:
+        """Why puts are refused whatever the disk is like; empty while they are not."""
+        return self._writer.role_refusal
+
+    @property
     def flush_failed(self) -> bool:
         """Whether a flush failed: nothing is put until the store is opened again."""
         return self._writer.failed

@@ -208,6 +208,11 @@ class StoreWriter:
         return self._trouble if lasts or time.monotonic() < self._retry_at else ""
 
     @property
+    def role_refusal(self) -> str:
+        """Why puts are refused whatever the disk is like; empty while they are not."""
+        return self._stance or (TOO_FEW if self._lacks_replicas else "")
+
+    @property
     def failed(self) -> bool:
         """Whether `fail` was called."""
         return self._failed
@@ -220,8 +225,7 @@ class StoreWriter:
         self._judge()
 
     def _judge(self) -> None:
-        too_few = TOO_FEW if self._lacks_replicas else ""
-        self.refusal = self._stance or self._trouble or too_few
+        self.refusal = self._stance or self._trouble or self.role_refusal
 
     def settle_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle once at the end of each turn of `loop`, not within each put."""

@@ -143,3 +143,22 @@ async def test_a_full_disk_of_a_master_is_known_without_a_send(
         disk.is_full = False
         await until(lambda: master.components.health.now().ready)
         assert (await client.send("New", b"x")).code == 0
+
+
+async def test_a_queue_that_found_no_room_is_forgotten_without_another_send(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = await pair.start(0, **ON)
+    allocate = Files.allocate
+
+    def no_room(files: Files, fd: int, size: int) -> None:
+        if "consumequeue" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(files, fd, size)
+
+    monkeypatch.setattr(Files, "allocate", no_room)
+    async with client_of(master) as client:
+        refused = await client.send("New", b"x")
+    assert "no room for" in (refused.remark or "")
+    assert "no room for" in master.components.health.now().problems[0]
+    await is_ready(master)
