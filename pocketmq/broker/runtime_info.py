@@ -60,7 +60,6 @@ class RuntimeInfo:
         self._delayed = delayed
         self._replication = replication
         self._health = health
-        self._clock = clock
         self._boot = clock()
         self._monotonic = monotonic
         self._started = monotonic()
