@@ -19,6 +19,7 @@ SOURCES = (
     "pocketmq/broker/processors/send/_send_run.pyx",
     "pocketmq/store/_compiled_read.pyx",
     "pocketmq/store/encoding/_compiled_batch.pyx",
+    "pocketmq/store/log/_compiled_blocks.pyx",
     "pocketmq/store/scan/_compiled_records.pyx",
 )
 

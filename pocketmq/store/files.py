@@ -430,6 +430,15 @@ class Files:
         except (OSError, ValueError):
             return bytes(16)
 
+    def identity(self, path: Path) -> tuple[int, int]:
+        """Return two numbers that no other file or directory has while it is there, and no copy of
+        it; zeros where there is none."""
+        try:
+            found = path.stat()
+        except OSError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
     def read(self, path: Path) -> bytes | None:
         """Return the whole content of a small file; None where there is none."""
         try:

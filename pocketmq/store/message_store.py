@@ -73,6 +73,7 @@ class MessageStore:
         counters: how much was put and got since the store was made.
         index: finds messages by their keys.
         cleanup: removes expired files.
+        recovery_progress: how far `open` is; any thread may ask.
         replica: the log while this store is the copy of a master's.
         on_flushed: called after each flush of the log, if it is set.
         confirmed_before: the confirmOffset of before this `open`; 0 if there was none.
@@ -102,13 +103,16 @@ class MessageStore:
         self.config = config
         self.delay_levels = DelayLevels(config.message_delay_level)
         self.counters = StoreCounters()
-        self._recovery_clock = recovery_clock
+        self.recovery_progress = RecoveryProgress(clock=recovery_clock)
         self.on_flushed: Callable[[], None] | None = None
         self.confirmed_before = 0
         self._files = files = files or Files()
         self._retired = Retirement()
         self._allocator = FileAllocator(files)
-        self._checkpoint = Checkpoint(files, config.root / "checkpoint")
+        self._checkpoint = Checkpoint(
+            files, config.root / "checkpoint",
+            (config.commit_log_directory, config.consume_queue_directory),
+        )  # fmt: skip
         self._bounds = BoundsFile(files, config.root)
         self._lock = StoreLock(files, config.root, config.commit_log_directory)
         self._open = False
@@ -131,7 +135,7 @@ class MessageStore:
             self._allocator,
         )
         sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._pending = PendingEntries(commit_log, after_flush=sync)
+        self._pending = PendingEntries(commit_log, self._checkpoint, after_flush=sync)
         self._flusher = flusher = CommitLogFlusher(
             commit_log,
             self._checkpoint,
@@ -359,18 +363,24 @@ class MessageStore:
             # The official broker makes up for entries that are missing after a crash: this store
             # cannot make those of foreign queues, so it leaves the traces of the crash.
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
+            self.recovery_progress.begin()
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
                 copied=config.copied_file.exists(), deleted=read_deleted_topics(root),
-                progress=RecoveryProgress(clock=self._recovery_clock),
+                progress=self.recovery_progress,
             )  # fmt: skip
-            recovery.run()
+            try:
+                recovery.run()
+            finally:
+                self.recovery_progress.end()
             self._flusher.flushed = self._checkpoint.confirm_physical_offset
-            self._pending.entered = self.commit_log.end
+            if recovery.left_unflushed:
+                self._queue_flusher.flush_files_first(config.consume_queue_directory, self._files)
             if not clean:
                 # What recovery cut off must not come back after the next crash.
                 self._flusher.flush()
             self._checkpoint.sync()
+            self._pending.begin_at(self.commit_log.end, self.commit_log.last_write)
             self._files.remove(config.copied_file)
             self.index.open(clean=clean)
             self._mark_open()

@@ -370,7 +370,10 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
     """Do what a start does, but for the disk, and give log and queues as they are then. Raises
     StoreError."""
     files, retired = DryFiles(), Retirement()
-    checkpoint = Checkpoint(files, config.root / "checkpoint")
+    checkpoint = Checkpoint(
+        files, config.root / "checkpoint",
+        (config.commit_log_directory, config.consume_queue_directory),
+    )  # fmt: skip
     table = ConsumeQueueTable(
         files, config.consume_queue_directory, config.consume_queue_file_size, retired
     )

@@ -7,12 +7,18 @@ Behind the 40 bytes, which that broker leaves alone, there are these once more,
 is ours: as long as the 40 bytes and their copy are equal, no other broker has written to the store
 since. A wrong offset could make a start cut off what was flushed, so a checkpoint whose checksum is
 wrong counts for nothing, like one that is missing.
+
+Farther behind are two places for the *mark*: up to where messages have their entries, on the disk
+or not. The broker writes it once in each turn of the event loop, to both places by turns, so a kill
+in the middle of one leaves the other. It counts as long as the machine runs: then nothing that a
+process wrote is lost. It names the boot and the files that it is about, so it is void in a copy.
 Reference: StoreCheckpoint.
 """
 
 from __future__ import annotations
 
 import logging
+from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -31,8 +37,11 @@ _CHECKSUM: Final = Struct(">I")
 _TIMESTAMP: Final = Struct(">q")
 _WRITTEN: Final = _FIELDS.size + _OURS.size + _CHECKSUM.size
 _NO_BOOT: Final = bytes(16)
+_OTHER_BOOT: Final = b"\xff" * 16  # in place of one that nobody knows
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
+_MARK: Final = Struct(">qq16s")
+_MARKS_AT: Final = (1024, 2048)
 _READINGS: Final = 3
 
 
@@ -111,6 +120,18 @@ def read_entered(path: Path) -> EnteredUpTo | None:
     return EnteredUpTo(entered, bounds) if entered > 0 else None
 
 
+class Mark(NamedTuple):
+    """Up to where messages have their entries.
+
+    Attributes:
+        entered: physical offset; every message before it has its entry.
+        last: physical offset of a message before that, one of the last.
+    """
+
+    entered: int
+    last: int
+
+
 class Checkpoint:
     """Timestamps (Unix ms) and offsets that survive a crash.
 
@@ -136,11 +157,14 @@ class Checkpoint:
         reliable: whether it was written at all: one of zeros says nothing of what was flushed.
         same_boot: whether the machine has been running since the last process opened the store, so
             that nothing which that process wrote is lost.
+        mark: what the last process left on this boot, in these files; None without one.
     """
 
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Path, places: tuple[Path, ...] = ()) -> None:
+        """`places` are the directories that the mark is about."""
         self._files = files
         self._path = path
+        self._places = places
         self._file: MappedFile | None = None
         self.physic_timestamp = 0
         self.logics_timestamp = 0
@@ -154,7 +178,10 @@ class Checkpoint:
         self.exact = False
         self.reliable = False
         self.same_boot = False
-        self._boot = _NO_BOOT
+        self.mark: Mark | None = None
+        self._boot = self._found_boot = _NO_BOOT
+        self._owner = b""  # what the mark is about
+        self._mark_at, self._next_mark_at = _MARKS_AT
 
     def open(self) -> None:
         """Read the file, or create it with zeros. Raises DiskFull, FileSizeMismatch."""
@@ -184,6 +211,41 @@ class Checkpoint:
         # A machine that does not tell its boots writes none.
         self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
+        self._found_boot = boot if boot != _NO_BOOT else _OTHER_BOOT
+        self._owner = self._identity()
+        self.mark = self._read_mark() if self.same_boot else None
+
+    def _identity(self) -> bytes:
+        places = (self._path, *self._places)
+        content = repr((self._boot, [self._files.identity(place) for place in places]))
+        return blake2b(content.encode(), digest_size=16).digest()
+
+    def _read_mark(self) -> Mark | None:
+        assert self._file is not None
+        found = []
+        for at in _MARKS_AT:
+            content = self._file.map[at : at + _MARK.size]
+            (checksum,) = _CHECKSUM.unpack_from(self._file.map, at + _MARK.size)
+            entered, last, owner = _MARK.unpack(content)
+            if checksum == crc32(content) and owner == self._owner:
+                found.append(Mark(entered, last))
+        return max(found, default=None)
+
+    def mark_entered(self, entered: int, last: int) -> None:
+        """Write the mark; on the event loop. It survives the end of the process only. Does nothing
+        when the file is closed."""
+        if self._file is not None:
+            content = _MARK.pack(entered, last, self._owner)
+            at = self._mark_at
+            self._mark_at, self._next_mark_at = self._next_mark_at, at
+            end = at + _MARK.size + _CHECKSUM.size
+            self._file.map[at:end] = content + _CHECKSUM.pack(crc32(content))
+
+    def clear_mark(self) -> None:
+        """Let the mark count no more: entries are about to be taken away."""
+        if self._file is not None:
+            for at in _MARKS_AT:
+                self._file.map[at : at + _MARK.size] = bytes(_MARK.size)
 
     @classmethod
     def flushed_of(cls, files: Files, path: Path) -> int | None:
@@ -210,6 +272,17 @@ class Checkpoint:
     def save(self) -> None:
         """Write the attributes; they survive the end of the process, not yet that of the machine.
         Does nothing when the file is closed."""
+        self._save(self._boot)
+
+    def sync_unfinished(self) -> None:
+        """Do what `sync` does, before the store is recovered: if this recovery is cut short, the
+        next one must know as much as this one of whether the machine has stopped. Raises
+        OSError."""
+        if self._file is not None:
+            self._save(self._found_boot)
+            self._file.sync()
+
+    def _save(self, boot: bytes) -> None:
         if self._file is not None:
             fields = _FIELDS.pack(
                 self.physic_timestamp,
@@ -218,9 +291,7 @@ class Checkpoint:
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
             )
-            ours = _OURS.pack(
-                fields, self.entered_offset, self._boot, self.queue_bounds, self.last_write
-            )
+            ours = _OURS.pack(fields, self.entered_offset, boot, self.queue_bounds, self.last_write)
             self._file.map[:_WRITTEN] = fields + ours + _CHECKSUM.pack(crc32(ours))
 
     def sync(self) -> None:

@@ -14,17 +14,22 @@ CommitLog.GroupCommitService, FlushRealTimeService, DefaultMessageStore.FlushCon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
@@ -290,11 +295,18 @@ class ConsumeQueueFlusher:
         # The removal of old log files flushes, too; else the checkpoint might go back.
         self.flushing = threading.Lock()
         self._last_thorough = time.monotonic()
+        # Flushes what an earlier process left, until that is done.
+        self._flush_left: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="store-flush-queues", daemon=True)
         self._thread.start()
+
+    def flush_files_first(self, directory: Path, files: Files) -> None:
+        """Have the next thorough flush include every file below `directory`: an earlier process may
+        have written to queues that this one has not opened."""
+        self._flush_left = partial(_flush_tree, directory, files)
 
     async def stop(self) -> None:
         """End the thread. What is left is for `flush`."""
@@ -320,6 +332,13 @@ class ConsumeQueueFlusher:
     def _flush(self, thorough: bool, run: Callable[[_FlushOne, list[ConsumeQueue]], None]) -> None:
         offset, timestamp = self._entered()
         least = 0 if thorough else self._least
+        if thorough and self._flush_left is not None:
+            try:
+                self._flush_left()
+            except OSError:
+                self.failed = True
+                raise
+            self._flush_left = None
         run(self._flush_queue, [queue for queue in self._queues() if queue.dirty(least)])
         if thorough:
             self._move_on(offset, timestamp)
@@ -351,6 +370,29 @@ class ConsumeQueueFlusher:
             if thorough:
                 self._last_thorough = time.monotonic()
             self._after_round()
+
+
+def _flush_tree(directory: Path, files: Files) -> None:
+    """Wait until everything below a directory is on the disk. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        with os.scandir(directory) as found:
+            entries = list(found)
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                _flush_tree(path, files)
+            elif entry.is_file(follow_symlinks=False):
+                _flush_file(path, files)
+        files.sync_directory(directory)
+
+
+def _flush_file(path: Path, files: Files) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fd = files.open_again(path)
+        try:
+            files.fdatasync(fd)
+        finally:
+            os.close(fd)
 
 
 def _one_by_one(flush: _FlushOne, queues: list[ConsumeQueue]) -> None:

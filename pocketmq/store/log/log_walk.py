@@ -93,6 +93,20 @@ class LogWalk:
                 self.end = next_file.base_offset
             file = next_file
 
+    def sound_part(self) -> tuple[MappedFile, int]:
+        """Return the file of the next record, and the byte of it behind which records may be torn,
+        or cut short. To be called while a record is looked at."""
+        file = self._files.find(self.end - 1)
+        assert file is not None
+        limits = (self._torn_behind, self._cut_behind)
+        stops = [limit - file.base_offset for limit in limits if limit is not None]
+        return file, min(file.size - MIN_BLANK, *stops) if stops else file.size - MIN_BLANK
+
+    def pass_over(self, end: int, last: int, store_timestamp: int) -> None:
+        """Go on at the physical offset `end` of the same file, after records that somebody else has
+        looked at; `last` is the physical offset of the last one."""
+        self.end, self.last, self.store_timestamp = end, last, store_timestamp
+
     def _is_torn(self, record: Record) -> bool:
         end = record.physical_offset + record.size
         if self._torn_behind is not None and end > self._torn_behind:

@@ -2,7 +2,8 @@
 
 Where each record begins is known only from the size of the one before it: a loop in Python finds
 that out for some thousand records, and numpy looks at the heads and tails of all of them. Only the
-CRC of each body is one call in C. A record counts when recovery would take it (`log_walk`).
+CRC of each body and the tags code are calls for each record, or with the accelerator a loop in C. A
+record counts when recovery would take it (`log_walk`).
 
 A separate module, because importing numpy costs an idle broker 16 MB.
 """
@@ -10,13 +11,16 @@ A separate module, because importing numpy costs an idle broker 16 MB.
 from __future__ import annotations
 
 from struct import Struct
+from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.store.encoding.tags_codes import tags_code
 from pocketmq.store.index.index_keys import alike_from
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -84,14 +88,16 @@ class Block(NamedTuple):
     is_bad: bool
 
 
-def read_block(view: memoryview, base: int, at: int, stop: int, topics: TopicNames) -> Block | None:
-    """Return the records of a file from byte `at` on that end before `stop`, at most some
-    thousand; None if the bytes at `at` are too few for a record, or state no possible size.
+def read_block(
+    view: memoryview, base: int, at: int, stop: int, topics: TopicNames, most: int = _AT_ONCE
+) -> Block | None:
+    """Return the records of a file from byte `at` on that end before `stop`, about `most` of them
+    at most; None if the bytes at `at` are too few for a record, or state no possible size.
 
     Args:
         base: the physical offset of the file's first byte.
     """
-    places, behind = _places(view, at, stop)
+    places, behind = _places(view, at, stop, most)
     if not places:
         return None
     records, bad = _check(view, base, np.array(places, np.int64), topics)
@@ -123,13 +129,30 @@ def properties_places(view: memoryview, records: Records) -> tuple[IntArray, Int
     return topic + length + 2, at + records.size
 
 
-def _places(view: memoryview, at: int, stop: int) -> tuple[list[int], int]:
+def tags_codes(view: memoryview, records: Records) -> IntArray:
+    """Return the tags codes of the records of a block."""
+    begin, end = properties_places(view, records)
+    if _compiled is None:
+        return tags_codes_in_python(view, begin, end)
+    codes = np.empty(len(begin), np.int64)
+    _compiled.tags_codes(view, begin, end, codes, tags_code)
+    return codes
+
+
+def tags_codes_in_python(view: memoryview, begin: IntArray, end: IntArray) -> IntArray:
+    """Return the tags codes of encoded properties between bytes of a file."""
+    places = zip(begin.tolist(), end.tolist(), strict=True)
+    codes = (tags_code(view[first:last].tobytes()) for first, last in places)
+    return np.fromiter(codes, np.int64, len(begin))
+
+
+def _places(view: memoryview, at: int, stop: int, most: int) -> tuple[list[int], int]:
     """Return where the next records before `stop` begin, as far as their sizes tell, and the byte
     behind them."""
     places: list[int] = []
     add, last = places.append, stop - MIN_RECORD
     before = alike = 0
-    while at <= last and len(places) < _AT_ONCE:
+    while at <= last and len(places) < most:
         size = _size(view, at)[0]
         if size < MIN_RECORD or at + size > stop:
             break
@@ -139,7 +162,7 @@ def _places(view: memoryview, at: int, stop: int) -> tuple[list[int], int]:
         before = size
         if alike == _ALIKE:
             alike = 0
-            count = alike_from(view, at, size, min((stop - at) // size, _AT_ONCE))
+            count = alike_from(view, at, size, min((stop - at) // size, most))
             places += range(at, at + count * size, size)
             at += count * size
     return places, at
@@ -190,10 +213,22 @@ def _first_wrong_crc(
 ) -> int:
     """Return the number of the first record whose body has another CRC than it says; without one,
     how many there are."""
+    expected = i32[at + 8].astype(np.int32)
+    if _compiled is None:
+        return first_wrong_crc_in_python(view, body, length, expected)
+    number: int = _compiled.first_wrong_crc(view, body, length, expected, crc32, CRC_MASK)
+    return number
+
+
+def first_wrong_crc_in_python(
+    view: memoryview, body: IntArray, length: IntArray, expected: npt.NDArray[np.int32]
+) -> int:
+    """Return the number of the first body with another CRC than is expected; without one, how many
+    there are. An empty body has none."""
     bodies = map(view.__getitem__, map(slice, body.tolist(), (body + length).tolist()))
-    crcs = np.fromiter(map(crc32, bodies), np.int64, len(at)) & CRC_MASK
-    wrong = np.flatnonzero((crcs != i32[at + 8]) & (length > 0))
-    return int(wrong[0]) if len(wrong) else len(at)
+    crcs = np.fromiter(map(crc32, bodies), np.int64, len(body)) & CRC_MASK
+    wrong = np.flatnonzero((crcs != expected) & (length > 0))
+    return int(wrong[0]) if len(wrong) else len(body)
 
 
 def _topics(view: memoryview, begin: IntArray, length: IntArray, topics: TopicNames) -> IntArray:
@@ -229,3 +264,16 @@ def _unaligned(view: memoryview, dtype: str) -> npt.NDArray[Any]:
     """Return the numbers that begin at every byte."""
     width = np.dtype(dtype).itemsize
     return np.ndarray((len(view) - width + 1,), dtype, view, 0, (1,))
+
+
+def _find() -> ModuleType | None:
+    if not accelerator_wanted():
+        return None
+    try:
+        from pocketmq.store.log import _compiled_blocks
+    except ImportError:
+        return None
+    return _compiled_blocks
+
+
+_compiled = _find()

@@ -10,6 +10,10 @@ power failure may have left a part, or what stood in its place before. If anothe
 store last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
 record is older.
 
+After a kill nothing that was written is lost while the machine runs. So the walk begins at the mark
+(`checkpoint`): all messages before it have their entries, and only an entry behind it can be a part
+of one. If anything does not fit the mark, the walk begins at the checkpoint.
+
 How long that takes depends on what lies behind the checkpoint, not on the size of the store: queues
 that nothing behind it concerns are opened when they are first used (`QueueTail.settle`). All queues
 are opened only where any of them may have entries of messages that the log has not: after a power
@@ -24,7 +28,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import MIN_RECORD, RecordError
@@ -33,28 +37,42 @@ from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
 from pocketmq.store.errors import DiskFull, QueueMisfit, RecordNotFound, StoreCorrupt
 from pocketmq.store.files import MappedFile
-from pocketmq.store.log.checkpoint import Checkpoint
+from pocketmq.store.log.checkpoint import Checkpoint, Mark
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.log_walk import LogWalk, Survivors
 from pocketmq.store.log.padding import stands_for_message
 from pocketmq.store.log.recovery_progress import RecoveryProgress
 from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, pack_entry
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, Entry, pack_entry
 from pocketmq.store.queue.queue_tail import QueueTail
+
+if TYPE_CHECKING:
+    from pocketmq.store.queue.stretches import QueueRun, StretchReader
 
 log = logging.getLogger(__name__)
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
+_MANY_BYTES: Final = 64 * 1024  # that make numpy worth its import
+_CLOSER: Final = 256  # records that are looked at one after another before the next try
 
 
 class _EntriesLost(Exception):
     """A queue lacks entries from before the place where the walk began."""
 
 
+class _MarkMisfit(Exception):
+    """What the mark says does not fit the log or a queue."""
+
+
 class Recovery:
     """One recovery. `run` leaves log and queues ready for appending, and in the checkpoint up to
-    where they are on the disk."""
+    where they are on the disk.
+
+    Attributes:
+        left_unflushed: the last process may have left entries that are not on the disk in queues
+            that are not open.
+    """
 
     def __init__(
         self,
@@ -81,6 +99,7 @@ class Recovery:
         self._copied = copied
         self._deleted = deleted
         self._progress = progress or RecoveryProgress()
+        self.left_unflushed = False
         self._tail = QueueTail(commit_log)
         self._start = 0  # where the walk began
         self._enter_from = 0  # records before this are known to have their entries
@@ -93,6 +112,9 @@ class Recovery:
         self._keep_most = _KEPT_BYTES
         self._prepared: set[ConsumeQueue] = set()  # entries of records of the walk are cut off
         self._anew: set[ConsumeQueue] = set()  # those without an entry from before the walk
+        self._stretches: StretchReader | None = None
+        self._closer = 0
+        self._saved = -1  # up to where the checkpoint knows what this recovery entered
         self._entered = 0
         self._replaced = 0
         self._lost = 0
@@ -154,6 +176,78 @@ class Recovery:
     # --- walking ------------------------------------------------------------------------------
 
     def _walk(self) -> LogWalk:
+        mark = self._usable_mark()
+        if mark is not None:
+            try:
+                return self._walk_from_mark(mark)
+            except (_MarkMisfit, _EntriesLost, StoreCorrupt) as misfit:
+                log.warning("the mark of the last process does not count: %s", misfit)
+                self._put_back()
+                self._forget()
+        return self._walk_without_mark()
+
+    def _usable_mark(self) -> Mark | None:
+        """Return the mark, if it saves work."""
+        mark, checkpoint = self._checkpoint.mark, self._checkpoint
+        if self._clean or self._rebuild or self._copied or self._flushed is None or mark is None:
+            return None
+        certain = min(checkpoint.confirm_physical_offset, checkpoint.entered_offset)
+        return mark if mark.entered > certain else None
+
+    def _walk_from_mark(self, mark: Mark) -> LogWalk:
+        """Walk from the last message that is known to be entered. Raises _MarkMisfit, _EntriesLost,
+        StoreCorrupt."""
+        self._progress.because(
+            "not stopped cleanly, but the machine has been running since, and the last process "
+            f"entered everything up to physical offset {mark.entered}"
+        )
+        self._queues.trust()
+        self._check_mark(mark)
+        self._queues.open_system()
+        self._enter_from = mark.entered
+        self.left_unflushed = True
+        walk = self._walk_from(mark.last, 0)
+        if walk.end < mark.entered or (
+            walk.reason is not None and walk.remains() and not walk.interrupted()
+        ):
+            raise _MarkMisfit(f"the log ends at physical offset {walk.end}")
+        for queue, end in self._ends.items():
+            if queue.max_offset < end:
+                raise _EntriesLost(
+                    f"{queue.topic}/{queue.queue_id} ended at {end}, but the log has its messages "
+                    f"up to {queue.max_offset} only"
+                )
+        return walk
+
+    def _check_mark(self, mark: Mark) -> None:
+        """Raise _MarkMisfit unless a record begins at `mark.last`, and its entry leads to it."""
+        try:
+            record = decode(self._log.record_at(mark.last))
+        except (RecordNotFound, RecordError) as error:
+            raise _MarkMisfit(f"no record begins at physical offset {mark.last}") from error
+        if mark.last < self._log.min_offset or record.physical_offset + record.size > mark.entered:
+            raise _MarkMisfit(f"the record at physical offset {mark.last} is another one")
+        if not has_queue_entry(record.sys_flag):
+            return
+        queue = self._queues.find(record.topic, record.queue_id)  # None: deleted
+        entry = queue.entry(record.queue_offset) if queue is not None else None
+        if queue is not None and (entry is None or entry[:2] != (mark.last, record.size)):
+            raise _MarkMisfit(
+                f"{record.topic}/{record.queue_id} has no entry of its message "
+                f"{record.queue_offset}"
+            )
+
+    def _forget(self) -> None:
+        """Begin again as if nothing had been looked at."""
+        self._queues.reopen()
+        self._enter_from = 0
+        self.left_unflushed = False
+        for known in (self._ends, self._kept, self._prepared, self._anew):
+            known.clear()
+        self._keep_most = _KEPT_BYTES
+        self._entered = self._replaced = self._lost = self._skipped = 0
+
+    def _walk_without_mark(self) -> LogWalk:
         try:
             self._queues.open_system()
             if self._clean:
@@ -173,6 +267,10 @@ class Recovery:
             self._queues.distrust_bounds()
             self._open_all()
             self._enter_from = 0
+            if self._flushed is not None and not (self._clean or self._rebuild):
+                # Until they are built they lack more than what the checkpoint says.
+                self._checkpoint.entered_offset = self._log.min_offset
+                self._checkpoint.sync_unfinished()
             return self._walk_from(self._log.min_offset, 0)
 
     def _check_last(self, walk: LogWalk) -> None:
@@ -295,17 +393,89 @@ class Recovery:
             torn_behind=self._flushed if power_failed else None,
             cut_behind=self._flushed or 0 if self._copied else None,
         )
+        self._progress.reads(start, self._data_end())
         for record in walk:
-            self._progress.log(start, walk.end, self._data_end)
+            self._progress.log(walk.end)
             if record.physical_offset < max(self._enter_from, self._deleted.get(record.topic, 0)):
                 continue
             if has_queue_entry(record.sys_flag):
-                self._enter(record)
+                tags_code = tags_code_of(record, self._delay_levels)
+                self._enter(
+                    record.topic, record.queue_id, record.queue_offset,
+                    (record.physical_offset, record.size, tags_code),
+                )  # fmt: skip
             elif record.sys_flag & INNER_BATCH:
                 self._skipped += 1
             elif stands_for_message(record):
                 self._enter_lost(record)
+            self._enter_many(walk)
         return walk
+
+    def _enter_many(self, walk: LogWalk) -> None:
+        """Enter the next records of the file, as long as there are many that need no closer
+        look."""
+        if self._closer > 0:
+            self._closer -= 1
+            return
+        self._closer = _CLOSER
+        file, stop = walk.sound_part()
+        while stop - (walk.end - file.base_offset) >= _MANY_BYTES:
+            if self._stretches is None:
+                # Only now: importing numpy costs an idle broker 16 MB.
+                from pocketmq.store.queue.stretches import StretchReader
+
+                self._stretches = StretchReader(self._delay_levels, self._deleted)
+            at = walk.end - file.base_offset
+            stretch = self._stretches.read(file.view, file.base_offset, at, stop, self._enter_from)
+            if stretch is None:
+                return
+            for run in stretch.runs:
+                self._enter_run(run)
+            self._skipped += stretch.batches
+            walk.pass_over(stretch.end, stretch.last, stretch.timestamp)
+            self._progress.log_many(walk.end)
+            if self._progress.is_save_due():
+                self._save_progress(walk)
+
+    def _enter_run(self, run: QueueRun) -> None:
+        """Make sure that messages of one queue, whose offsets follow each other, have their
+        entries."""
+        queue = self._prepared_queue(run.topic, run.queue_id)
+        if queue is None:
+            self._skipped += len(run.entries)
+            return
+        behind = run.first + len(run.entries)
+        for at, offset in enumerate(range(run.first, behind)):
+            if offset == queue.max_offset == queue.next_offset and behind < MOST_OFFSET:
+                entries = run.entries[at:]
+                queue.make_room(len(entries))
+                queue.next_offset = behind
+                queue.append(entries.tobytes())
+                self._anew.discard(queue)
+                self._entered += len(entries)
+                return
+            self._enter(run.topic, run.queue_id, offset, run.entries[at].item())
+
+    def _save_progress(self, walk: LogWalk) -> None:
+        """Have what is entered so far on the disk, and the checkpoint say so: a recovery that is
+        cut short goes on from there. Raises OSError."""
+        checkpoint = self._checkpoint
+        if self._clean or self._rebuild or self.left_unflushed:
+            return
+        if self._flushed is None:
+            if self._saved < 0 and checkpoint.confirm_physical_offset:
+                return  # the official broker's confirmOffset, which nothing else has
+            for file in self._log.dirty_files(self._start, walk.end):
+                file.sync()
+        elif walk.end > self._flushed:
+            return
+        for queue in self._queues.all:
+            if queue.dirty(0):
+                queue.flush()
+        if self._flushed is None:
+            checkpoint.confirm_physical_offset = checkpoint.last_write = walk.end
+        self._saved = checkpoint.entered_offset = walk.end
+        checkpoint.sync_unfinished()
 
     def _data_end(self) -> int:
         """Return the physical offset behind the last block that has data."""
@@ -317,7 +487,7 @@ class Recovery:
         self._prepared.add(queue)
         if queue.max_offset:
             self._ends.setdefault(queue, queue.max_offset)
-        if self._checkpoint.same_boot and not self._whole:
+        if self._checkpoint.same_boot and not self._whole and not self.left_unflushed:
             # An entry is written after its message, and no power failure has taken that.
             good = self._tail.good_end(queue, self._log.end)
             if good < queue.max_offset:
@@ -370,25 +540,30 @@ class Recovery:
                     queue.topic, queue.queue_id, begin, error,
                 )  # fmt: skip
 
-    def _enter(self, record: Record) -> None:
-        """Make sure that the record has its entry.
+    def _prepared_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue without what the walk enters; None if there cannot be such a queue."""
+        try:
+            queue = self._queues.find_or_create(topic, queue_id)
+        except ValueError:
+            return None
+        if queue not in self._prepared:
+            self._prepare(queue)
+        return queue
+
+    def _enter(self, topic: str, queue_id: int, offset: int, entry: Entry) -> None:
+        """Make sure that the message at the queue offset `offset` has its entry.
 
         A topic that was deleted and made anew begins again at queue offset 0, with the records of
         its earlier life still in the log. The later life wins, if nobody noted the deletion.
         """
-        try:
-            queue = self._queues.find_or_create(record.topic, record.queue_id)
-        except ValueError:
+        queue = self._prepared_queue(topic, queue_id)
+        if queue is None:
             self._skipped += 1
             return
-        if queue not in self._prepared:
-            self._prepare(queue)
-        offset = record.queue_offset
         if not 0 <= offset < MOST_OFFSET:
             log.error(
                 "the record at physical offset %d says that it is message %d of %s/%d: it is "
-                "damaged and has no entry", record.physical_offset, offset, record.topic,
-                record.queue_id,
+                "damaged and has no entry", entry[0], offset, topic, queue_id,
             )  # fmt: skip
             return
         if queue.max_offset < queue.next_offset:  # the messages at its end are lost ...
@@ -405,11 +580,11 @@ class Recovery:
                 # deleted: what was entered before the checkpoint has its files.
                 queue.clear()
                 queue.start_at(offset)
-            elif offset - queue.max_offset > _most_between(queue, record):
+            elif offset - queue.max_offset > _most_between(queue, entry[0]):
                 log.error(
                     "the record at physical offset %d says that it is message %d of %s/%d, which "
-                    "ends at %d: it is damaged and has no entry", record.physical_offset, offset,
-                    record.topic, record.queue_id, queue.max_offset,
+                    "ends at %d: it is damaged and has no entry", entry[0], offset, topic, queue_id,
+                    queue.max_offset,
                 )  # fmt: skip
                 return
             elif self._whole:
@@ -417,24 +592,20 @@ class Recovery:
                 queue.fill_until(offset)
             else:
                 raise _EntriesLost(
-                    f"{record.topic}/{record.queue_id} ends at {queue.max_offset}, but its message "
+                    f"{topic}/{queue_id} ends at {queue.max_offset}, but its message "
                     f"{offset} is in the log"
                 )
         queue.make_room()
         queue.next_offset = offset + 1
-        tags_code = tags_code_of(record, self._delay_levels)
-        queue.append(pack_entry(record.physical_offset, record.size, tags_code))
+        queue.append(pack_entry(*entry))
         self._anew.discard(queue)
         self._entered += 1
 
     def _enter_lost(self, record: Record) -> None:
         """Have the offset of a message that a repair could not save not given again."""
-        with contextlib.suppress(ValueError):
-            queue = self._queues.find_or_create(record.topic, record.queue_id)
-            if queue not in self._prepared:
-                self._prepare(queue)
-            if record.queue_offset >= queue.next_offset:
-                queue.skip_until(record.queue_offset + 1)
+        queue = self._prepared_queue(record.topic, record.queue_id)
+        if queue is not None and record.queue_offset >= queue.next_offset:
+            queue.skip_until(record.queue_offset + 1)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -508,9 +679,10 @@ class Recovery:
         elif self._flushed is not None:
             flushed = min(self._flushed, walk.end)
         else:
-            flushed = self._start
+            flushed = max(self._start, self._saved)
         self._checkpoint.confirm_physical_offset = flushed
-        self._checkpoint.entered_offset = max(self._start, self._enter_from)
+        if not self.left_unflushed:
+            self._checkpoint.entered_offset = max(self._start, self._enter_from, self._saved)
         self._checkpoint.last_write = self._start
         if flushed < before:
             self._checkpoint.sync()
@@ -549,6 +721,6 @@ def _followed(file: MappedFile, walk: LogWalk, survivors: Survivors, why: str) -
     )
 
 
-def _most_between(queue: ConsumeQueue, record: Record) -> int:
+def _most_between(queue: ConsumeQueue, physical_offset: int) -> int:
     """Return how many messages there can have been between the last one of a queue and a record."""
-    return (record.physical_offset - max(queue.max_physical, 0)) // MIN_RECORD
+    return (physical_offset - max(queue.max_physical, 0)) // MIN_RECORD

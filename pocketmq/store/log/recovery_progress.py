@@ -1,4 +1,4 @@
-"""Says in the log how far a recovery is that takes long, and why it is needed."""
+"""How far a recovery is that takes long, and why it is needed: in the log, and for `/ready`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,46 @@ log = logging.getLogger(__name__)
 
 INTERVAL: Final = 3.0
 """Seconds between two lines, and before the first one."""
+SAVE_INTERVAL: Final = 5.0
+"""Seconds after which it is worth while to bring what is done to the disk."""
 
-_LOOKS: Final = 256  # calls of `at` to one look at the clock
+_LOOKS: Final = 256  # calls of `log` to one look at the clock
 
 
 class RecoveryProgress:
     """Writes a line every few seconds; nothing while the recovery is quick.
 
-    `clock` gives seconds.
+    `clock` gives seconds. Any thread may ask for `text`.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._next = clock() + INTERVAL
+        self._running = False
         self._why = ""
-        self._line = ""
         self._calls = 0
+        self._start = self._end = self._position = 0  # physical offsets
+        self.begin()
+        self._running = False
+
+    @property
+    def text(self) -> str:
+        """What to tell somebody who waits, such as "recovering: 41 %"; empty unless the store is
+        being recovered."""
+        if not self._running:
+            return ""
+        total = self._end - self._start
+        percent = min(100 * (self._position - self._start) // total, 100) if total > 0 else 0
+        return f"recovering: {percent} %"
+
+    def begin(self) -> None:
+        """Note that the recovery begins."""
+        self._running = True
+        self._next = self._clock() + INTERVAL
+        self._next_save = self._clock() + SAVE_INTERVAL
+
+    def end(self) -> None:
+        """Note that the recovery is over."""
+        self._running = False
 
     def because(self, why: str) -> None:
         """Note why there is something to do, as the lines say it."""
@@ -37,16 +61,36 @@ class RecoveryProgress:
         if self._clock() >= self._next:
             self._say(f"{done} of {count} queues are looked at")
 
-    def log(self, start: int, position: int, end: Callable[[], int]) -> None:
-        """Note that the commit log is read from `start` up to `position`, physical offsets; `end`
-        gives where its data end. Costs next to nothing; call it for each record."""
+    def reads(self, start: int, end: int) -> None:
+        """Note that the commit log is read from `start` on, and that its data end at `end`:
+        physical offsets."""
+        self._start = self._position = start
+        self._end = end
+
+    def log(self, position: int) -> None:
+        """Note that the commit log is read up to the physical offset `position`. Costs next to
+        nothing; call it for each record."""
         self._calls += 1
-        if self._calls % _LOOKS == 0 and self._clock() >= self._next:
-            done, total = position - start, end() - start
+        if self._calls % _LOOKS == 0:
+            self.log_many(position)
+
+    def log_many(self, position: int) -> None:
+        """Note the same, after many records."""
+        self._position = position
+        if self._clock() >= self._next:
+            done, total = position - self._start, self._end - self._start
             self._say(
                 f"{_gigabytes(done)} of {_gigabytes(max(done, total))} GB of the commit log are "
-                f"read, from physical offset {start} on"
+                f"read, from physical offset {self._start} on"
             )
+
+    def is_save_due(self) -> bool:
+        """Return whether it is time to save what is done, which the caller then does."""
+        now = self._clock()
+        if now < self._next_save:
+            return False
+        self._next_save = now + SAVE_INTERVAL
+        return True
 
     def _say(self, what: str) -> None:
         # A warning, since an operator waits, and the usual level shows nothing less.

@@ -19,13 +19,12 @@ from pocketmq.message.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from pocketmq.store.encoding.tags_codes import tags_code
 from pocketmq.store.log.record_blocks import (
     Records,
     TopicNames,
-    properties_places,
     read_block,
     store_timestamps,
+    tags_codes,
 )
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.pending_entries import PendingEntries
@@ -66,12 +65,10 @@ class BlockBuilder:
             return None
         for part in parts:
             part.queue.make_room(len(part.rows))
-        begin, end = properties_places(view, records)
         entries = np.empty(len(records.at), _ENTRY)
         entries["offset"] = records.at.astype(np.int64) + base
         entries["size"] = records.size
-        places = zip(begin.tolist(), end.tolist(), strict=True)
-        entries["code"] = [tags_code(view[first:last].tobytes()) for first, last in places]
+        entries["code"] = tags_codes(view, records)
         timestamp = int(store_timestamps(view, records.rows(slice(-1, None)))[0])
         physical_end = base + block.end
         for queue, first_offset, rows in parts:

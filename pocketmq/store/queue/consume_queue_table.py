@@ -175,6 +175,20 @@ class ConsumeQueueTable:
         self._compared = False
         self._clean = False
 
+    def trust(self) -> None:
+        """Open queues as after a clean stop: nothing that was written to them is lost."""
+        self._clean = True
+
+    def reopen(self) -> None:
+        """Close all queues, and open them as after a crash."""
+        self._clean = False
+        for queue in self.all:
+            queue.files.close()
+            if queue.files.directory.is_dir():
+                self._unopened[queue.topic] = None
+        self.all = []
+        self.by_topic.clear()
+
     def bounds(self) -> dict[str, dict[int, Bounds]]:
         """Return where each queue begins and ends, as far as it is known without opening any."""
         found: dict[str, dict[int, Bounds]] = {}

@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from struct import Struct
 from typing import Final
 
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
@@ -24,6 +26,7 @@ from pocketmq.store.queue.queue_entry import iter_entries
 log = logging.getLogger(__name__)
 
 _NO_LIMIT: Final = 1 << 63
+_physical_offset: Final = Struct(">q").unpack_from
 
 
 class PendingEntries:
@@ -35,11 +38,14 @@ class PendingEntries:
         limit: physical offset behind which no message is entered, since replicas may not have it.
     """
 
-    def __init__(self, commit_log: CommitLog, *, after_flush: bool) -> None:
+    def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, *, after_flush: bool) -> None:
+        """`checkpoint` gets the mark of what is entered."""
         self._log = commit_log
+        self._checkpoint = checkpoint
         self._after_flush = after_flush
         self.entered = 0
         self.limit = _NO_LIMIT
+        self._last = -1  # physical offset of the last message that was entered; -1: unknown
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
         self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
         # What is entered but not announced: queue, queue offset, consume-queue entries, store
@@ -47,6 +53,12 @@ class PendingEntries:
         self._arrivals: deque[tuple[ConsumeQueue, int, bytes, int]] = deque()
         self._announcing = False
         self._failure: OSError | None = None  # why the last call of `enter` left something
+
+    def begin_at(self, entered: int, last: int) -> None:
+        """Begin with a log that is entered up to the physical offset `entered`; `last` is that of
+        its last record."""
+        self._last = last
+        self._advance(entered)
 
     def add(
         self,
@@ -70,8 +82,8 @@ class PendingEntries:
             self.enter(self._log.whole)
             if self._failure is not None:
                 raise self._failure
-        else:
-            self.entered = self._log.whole
+        elif self.entered != self._log.whole:
+            self._advance(self._log.whole)
 
     def enter_what_may_be_read(self, flushed: int) -> None:
         """Enter what has waited for `limit` only; the log is on the disk up to `flushed`."""
@@ -86,6 +98,7 @@ class PendingEntries:
         waiting = self._waiting
         self._failure = None
         entered = self.entered
+        last = b""
         if end > self.limit:
             end = self.limit
         while waiting and waiting[0][0] <= end:
@@ -106,9 +119,13 @@ class PendingEntries:
                 self._log.on_failed(self._failure)
                 break
             entered = until
+            last = entries
         else:
             entered = end
-        self.entered = entered
+        if last:
+            self._last = _physical_offset(last, len(last) - UNIT)[0]
+        if entered != self.entered:
+            self._advance(entered)
         if self._arrivals and not self._announcing:
             self._announce()
 
@@ -128,6 +145,13 @@ class PendingEntries:
                 kept.append((end, queue, queue_offset, before, timestamp))
         self._waiting = kept
         self.entered = min(self.entered, physical_offset)
+        self._last = -1
+        self._checkpoint.clear_mark()
+
+    def _advance(self, entered: int) -> None:
+        self.entered = entered
+        if 0 <= self._last < entered:
+            self._checkpoint.mark_entered(entered, self._last)
 
     def entered_until(self) -> tuple[int, int]:
         """Return the physical offset and the store timestamp up to which every message has its

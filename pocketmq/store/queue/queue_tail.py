@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Final
 
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import MIN_RECORD, RecordError
@@ -10,6 +11,10 @@ from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.queue_entry import Entry
+
+
+_FEW: Final = 64
+_MANY: Final = 65_536
 
 
 class QueueTail:
@@ -23,6 +28,7 @@ class QueueTail:
         on, or do not point at their message: the reference leaves remains of earlier lives behind
         the end of its files."""
         end = offset = queue.max_offset
+        later = 0
         while offset > queue.min_offset:
             entry = queue.entry(offset - 1)
             assert entry is not None
@@ -30,7 +36,11 @@ class QueueTail:
                 if entry[0] < start and self._fits(queue, offset - 1, entry):
                     break
                 end = offset - 1
+                later += entry[0] >= start
             offset -= 1
+            if later > _FEW:
+                end = offset = _behind_earlier(queue, offset, start)
+                later = 0
         return end
 
     def settle(self, queue: ConsumeQueue, as_left: bool) -> None:
@@ -99,3 +109,16 @@ class QueueTail:
                 queue.topic, queue.queue_id, offset, size,
             )  # fmt: skip
         return False
+
+
+def _behind_earlier(queue: ConsumeQueue, offset: int, start: int) -> int:
+    """Return the offset behind the last entry before `offset` of a record before the physical
+    offset `start`, or of none; `min_offset` without one."""
+    while offset > queue.min_offset:
+        begin = max(queue.min_offset, offset - _MANY)
+        for first, entries in reversed(list(queue.entries(begin, offset))):
+            earlier = (entries["physical"] < start).nonzero()[0]
+            if len(earlier):
+                return first + int(earlier[-1]) + 1
+        offset = begin
+    return offset

@@ -1,0 +1,22 @@
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pocketmq.message.buffers import ReadableBuffer
+
+def first_wrong_crc(
+    view: memoryview,
+    begins: NDArray[Any],
+    lengths: NDArray[Any],
+    expected: NDArray[Any],
+    crc: Callable[[ReadableBuffer], int],
+    mask: int,
+) -> int: ...
+def tags_codes(
+    view: memoryview,
+    begins: NDArray[Any],
+    ends: NDArray[Any],
+    codes: NDArray[Any],
+    tags_code: Callable[[bytes], int],
+) -> None: ...

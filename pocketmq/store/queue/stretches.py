@@ -1,0 +1,152 @@
+"""The entries of tens of thousands of records at once, by queue, for a recovery.
+
+Records that are unusual are left for the walk, which looks at single ones. A separate module,
+because importing numpy costs an idle broker 16 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pocketmq.message.limits import SCHEDULE_TOPIC
+from pocketmq.message.record import decode
+from pocketmq.message.sysflag import (
+    INNER_BATCH,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.dispatch import tags_code_of
+from pocketmq.store.log.record_blocks import (
+    IntArray,
+    Records,
+    TopicNames,
+    read_block,
+    store_timestamps,
+    tags_codes,
+)
+from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
+
+# Records at once: few where something stops a read again and again, else so many that each of ten
+# thousand queues has some of them.
+_LEAST: Final = 1024
+_MOST: Final = 65_536
+
+
+class QueueRun(NamedTuple):
+    """Entries of messages of one queue whose queue offsets follow each other.
+
+    Attributes:
+        first: queue offset of the first one.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    entries: EntryArray
+
+
+class Stretch(NamedTuple):
+    """Records that follow each other in the log.
+
+    Attributes:
+        runs: those of one queue in the order of the log.
+        end: physical offset behind the last record.
+        last: physical offset of the last record.
+        timestamp: when it was stored (ms).
+        batches: how many of them are inner batches, which get no entry here.
+    """
+
+    runs: list[QueueRun]
+    end: int
+    last: int
+    timestamp: int
+    batches: int
+
+
+class StretchReader:
+    """Reads stretches of one log; `deleted` topics have no messages before their physical
+    offset."""
+
+    def __init__(self, delay_levels: DelayLevels, deleted: Mapping[str, int]) -> None:
+        self._delay_levels = delay_levels
+        self._deleted = deleted
+        self._topics = TopicNames()
+        self._at_once = _LEAST
+
+    def read(
+        self, view: memoryview, base: int, at: int, stop: int, enter_from: int
+    ) -> Stretch | None:
+        """Return the next records of a file from byte `at` on that end before `stop`; None if the
+        first one needs a closer look. Those before the physical offset `enter_from` get no entry.
+        `base` is the physical offset of the file's first byte."""
+        block = read_block(view, base, at, stop, self._topics, self._at_once)
+        if block is None:
+            self._at_once = _LEAST
+            return None
+        records, end = block.records, block.end
+        kind = records.sys_flag & TRANSACTION_MASK
+        rolled_back = np.flatnonzero(kind == TRANSACTION_ROLLBACK)
+        if len(rolled_back):  # it may be padding
+            first = int(rolled_back[0])
+            end = int(records.at[first])
+            records, kind = records.rows(slice(first)), kind[:first]
+        stopped = block.is_bad or len(rolled_back)
+        self._at_once = _LEAST if stopped else min(2 * self._at_once, _MOST)
+        if not len(records.at):
+            return None
+        physical = records.at.astype(np.int64) + base
+        wanted = physical >= self._begins(records, enter_from)
+        is_batch = (records.sys_flag & INNER_BATCH) != 0
+        rows = np.flatnonzero(wanted & (kind != TRANSACTION_PREPARED) & ~is_batch)
+        return Stretch(
+            self._runs(view, records, physical, rows),
+            base + end,
+            int(physical[-1]),
+            int(store_timestamps(view, records.rows(slice(-1, None)))[0]),
+            int((is_batch & wanted).sum()),
+        )
+
+    def _begins(self, records: Records, enter_from: int) -> IntArray | int:
+        if not self._deleted:
+            return enter_from
+        begins = [max(enter_from, self._deleted.get(name, 0)) for name in self._topics.names]
+        return np.array(begins, np.int64)[records.topic]
+
+    def _runs(
+        self, view: memoryview, records: Records, physical: IntArray, rows: IntArray
+    ) -> list[QueueRun]:
+        if not len(rows):
+            return []
+        key = records.topic[rows].astype(np.int64) << 32 | records.queue_id[rows].astype(np.uint32)
+        order = np.argsort(key, kind="stable")
+        rows, key = rows[order], key[order]
+        entries = np.empty(len(rows), ENTRY_DTYPE)
+        entries["physical"] = physical[rows]
+        entries["size"] = records.size[rows]
+        entries["tags_code"] = tags_codes(view, records)[rows]
+        offsets = records.queue_offset[rows]
+        breaks = np.flatnonzero((np.diff(key) != 0) | (np.diff(offsets) != 1)) + 1
+        begins = [0, *breaks.tolist()]
+        firsts = rows[begins]
+        runs = [
+            QueueRun(self._topics.names[topic], queue_id, offset, entries[begin:end])
+            for topic, queue_id, offset, begin, end in zip(
+                records.topic[firsts].tolist(),
+                records.queue_id[firsts].tolist(),
+                records.queue_offset[firsts].tolist(),
+                begins,
+                [*begins[1:], len(rows)],
+                strict=True,
+            )
+        ]
+        for run in runs:
+            if run.topic == SCHEDULE_TOPIC:
+                for entry in run.entries:
+                    record = decode(view, int(entry["physical"]) - int(physical[0] - records.at[0]))
+                    entry["tags_code"] = tags_code_of(record, self._delay_levels)
+        return runs
