@@ -74,3 +74,7 @@ class SteppedFiles(Files):
 
     def boot_id(self) -> bytes:
         return self._boot
+
+    def identity(self, path: Path) -> tuple[int, int]:
+        """Take the copy that a kill leaves for the files themselves."""
+        return 1, 1

@@ -191,6 +191,8 @@ class Recovery:
         mark, checkpoint = self._checkpoint.mark, self._checkpoint
         if self._clean or self._rebuild or self._copied or self._flushed is None or mark is None:
             return None
+        if self._queues.is_missing:
+            return None
         certain = min(checkpoint.confirm_physical_offset, checkpoint.entered_offset)
         return mark if mark.entered > certain else None
 
@@ -229,9 +231,11 @@ class Recovery:
             raise _MarkMisfit(f"the record at physical offset {mark.last} is another one")
         if not has_queue_entry(record.sys_flag):
             return
-        queue = self._queues.find(record.topic, record.queue_id)  # None: deleted
+        if mark.last < self._deleted.get(record.topic, 0):
+            return
+        queue = self._queues.find(record.topic, record.queue_id)
         entry = queue.entry(record.queue_offset) if queue is not None else None
-        if queue is not None and (entry is None or entry[:2] != (mark.last, record.size)):
+        if entry is None or entry[:2] != (mark.last, record.size):
             raise _MarkMisfit(
                 f"{record.topic}/{record.queue_id} has no entry of its message "
                 f"{record.queue_offset}"
