@@ -4,6 +4,9 @@ For stores of several sizes: with files of 1 GiB that are whole but sparse (a me
 each), with many queues, after a clean stop, and after a SIGKILL with messages behind the
 checkpoint. Prints the median of several starts, in seconds, what the broker has open then, and what
 the queues take up on the disk.
+
+With `--load SECONDS` instead: starts after three SIGKILLs in a row, the first one so long into a
+run of small messages at the full rate, with timers and transactions in flight.
 """
 
 from __future__ import annotations
@@ -12,12 +15,15 @@ import argparse
 import asyncio
 import statistics
 import struct
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pocketmq
+from pocketmq.client.admin.admin import Admin
 from pocketmq.message import record_layout as layout
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.checksum import body_crc
@@ -29,7 +35,8 @@ from tests.interop.harness.official import Server
 
 from .bytecode import compile_package
 from .contenders import SEGMENT
-from .processes import resident_megabytes
+from .generator import LoadGenerator
+from .processes import cpu_seconds, resident_megabytes
 from .work_directory import work_directory
 
 HOST: Final = pack_host("127.0.0.1", 10911)
@@ -38,6 +45,7 @@ BODY: Final = b"." * 1024
 RECENT: Final = 100_000
 """Messages in the last file of the log that are flushed, ..."""
 PER_TOPIC: Final = 8
+TIMED: Final = 10_000
 
 
 class Case(NamedTuple):
@@ -46,6 +54,12 @@ class Case(NamedTuple):
     gigabytes: int  # files of the commit log
     queues: int
 
+
+LOADED: Final = (8, 10_000)
+"""Queues of the stores that are killed under load."""
+SMALL: Final = 20
+"""Bytes of a body, of records of about 170."""
+ENDLESS: Final = 1_000_000_000
 
 CASES: Final = (Case(1, 8), Case(10, 8), Case(200, 8), Case(10, 10_000))
 
@@ -60,12 +74,22 @@ def main() -> None:
     parser.add_argument(
         "--case", type=int, nargs=2, metavar=("GB", "QUEUES"), help="only a store of this size"
     )
+    parser.add_argument(
+        "--load", type=float, metavar="SECONDS", help="SIGKILL so long into a run at the full rate"
+    )
     parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
     options = parser.parse_args()
     compile_package()
     cases = CASES if options.case is None else (Case(*options.case),)
     with work_directory("pocketmq-starts-", options.keep) as directory:
         namesrv = ours.start_name_server(directory)
+        if options.load is not None:
+            generator = LoadGenerator.build(directory)
+            print(f"{'queues':>7} {'MB':>8}  seconds (of CPU time) of starts after three SIGKILLs")
+            for queues in LOADED:
+                line = killed_under_load(directory, namesrv, generator, queues, options.load)
+                print(line, flush=True)
+            return
         print(f"{'GB':>5} {'queues':>7} {'clean':>7} {'killed':>7}  behind the checkpoint", end="")
         print(f" {'MB':>7} {'fds':>6} {'maps':>6} {'KiB a queue':>12}")
         for case in cases:
@@ -109,6 +133,62 @@ def measured(home: Path, namesrv: Server, store: Path, case: Case, starts: int, 
         f"{case.gigabytes:5} {case.queues:7} {statistics.median(clean):7.2f} "
         f"{statistics.median(killed):7.2f}  {tail:13} messages {figures} {blocks / 1024:12.0f}"
     )
+
+
+def killed_under_load(
+    directory: Path, namesrv: Server, generator: LoadGenerator, queues: int, seconds: float
+) -> str:
+    """Return the line of one store."""
+    home = directory / f"loaded-{queues}"
+    store = home / "broker-ours" / "store"
+
+    def start() -> Server:
+        settings = {"mappedFileSizeCommitLog": SEGMENT}
+        return ours.start_broker(home, namesrv.address, store=store, settings=settings)
+
+    server = start()
+    topics = ("-topics", str(max(1, queues // PER_TOPIC)), "-queues", str(PER_TOPIC))
+    runs = (
+        ("send", "-topic", "loaded", "-size", str(SMALL), "-inflight", "256", *topics),
+        ("transact", "-topic", "half", "-conns", "1", "-inflight", "4", "-size", str(SMALL)),
+    )
+    asyncio.run(send_timed(namesrv.address))
+    # All that is sent within the run, and a kill that ends the generators as well.
+    loads = [
+        subprocess.Popen(
+            [generator.program, mode, "-addr", server.address, "-n", str(ENDLESS), *options],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for mode, *options in runs
+    ]  # fmt: skip
+    time.sleep(seconds)
+    server.process.kill()
+    for load in loads:
+        load.kill()
+        load.wait()
+    starts = []
+    for _ in range(3):
+        server = start()
+        starts.append(f"{server.process.waited:6.2f} ({cpu_seconds(server.process.pid):4.2f})")
+        server.process.kill()
+    server = start()
+    with stopped(server):
+        stored = asyncio.run(log_end(namesrv.address)) / 1e6
+    return f"{queues:7} {stored:8.0f}  " + " ".join(starts)
+
+
+async def log_end(namesrv: str) -> int:
+    """Return how many bytes the broker has stored."""
+    async with Admin(namesrv=namesrv) as admin:
+        return int((await admin.broker_runtime("ours"))["commitLogMaxOffset"])
+
+
+async def send_timed(namesrv: str) -> None:
+    """Send messages that are due in an hour."""
+    async with pocketmq.Producer("starts", namesrv=namesrv) as producer:
+        for _ in range(TIMED // 100):
+            messages = [pocketmq.Message("timed", BODY, delay=3600.0) for _ in range(100)]
+            await asyncio.gather(*map(producer.send, messages))
 
 
 @contextmanager

@@ -382,7 +382,7 @@ class MessageStore:
             self._checkpoint.sync()
             self._pending.begin_at(self.commit_log.end, self.commit_log.last_write)
             self._files.remove(config.copied_file)
-            self.index.open(clean=clean)
+            self.index.open(clean=clean, written=recovery.left_unflushed)
             self._mark_open()
         except (StoreCorrupt, FileSizeMismatch) as error:
             self._close_files()

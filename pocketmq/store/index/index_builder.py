@@ -24,7 +24,7 @@ _size: Final = Struct(">i").unpack_from
 # each of its some sixty numpy calls may have to wait for it, so that turns must not be small. Nor
 # large: what a turn works on stays in the processor's cache.
 TURN_RECORDS: Final = 2048
-_TURN_BYTES: Final = 2 * 1024 * 1024
+TURN_BYTES: Final = 2 * 1024 * 1024
 _ALIKE: Final = 8  # records of one size after which it is worth while to ask for more of them
 
 
@@ -79,7 +79,7 @@ class IndexBuilder:
         except ValueError:
             return False
         base = file.base_offset
-        most = _TURN_BYTES if enough is None else min(_TURN_BYTES, enough - position)
+        most = TURN_BYTES if enough is None else min(TURN_BYTES, enough - position)
         places, behind = record_places(view, base, position, end, most, file.path)
         if places:
             from pocketmq.store.index.index_keys import keys_of

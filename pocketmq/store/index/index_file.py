@@ -7,6 +7,7 @@ the appending thread may be in another process (`index_worker`). Reference: Inde
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -84,6 +85,28 @@ class IndexFile:
         counted = min(_slot(self.file.map, COUNT_AT)[0], self.capacity)
         unlink_entries(self.file.view, self.slots, self.count, counted)
         self._write_header()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its header is of its entries, of which there are some."""
+        return (
+            self.count > 1
+            and self.begin_offset == self._physical(1)
+            and self.end_offset == self._physical(self.count - 1)
+        )
+
+    def link(self, reach: int) -> None:
+        """Make the slots lead to the entries of messages within the last `reach` bytes of the log:
+        a process that was killed had written these, and perhaps not the slots."""
+        from pocketmq.store.index.index_entries import link_entries
+
+        numbers = range(1, self.count)
+        first = 1 + bisect_left(numbers, self.end_offset - reach, key=self._physical)
+        link_entries(self.file.view, self.slots, first, self.count)
+
+    def _physical(self, number: int) -> int:
+        physical: int = _entry(self.file.map, self._entries_at + number * ENTRY_SIZE)[1]
+        return physical
 
     @classmethod
     def create(

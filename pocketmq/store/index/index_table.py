@@ -2,7 +2,8 @@
 
 What they hold is derived from the commit log. After a crash a file that was not full, or that the
 checkpoint does not vouch for, is dropped with all behind it; keys are then entered from
-`end_offset` on, which enters the dropped ones again. Reference: IndexService.
+`end_offset` on, which enters the dropped ones again. Where the machine has been running since, all
+are kept, and what the last process had begun to enter is finished. Reference: IndexService.
 """
 
 from __future__ import annotations
@@ -71,26 +72,33 @@ class IndexTable:
         self._checkpoint = checkpoint
         self._retired = retired
         self._clock = clock
+        self._is_linked = True
 
     @property
     def end_offset(self) -> int:
         """Physical offset of the last message entered; -1 in an empty index."""
         return self.mapped[-1].end_offset if self.mapped else -1
 
-    def load(self, *, clean: bool) -> None:
-        """Map the files that can be relied on, `clean` after a clean stop. Raises OSError."""
+    def load(self, *, clean: bool, written: bool = False) -> None:
+        """Map the files that can be relied on, `clean` after a clean stop. `written`: the process
+        was killed, but everything that it wrote is there. Raises OSError."""
+        self._is_linked = not written
         whole = True
+        paths = []
         for path in self._paths():
-            if not _NAME.fullmatch(path.name):
+            if _NAME.fullmatch(path.name):
+                paths.append(path)
+            else:
                 log.warning("%s is not part of the store and is left alone", path)
-                continue
+        for path in paths:
             file = self._open(path) if whole else None
             if file is None:
                 whole = False
                 self._files.remove(path)
-            elif not clean and (
-                not file.full or file.end_timestamp > self._checkpoint.index_timestamp
-            ):
+            elif not clean and not (
+                file.is_whole and (file.full or path is paths[-1]) if written
+                else file.full and file.end_timestamp <= self._checkpoint.index_timestamp
+            ):  # fmt: skip
                 log.info("%s may not be whole after the crash: building it again", path)
                 whole = False
                 self._drop(file)
@@ -98,6 +106,14 @@ class IndexTable:
                 self.mapped = (*self.mapped, file)
         if not whole:
             self._files.sync_directory(self.directory)
+
+    def link(self, reach: int) -> None:
+        """Before anything is entered: finish what a process that was killed had begun. It entered
+        keys of messages within `reach` bytes of the log at once."""
+        if not self._is_linked:
+            for file in self.mapped[-2:]:  # the last may have got no more than what was left
+                file.link(reach)
+            self._is_linked = True
 
     def _open(self, path: Path) -> IndexFile | None:
         size, expected = path.stat().st_size, file_size(self.slots, self.capacity)

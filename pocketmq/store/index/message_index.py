@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.store.errors import DiskFull, RecordNotFound
-from pocketmq.store.index.index_builder import IndexBuilder
+from pocketmq.store.index.index_builder import TURN_BYTES, IndexBuilder
 from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.index_worker import IndexWorker, MakeWorker, WorkerFailed
@@ -104,11 +104,13 @@ class MessageIndex:
 
     # --- life ---------------------------------------------------------------------------------
 
-    def open(self, *, clean: bool) -> None:
-        """Map the files, once the commit log is recovered. Raises OSError, StoreLocked."""
+    def open(self, *, clean: bool, written: bool = False) -> None:
+        """Map the files, once the commit log is recovered. `clean`: the last process closed them;
+        `written`: it was killed, but everything that it wrote is there. Raises OSError,
+        StoreLocked."""
         directory = self._table.directory
         wait_until_unlocked(directory.parent, directory)
-        self._table.load(clean=clean)
+        self._table.load(clean=clean, written=written)
         self._table.cut(self._knows)
         last = self._table.end_offset
         position = max(last, self._log.min_offset)
@@ -154,6 +156,7 @@ class MessageIndex:
         self._follow_cut()
         deadline = time.monotonic() + _CLOSING_SECONDS
         try:
+            self._table.link(TURN_BYTES)
             while self._builder.turn(self._readable()):
                 if time.monotonic() > deadline:
                     log.warning("the index is built up to %d only, for now", self.position)
@@ -278,6 +281,7 @@ class MessageIndex:
     def _advance(self, target: int) -> bool:
         """Enter the next messages before `target`, here or in the process; False when there were
         none. Raises DiskFull, OSError."""
+        self._table.link(TURN_BYTES)
         behind = target - max(self.position, self._log.min_offset)
         if self._worker is None and (behind < self._pace.process_behind or self._worker_failed):
             return self._builder.turn(target)

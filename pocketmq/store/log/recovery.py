@@ -194,7 +194,7 @@ class Recovery:
         if self._queues.is_missing:
             return None
         certain = min(checkpoint.confirm_physical_offset, checkpoint.entered_offset)
-        return mark if mark.entered > certain else None
+        return mark if mark.entered >= certain else None
 
     def _walk_from_mark(self, mark: Mark) -> LogWalk:
         """Walk from the last message that is known to be entered. Raises _MarkMisfit, _EntriesLost,

@@ -12,7 +12,6 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.queue_entry import Entry
 
-
 _FEW: Final = 64
 _MANY: Final = 65_536
 
