@@ -239,6 +239,7 @@ def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
         "pocketmq/message/_alike_records",
         "pocketmq/store/_compiled_read",
         "pocketmq/store/encoding/_compiled_batch",
+        "pocketmq/store/log/_compiled_blocks",
         "pocketmq/store/scan/_compiled_records",
     ]
     python = Environment(tmp_path / "venv", compiled, everything=True).python

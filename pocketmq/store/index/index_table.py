@@ -111,8 +111,8 @@ class IndexTable:
         """Before anything is entered: finish what a process that was killed had begun. It entered
         keys of messages within `reach` bytes of the log at once."""
         if not self._is_linked:
-            for file in self.mapped[-2:]:  # the last may have got no more than what was left
-                file.link(reach)
+            if self.mapped:
+                self.mapped[-1].link(reach)
             self._is_linked = True
 
     def _open(self, path: Path) -> IndexFile | None:

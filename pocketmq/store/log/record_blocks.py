@@ -129,9 +129,8 @@ def properties_places(view: memoryview, records: Records) -> tuple[IntArray, Int
     return topic + length + 2, at + records.size
 
 
-def tags_codes(view: memoryview, records: Records) -> IntArray:
-    """Return the tags codes of the records of a block."""
-    begin, end = properties_places(view, records)
+def tags_codes(view: memoryview, begin: IntArray, end: IntArray) -> IntArray:
+    """Return the tags codes of encoded properties between bytes of a file."""
     if _compiled is None:
         return tags_codes_in_python(view, begin, end)
     codes = np.empty(len(begin), np.int64)
@@ -140,7 +139,7 @@ def tags_codes(view: memoryview, records: Records) -> IntArray:
 
 
 def tags_codes_in_python(view: memoryview, begin: IntArray, end: IntArray) -> IntArray:
-    """Return the tags codes of encoded properties between bytes of a file."""
+    """Do the same without the accelerator."""
     places = zip(begin.tolist(), end.tolist(), strict=True)
     codes = (tags_code(view[first:last].tobytes()) for first, last in places)
     return np.fromiter(codes, np.int64, len(begin))
@@ -195,7 +194,8 @@ def _check(
     good &= properties + 2 <= end
     good &= properties + 2 + u16[np.where(good, properties, 0)] == end
     bad = int(np.argmin(good)) if not good.all() else len(at)
-    bad = min(bad, _first_wrong_crc(view, i32, at[:bad], body[:bad], body_length[:bad]))
+    expected = i32[at[:bad] + 8].astype(np.int32)
+    bad = min(bad, first_wrong_crc(view, body[:bad], body_length[:bad], expected))
     numbers = _topics(view, topic[:bad], topic_length[:bad], topics)
     if (numbers < 0).any():
         bad = int(np.argmin(numbers >= 0))
@@ -208,12 +208,11 @@ def _check(
     return records, bad if bad < len(at) else None
 
 
-def _first_wrong_crc(
-    view: memoryview, i32: npt.NDArray[Any], at: IntArray, body: IntArray, length: IntArray
+def first_wrong_crc(
+    view: memoryview, body: IntArray, length: IntArray, expected: npt.NDArray[np.int32]
 ) -> int:
-    """Return the number of the first record whose body has another CRC than it says; without one,
-    how many there are."""
-    expected = i32[at + 8].astype(np.int32)
+    """Return the number of the first body with another CRC than is expected; without one, how many
+    there are. An empty body has none."""
     if _compiled is None:
         return first_wrong_crc_in_python(view, body, length, expected)
     number: int = _compiled.first_wrong_crc(view, body, length, expected, crc32, CRC_MASK)
@@ -223,8 +222,7 @@ def _first_wrong_crc(
 def first_wrong_crc_in_python(
     view: memoryview, body: IntArray, length: IntArray, expected: npt.NDArray[np.int32]
 ) -> int:
-    """Return the number of the first body with another CRC than is expected; without one, how many
-    there are. An empty body has none."""
+    """Do the same without the accelerator."""
     bodies = map(view.__getitem__, map(slice, body.tolist(), (body + length).tolist()))
     crcs = np.fromiter(map(crc32, bodies), np.int64, len(body)) & CRC_MASK
     wrong = np.flatnonzero((crcs != expected) & (length > 0))

@@ -22,6 +22,7 @@ from pocketmq.message.sysflag import (
 from pocketmq.store.log.record_blocks import (
     Records,
     TopicNames,
+    properties_places,
     read_block,
     store_timestamps,
     tags_codes,
@@ -68,7 +69,7 @@ class BlockBuilder:
         entries = np.empty(len(records.at), _ENTRY)
         entries["offset"] = records.at.astype(np.int64) + base
         entries["size"] = records.size
-        entries["code"] = tags_codes(view, records)
+        entries["code"] = tags_codes(view, *properties_places(view, records))
         timestamp = int(store_timestamps(view, records.rows(slice(-1, None)))[0])
         physical_end = base + block.end
         for queue, first_offset, rows in parts:

@@ -25,6 +25,7 @@ from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
     TopicNames,
+    properties_places,
     read_block,
     store_timestamps,
     tags_codes,
@@ -128,7 +129,7 @@ class StretchReader:
         entries = np.empty(len(rows), ENTRY_DTYPE)
         entries["physical"] = physical[rows]
         entries["size"] = records.size[rows]
-        entries["tags_code"] = tags_codes(view, records)[rows]
+        entries["tags_code"] = tags_codes(view, *properties_places(view, records.rows(rows)))
         offsets = records.queue_offset[rows]
         breaks = np.flatnonzero((np.diff(key) != 0) | (np.diff(offsets) != 1)) + 1
         begins = [0, *breaks.tolist()]

@@ -44,11 +44,26 @@ def test_the_log_in_gigabytes(caplog: pytest.LogCaptureFixture) -> None:
     progress = RecoveryProgress(clock=clock)
     progress.because("not stopped cleanly")
     clock.now += INTERVAL
+    progress.reads(1_000_000_000, 7_000_000_000)
     for position in range(1_000_000_000, 4_000_000_000, 5_000_000):
-        progress.log(1_000_000_000, position, lambda: 7_000_000_000)
+        progress.log(position)
     (line,) = said(caplog.messages)
     assert line.startswith("recovering the store: 1.2")
     assert "of 6.00 GB of the commit log are read, from physical offset 1000000000 on" in line
+
+
+def test_what_somebody_who_waits_is_told() -> None:
+    progress = RecoveryProgress(clock=Seconds())
+    assert progress.text == ""
+    progress.begin()
+    assert progress.text == "recovering: 0 %"
+    progress.reads(1_000, 2_000)
+    progress.log_many(1_417)
+    assert progress.text == "recovering: 41 %"
+    progress.log_many(2_100)  # more was written than there seemed to be
+    assert progress.text == "recovering: 100 %"
+    progress.end()
+    assert progress.text == ""
 
 
 async def test_a_start_that_takes_long_says_why(

@@ -1,0 +1,48 @@
+"""What the accelerator finds out of thousands of records, against Python."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.message.checksum import body_crc
+from pocketmq.store.log.record_blocks import (
+    first_wrong_crc,
+    first_wrong_crc_in_python,
+    tags_codes,
+    tags_codes_in_python,
+)
+
+entries = st.sampled_from(
+    ["TAGS\x01a\x02", "TAGS\x01\x02", "TAGS\x01名\x02", "XTAGS\x01b\x02", "KEYS\x01TAGS\x01c\x02",
+     "TAGS\x01", "TAGS", "\x02", "k\x01v\x02"]
+)  # fmt: skip
+tags = st.integers(0, 40).map(lambda n: f"TAGS\x01t{n}\x02")
+texts = st.lists(entries | tags, max_size=4).map(lambda them: "".join(them).encode())
+
+
+def joined(contents: list[bytes]) -> tuple[memoryview, np.ndarray, np.ndarray]:
+    """Contents with gaps between them, and where they begin and end."""
+    view = memoryview(b"".join(b"TAGS" + content for content in contents))
+    ends = np.cumsum([4 + len(content) for content in contents], dtype=np.int64)
+    return view, ends - [len(content) for content in contents], ends
+
+
+@given(st.lists(texts | st.binary(max_size=12), min_size=1, max_size=60))
+def test_tags_codes(contents: list[bytes]) -> None:
+    view, begins, ends = joined(contents)
+    found = tags_codes(view, begins, ends)
+    assert found.tolist() == tags_codes_in_python(view, begins, ends).tolist()
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=20), st.data())
+def test_the_first_wrong_crc(contents: list[bytes], data: st.DataObject) -> None:
+    view, begins, ends = joined(contents)
+    expected = np.array([body_crc(content) for content in contents], np.int32)
+    wrong = data.draw(st.sets(st.integers(0, len(contents) - 1), max_size=3))
+    expected[list(wrong)] ^= 1
+    bad = [n for n in sorted(wrong) if contents[n]]
+    arguments = view, begins, ends - begins, expected
+    assert first_wrong_crc(*arguments) == (bad[0] if bad else len(contents))
+    assert first_wrong_crc_in_python(*arguments) == first_wrong_crc(*arguments)
