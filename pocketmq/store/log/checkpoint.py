@@ -40,7 +40,8 @@ _NO_BOOT: Final = bytes(16)
 _OTHER_BOOT: Final = b"\xff" * 16  # in place of one that nobody knows
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
-_MARK: Final = Struct(">qq16s")
+_MARK: Final = Struct(">qqI16s")
+_PLACES: Final = Struct(">qq")
 _MARKS_AT: Final = (1024, 2048)
 _READINGS: Final = 3
 
@@ -224,22 +225,20 @@ class Checkpoint:
         assert self._file is not None
         found = []
         for at in _MARKS_AT:
-            content = self._file.map[at : at + _MARK.size]
-            (checksum,) = _CHECKSUM.unpack_from(self._file.map, at + _MARK.size)
-            entered, last, owner = _MARK.unpack(content)
-            if checksum == crc32(content) and owner == self._owner:
+            entered, last, checksum, owner = _MARK.unpack_from(self._file.map, at)
+            if checksum == crc32(_PLACES.pack(entered, last)) and owner == self._owner:
                 found.append(Mark(entered, last))
         return max(found, default=None)
 
     def mark_entered(self, entered: int, last: int) -> None:
         """Write the mark; on the event loop. It survives the end of the process only. Does nothing
         when the file is closed."""
-        if self._file is not None:
-            content = _MARK.pack(entered, last, self._owner)
+        file = self._file
+        if file is not None:
             at = self._mark_at
             self._mark_at, self._next_mark_at = self._next_mark_at, at
-            end = at + _MARK.size + _CHECKSUM.size
-            self._file.map[at:end] = content + _CHECKSUM.pack(crc32(content))
+            checksum = crc32(_PLACES.pack(entered, last))
+            _MARK.pack_into(file.map, at, entered, last, checksum, self._owner)
 
     def clear_mark(self) -> None:
         """Let the mark count no more: entries are about to be taken away."""

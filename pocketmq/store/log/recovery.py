@@ -147,6 +147,10 @@ class Recovery:
             self._judge(walk)
         except StoreCorrupt:
             self._put_back()
+            if self._saved >= 0:
+                with contextlib.suppress(OSError):  # what is damaged matters more
+                    self._checkpoint.entered_offset = self._start
+                    self._checkpoint.sync_unfinished()
             raise
         self._note_flushed(walk)
         self._log.resume(walk.end, walk.last)
@@ -271,6 +275,7 @@ class Recovery:
             self._queues.distrust_bounds()
             self._open_all()
             self._enter_from = 0
+            self._saved = -1
             if self._flushed is not None and not (self._clean or self._rebuild):
                 # Until they are built they lack more than what the checkpoint says.
                 self._checkpoint.entered_offset = self._log.min_offset

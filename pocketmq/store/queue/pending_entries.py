@@ -57,6 +57,7 @@ class PendingEntries:
     def begin_at(self, entered: int, last: int) -> None:
         """Begin with a log that is entered up to the physical offset `entered`; `last` is that of
         its last record."""
+        self._checkpoint.clear_mark()
         self._last = last
         self._advance(entered)
 

@@ -19,6 +19,7 @@ import pytest
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import FlushDiskType
+from pocketmq.store.errors import StoreCorrupt
 
 QUEUES = 3
 ENTRY = 20
@@ -318,4 +319,27 @@ async def test_a_recovery_that_is_cut_short_goes_on(
         len(queue.files.mapped) and queue.max_offset
         for queues in opened.queues.values() for queue in queues.values()
     )  # fmt: skip
+    assert queue_files(crashed) == expected
+
+
+async def test_damage_behind_what_was_saved(bench: Any) -> None:
+    """The queues get back what they had: the next start must not take them for further."""
+    store = bench.open(**LARGE)
+    fill_with_everything(bench, store)
+    store.start()
+    assert await store.all_flushed()
+    expected = queue_files(bench)
+    crashed = bench.copy("crashed")
+    for base in range(40_000, 80_000, 4_000):
+        crashed.queue_file("Batch", 1, base).write_bytes(bytes(4_000))
+    crashed.files.boot_id = lambda: b"another boot, 16"
+    crashed.recovery_clock = Hurried()
+    log = crashed.segment(1 << 20)
+    whole = log.read_bytes()
+    log.write_bytes(b"\xff" * 100 + whole[100:])
+    with pytest.raises(StoreCorrupt):
+        crashed.open(**LARGE)
+    log.write_bytes(whole)
+    opened = crashed.open(**LARGE)
+    assert opened.max_offset("Batch", 1) == 4000
     assert queue_files(crashed) == expected
