@@ -116,7 +116,7 @@ class StretchReader:
         if not self._deleted:
             return enter_from
         begins = [max(enter_from, self._deleted.get(name, 0)) for name in self._topics.names]
-        return np.array(begins, np.int64)[records.topic]
+        return np.take(np.array(begins, np.int64), records.topic)
 
     def _runs(
         self, view: memoryview, records: Records, physical: IntArray, rows: IntArray
