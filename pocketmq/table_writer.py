@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from pocketmq.kept_task import KeptTask
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 
@@ -59,11 +60,11 @@ class TableWriter(Generic[T]):
         self._wake = asyncio.Event()  # there is a change, or an end
         self._hurry = asyncio.Event()  # somebody waits for it
         self._stopping = False
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Write changes from now on, also those so far; call this on the event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, f"writing {self._path.name}")
 
     async def stop(self) -> None:
         """Write what is not written yet, and end."""
@@ -71,7 +72,7 @@ class TableWriter(Generic[T]):
         self._wake.set()
         self._hurry.set()
         if self._task is not None:
-            await self._task
+            await self._task.finish()
         self._thread.shutdown()
 
     def changed(self) -> None:

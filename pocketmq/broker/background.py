@@ -18,6 +18,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from pocketmq.kept_task import KeptTask
+
 log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_MS: Final = 5_000
@@ -116,8 +118,7 @@ def every(stack: contextlib.AsyncExitStack, seconds: float, action: Callable[[],
                 # A full disk, a bug: the next round may succeed.
                 log.exception("%s failed; trying again in %g s", action, seconds)
 
-    task = asyncio.get_running_loop().create_task(repeat())
-    stack.callback(task.cancel)
+    stack.callback(KeptTask(repeat, getattr(action, "__qualname__", "repeated action")).cancel)
 
 
 class PeriodicSave:
@@ -127,18 +128,18 @@ class PeriodicSave:
         self._seconds = seconds
         self._save = save
         self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Begin; call this on the event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._repeat())
+        self._task = KeptTask(self._repeat, "periodic save", ends=True)
 
     async def stop(self) -> None:
         """Save once more, also if a save is under way that does not know the last changes; and
         end."""
         self._stopping.set()
         if self._task is not None:
-            await self._task
+            await self._task.finish()
 
     async def _repeat(self) -> None:
         while not self._stopping.is_set():

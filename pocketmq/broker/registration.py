@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pocketmq.auth.service import inner_signer
-from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
+from pocketmq.kept_task import KeptTask
 from pocketmq.message import fastjson
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.fastjson_text import FastjsonError
@@ -275,14 +275,15 @@ class _Link:
         self._registration = registration
         self._changed: dict[str, None] = {}
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
         self._retry = self._registration.first_retry
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, f"registration at {self.address}")
 
     async def stop(self) -> None:
-        await end(self._task)
+        if self._task is not None:
+            await self._task.stop()
         self.idle.set()
 
     def changed(self, names: Iterable[str]) -> None:

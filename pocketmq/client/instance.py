@@ -39,6 +39,7 @@ from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
 from pocketmq.client.route import RouteTable
 from pocketmq.client.vip_channel import VipChannel, vip_address
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import local_address
 from pocketmq.message.limits import TBW102
@@ -47,7 +48,6 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.kept_task import KeptTask
 from pocketmq.remoting.pool import ConnectionPool
 
 __all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]

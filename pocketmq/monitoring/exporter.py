@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pocketmq._extras import require
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.families import Family, dropped_series, limited
 from pocketmq.monitoring.health import Answer, Health
@@ -235,8 +236,7 @@ class Monitoring:
                 await asyncio.sleep(seconds)
                 await self._send_all(send)
 
-        task = asyncio.get_running_loop().create_task(repeat())
-        stack.callback(task.cancel)
+        stack.callback(KeptTask(repeat, "metrics export").cancel)
 
     async def _send_all(self, send: Callable[[list[Family]], None]) -> None:
         # One at a time: what is sent in differences needs the order.

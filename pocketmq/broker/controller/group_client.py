@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
-from pocketmq.broker.background import end
 from pocketmq.broker.controller.epoch_log import CutRefused
 from pocketmq.broker.controller.group_server import Driver
 from pocketmq.broker.controller.ha_frames import (
@@ -22,6 +21,7 @@ from pocketmq.broker.controller.ha_frames import (
     encode_report,
 )
 from pocketmq.broker.controller.master_link import MasterLink, UnfitMaster
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.connection import split_address
 from pocketmq.store.errors import StoreError
@@ -68,15 +68,16 @@ class GroupClient:
         self.lines = LimitedLog(log)
         self._reconnect = reconnect_seconds
         self._known = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Connect as soon as the address is known, and stay connected."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, "copy of the log")
 
     async def stop(self) -> None:
         """Close the connection, and forget the address."""
-        await end(self._task)
+        if self._task is not None:
+            await self._task.stop()
         self._task = None
         self.address = self.trouble = ""
         self._known.clear()

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.replication.frames import BadFrame, FrameReader, Head, encode_report
 from pocketmq.broker.replication.intake import RECONNECT_SECONDS, Intake
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.connection import split_address
 from pocketmq.store.errors import ForeignBytes, StoreError
@@ -64,16 +64,17 @@ class HaClient:
         self.on_connected: Callable[[], None] = lambda: None
         self.before_connecting: Callable[[], Awaitable[None]] = _nothing
         self._known = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Connect as soon as the address is known, and stay connected."""
         self.store.replica.on_failure = self._failed
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, "copy of the log", ends=True)
 
     async def stop(self) -> None:
         """Close the connection."""
-        await end(self._task)
+        if self._task is not None:
+            await self._task.stop()
         self._task = None
 
     def use(self, address: str) -> None:

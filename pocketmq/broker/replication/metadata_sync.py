@@ -16,12 +16,12 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.auth.service import inner_signer
-from pocketmq.broker.background import end
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offset import LOG_END
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.tables import Tables
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.offset import (
@@ -90,17 +90,18 @@ class MetadataSync:
         self._signs = sign is not None
         self._pool = ConnectionPool(tls=tls, sign=sign)
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
         # The consumer offsets that wait for the log, and for how much of it.
         self._offsets_ahead: tuple[int, ConsumerOffsetSerializeWrapper] | None = None
 
     def start(self) -> None:
         """Begin; call this on the event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, "tables of the master")
 
     async def stop(self) -> None:
         """Ask no more."""
-        await end(self._task)
+        if self._task is not None:
+            await self._task.stop()
         self._task = None
         await self._pool.close()
 

@@ -15,6 +15,7 @@ from pocketmq.broker.transactions.checks import TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.broker.transactions.transaction_counts import TransactionCounts
+from pocketmq.kept_task import KeptTask
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -54,14 +55,13 @@ class Transactions:
         )
         self.checks.load()
         self._config = config
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[KeptTask] = []
 
     def start(self) -> None:
         """Begin to write ops and to check; to be called on the event loop."""
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._write_regularly()),
-            loop.create_task(self._check_regularly()),
+            KeptTask(self._write_regularly, "ops of transactions"),
+            KeptTask(self._check_regularly, "checks of transactions"),
         ]
 
     def take_over(self) -> None:

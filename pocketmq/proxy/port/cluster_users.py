@@ -18,6 +18,7 @@ from pocketmq.auth.errors import AuthError
 from pocketmq.auth.settings import inner_user
 from pocketmq.auth.store import AclInfo, AuthTables, UserInfo
 from pocketmq.client.instance import ClientInstance
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.codes import RequestCode
@@ -40,12 +41,12 @@ class ClusterUsers:
         self.tables.inner = inner_user(credentials)
         self._instance = instance
         self._log = LimitedLog(log)
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     async def start(self) -> None:
         """Read them once, and from now on."""
         await self._try_to_read()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, "users of the cluster")
 
     async def stop(self) -> None:
         """Stop reading."""

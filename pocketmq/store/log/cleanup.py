@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.kept_task import KeptTask
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import Files, MappedFile
@@ -65,18 +66,18 @@ class Cleanup:
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
         self._stopping = False
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Begin; to be called on the event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = KeptTask(self._run, "cleaning of the store")
 
     async def stop(self) -> None:
         """End, after the file that is being removed."""
         self._stopping = True
         self._wake.set()
         if self._task is not None:
-            await self._task
+            await self._task.finish()
             self._task = None
 
     def order(self) -> None:

@@ -20,9 +20,9 @@ from pocketmq.client.consumer.fetch.puller import BrokenRecord, Puller, PullResu
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt, MessageQueue
-from pocketmq.remoting.kept_task import KeptTask
 
 __all__ = ["QueueFetcher", "Reader"]
 

@@ -58,6 +58,18 @@ class KeptTask:
         self._task.cancel()
         return self._task
 
+    async def stop(self) -> None:
+        """End the work for good, and wait until it has ended."""
+        await asyncio.wait([self.cancel()])
+
+    async def finish(self) -> None:
+        """Wait until the work returns, which it is about to do."""
+        self._ends = True
+        if self._again is not None:
+            self._again.cancel()
+            self._start()
+        await asyncio.wait([self._task])
+
     def _start(self) -> None:
         self._again = None
         if self._cancelled or not self._wanted():

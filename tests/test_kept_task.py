@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.remoting.kept_task import KeptTask
+from pocketmq.kept_task import KeptTask
 
 
 class Loop:
@@ -93,6 +93,22 @@ async def test_an_end_that_is_meant(caplog: pytest.LogCaptureFixture) -> None:
     work.end.set_result(None)
     await asyncio.wait([task])
     assert not caplog.records
+
+
+async def test_work_that_waits_to_be_started_again_finishes_first() -> None:
+    done: list[int] = []
+    finishing = False
+
+    async def work() -> None:
+        if not finishing:
+            raise KeyError
+        done.append(1)
+
+    kept = KeptTask(work, "writes")
+    await asyncio.wait([task_of("writes")])
+    finishing = True
+    await kept.finish()
+    assert done == [1]
 
 
 async def test_an_owner_that_does_not_run_has_nothing_started_again(
