@@ -7,9 +7,10 @@ import logging
 import socket
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from pocketmq.client.errors import (
@@ -48,7 +49,12 @@ _END_SECONDS: Final = 1.0
 async def serve(parts: Parts, listening: socket.socket) -> None:
     """Serve pages on a socket until cancelled."""
     services = services_of(parts, port=listening.getsockname()[1])
-    runner = web.AppRunner(make_app(services), access_log=None, shutdown_timeout=_END_SECONDS)
+    runner = web.AppRunner(
+        make_app(services),
+        access_log=None,
+        logger=_RequestLog(log),
+        shutdown_timeout=_END_SECONDS,
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
@@ -56,6 +62,23 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
     finally:
         await runner.cleanup()
         await services.sessions.end_all()
+
+
+class _RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """What aiohttp logs of its connections. A request that is not HTTP, or too long, is its
+    sender's fault: it leaves one line and no traceback."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger)
+        self._limited = LimitedLog(logger)
+
+    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            remote = args[0] if args else "a client"
+            self._limited.warning("a request of %s is refused: %s", remote, error.message)
+        else:
+            super().exception(msg, *args, **kwargs)
 
 
 def make_app(services: Services) -> web.Application:

@@ -424,3 +424,21 @@ async def test_a_port_that_is_taken(server: EmbeddedServer) -> None:
         await dashboard.start(or_any_port=True)
         assert dashboard.port not in (0, port)
         await dashboard.stop()
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [b"GET /" + b"x" * 9000 + b" HTTP/1.1", b"\x16\x03\x01 hello"],
+    ids=["long", "TLS"],
+)
+async def test_a_request_that_is_not_http_leaves_one_line(
+    dashboard: Dashboard, client: Client, request_head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.get("/")
+    reader, writer = await asyncio.open_connection("127.0.0.1", dashboard.port)
+    writer.write(request_head + b"\r\nHost: localhost\r\n\r\n")
+    assert b" 400 Bad Request" in await reader.read()
+    writer.close()
+    for record in caplog.records:
+        assert not record.exc_info
+        assert record.getMessage().startswith("a request of 127.0.0.1 is refused: ")
