@@ -69,7 +69,7 @@ async def test_a_consume_queue_without_room_keeps_the_message_out_of_the_log(ben
     bench.files.full = True
     end = store.commit_log.end
     assert not bench.put(store).ok
-    batch = encode_batch([(0, b"", b"")] * 2)
+    batch = encode_batch([(0, b"x", b"")] * 2)
     result = store.put_batch("Topic", 0, batch, "", born_timestamp=1, born_host=bytes(8))
     assert not result.ok
     assert store.commit_log.end == end

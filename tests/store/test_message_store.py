@@ -150,7 +150,7 @@ async def test_limits_of_bodies_and_batches(bench: StoreBench) -> None:
     assert put_batch(encode_batch([(0, b"x" * 900, b"")] * 2)).ok
     small = encode_batch([(0, b"x", b"")])
     assert put_batch(small, sys_flag=4).status is PutStatus.MESSAGE_ILLEGAL
-    many = encode_batch([(0, b"", b"")] * 90)  # 1980 bytes become 90 records
+    many = encode_batch([(0, b"x", b"")] * 86)  # 1978 bytes become 86 records
     assert put_batch(many).ok
 
 
@@ -319,7 +319,7 @@ async def test_listeners_hear_of_each_message(bench: Any) -> None:
     bench.put(store, tags_code=3)
     bench.put(store, "Topic", 1)
     store.put_batch(
-        "Topic", 0, encode_batch([(0, b"", b"TAGS\x01t\x02"), (0, b"", b"")]), "",
+        "Topic", 0, encode_batch([(0, b"x", b"TAGS\x01t\x02"), (0, b"y", b"")]), "",
         born_timestamp=1, born_host=bytes(8),
     )  # fmt: skip
     now = bench.clock.now

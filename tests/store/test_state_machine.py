@@ -100,6 +100,8 @@ MESSAGES = st.builds(
     st.lists(KEYS, max_size=2).map(" ".join) | st.just("k  u"),
     st.just(0),
 )
+#: A message of a batch has a body.
+INNER_MESSAGES = MESSAGES.filter(lambda sent: sent.body)
 SPECIAL = st.sampled_from([0, 0, 0, 0, PREPARED, COMMITTED, ROLLED_BACK])
 # How far a put gets before something else happens.
 PROGRESS = st.sampled_from(["acknowledged", "acknowledged", "written", "buffered"])
@@ -286,7 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.put_done(progress)
 
     @rule(
-        topic=TOPICS, queue_id=QUEUES, sent=st.lists(MESSAGES, min_size=1, max_size=5),
+        topic=TOPICS, queue_id=QUEUES, sent=st.lists(INNER_MESSAGES, min_size=1, max_size=5),
         seconds=SECONDS, progress=PROGRESS,
     )  # fmt: skip
     def put_batch(

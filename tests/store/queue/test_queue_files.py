@@ -126,7 +126,7 @@ OFFICIAL = {
     "mapped_file_size_commit_log": 64 << 20,
     "mapped_file_size_consume_queue": 6_000_000,
 }
-BATCH = encode_batch([(0, b"", b"")] * 1000)
+BATCH = encode_batch([(0, b"x", b"")] * 1000)
 
 
 def put_thousand(store: MessageStore) -> PutResult:
