@@ -15,12 +15,15 @@ from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User
 from pocketmq.client.instance import ClientInstance
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.receipt_handle import ReceiptHandle
+from pocketmq.message.retry_topic import TopicKind
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.remote import RemotePort
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, Duplex, GrpcError, ServerStream, Unary
 from pocketmq.proxy.server import Proxy
 from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
@@ -157,6 +160,23 @@ async def test_a_transaction_of_another_topic_cannot_be_ended(proxy: OpenProxy) 
             assert refused.status.code == pb.INVALID_TRANSACTION_ID
             end.topic.name = "Transaction"
             assert (await alice.call("EndTransaction", end)).status.code == pb.OK
+
+
+@PROXIES
+async def test_a_handle_that_was_made_up_brings_nothing_of_another_topic(proxy: OpenProxy) -> None:
+    """What a handle names comes back as a retry of the group that says that it popped it."""
+    async with proxy() as (port, users):
+        users.grant("alice", "Topic:Normal")
+        users.grant("eve", "Group:eve*")
+        async with client_of(port, "alice", "a") as alice, client_of(port, "eve", "e") as eve:
+            sent = pb.SendMessageRequest(messages=[message("Normal", b"secret")])
+            handle = ReceiptHandle(0, now_ms(), 60_000, 0, TopicKind.NORMAL, "broker-a", 0, 0)
+            assert (await alice.call("SendMessage", sent)).status.code == pb.OK
+            change = pb.ChangeInvisibleDurationRequest(receipt_handle=handle.encode())
+            change.group.name, change.topic.name = "eve", "Normal"
+            change.invisible_duration.SetInParent()
+            answer = await eve.call("ChangeInvisibleDuration", change)
+            assert answer.status.code == pb.UNAUTHORIZED
 
 
 class NoPort:

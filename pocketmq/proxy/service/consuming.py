@@ -283,7 +283,9 @@ class Consuming:
         self, call: Call, request: pb.ChangeInvisibleDurationRequest
     ) -> pb.ChangeInvisibleDurationResponse:
         """Let a message come back after another time."""
-        client, group, topic = self._consumer(call, request.group, request.topic, change=True)
+        # The official proxy asks for the group only. But a handle can be made up, and what it names
+        # comes back in a topic of the group.
+        client, group, topic = self._consumer(call, request.group, request.topic)
         invisible = self._allowed(duration_ms(request.invisible_duration), 0)
         handle = await self._taken(client, group, request.receipt_handle)
         handle = await self.change(client, group, topic, handle, invisible)
@@ -325,11 +327,11 @@ class Consuming:
             )
 
     def _consumer(
-        self, call: Call, group: pb.Resource, topic: pb.Resource, *, change: bool = False
+        self, call: Call, group: pb.Resource, topic: pb.Resource
     ) -> tuple[Client, str, str]:
         topic_name = topic_of(topic)
         group_name = group_of(group)
-        self._access.consume(call, group_name, *(() if change else (topic_name,)))
+        self._access.consume(call, group_name, topic_name)
         client = self._clients.of(call)
         return client, group_name, topic_name
 
