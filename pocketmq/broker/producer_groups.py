@@ -19,9 +19,11 @@ from pocketmq.remoting.monotonic import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-#: Producer groups of one connection; what a client names beyond them is not kept.
-MAX_GROUPS: Final = 1000
-#: And of all connections of one user: anybody who can sign may say that they are producers.
+#: Producer groups of one connection; what a client names beyond them is not kept. A proxy has those
+#: of all of its clients.
+MAX_GROUPS: Final = 20_000
+#: And of all connections of one user, without authentication of one address: anybody may say that
+#: they are producers.
 MAX_GROUPS_OF_USER: Final = 100_000
 
 
@@ -32,7 +34,7 @@ class ProducerGroups:
         self._clock = clock
         self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
-        # The groups of a connection, each with the user that it is counted for.
+        # The groups of a connection, each with the user or address that it is counted for.
         self._groups_of: dict[Any, dict[str, str]] = {}
         self._counts: Counter[str] = Counter()
         self._by_id: dict[str, ClientInfo] = {}
@@ -74,10 +76,11 @@ class ProducerGroups:
             groups = self._groups_of[connection] = {}
             connection.add_close_callback(self.connection_closed)
         if group not in groups:
-            user = client.caller.username if client.caller is not None else ""
-            if len(groups) >= MAX_GROUPS or (user and self._counts[user] >= MAX_GROUPS_OF_USER):
+            user = (client.caller and client.caller.username) or connection.peer[0]
+            if len(groups) >= MAX_GROUPS or self._counts[user] >= MAX_GROUPS_OF_USER:
                 self._log.warning(
-                    "%s has %d producer groups already, and its user %d; group %s is ignored",
+                    "%s has %d producer groups already, and its user or address %d; group %s is "
+                    "ignored",
                     connection,
                     len(groups),
                     self._counts[user],

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_PERIOD = 30.0
 HEARTBEAT_TIMEOUT = 3.0
+#: Bytes above which a heartbeat is sent in pieces. Brokers of pocketmq refuse those above 2 MiB.
+PIECE = 1 << 20
 #: Shutdown does not wait longer than this for brokers to take note, seconds.
 UNREGISTER_TIMEOUT = 1.0
 
@@ -64,6 +66,26 @@ class Heartbeat:
             consumer_data_set=[describe() for describe in self._consumers.values()],
         )
 
+    def bodies(self) -> list[bytes]:
+        """Encode what is announced: as one body, or as several if it is long. Brokers keep what
+        they know from others. A proxy has the groups of all of its clients, and one whose
+        subscriptions are too long for brokers must not keep the others from them."""
+        data = self.data()
+        whole = data.encode()
+        if len(whole) <= PIECE:
+            return [whole]
+        bodies = []
+        piece, size = HeartbeatData(client_id=self._client_id), 0
+        for kind in ("producer_data_set", "consumer_data_set"):
+            for member in getattr(data, kind):
+                length = len(member.encode())
+                if size and size + length > PIECE:
+                    bodies.append(piece.encode())
+                    piece, size = HeartbeatData(client_id=self._client_id), 0
+                getattr(piece, kind).append(member)
+                size += length + 1
+        return [*bodies, piece.encode()]
+
     def targets(self) -> list[str]:
         """The broker addresses that get heartbeats; none while there is nothing to announce."""
         if not (self._producers or self._consumers):
@@ -86,16 +108,16 @@ class Heartbeat:
 
     async def send(self, address: str) -> bool:
         """One heartbeat to one broker; whether it was accepted."""
+        refusal = None
         try:
-            answer = await self._pool.request(
-                address,
-                RequestCode.HEART_BEAT,
-                None,
-                self.data().encode(),
-                timeout=HEARTBEAT_TIMEOUT,
-            )
-            if answer.code != ResponseCode.SUCCESS:
-                raise error_for(answer.code, answer.remark, address)
+            for body in self.bodies():
+                answer = await self._pool.request(
+                    address, RequestCode.HEART_BEAT, None, body, timeout=HEARTBEAT_TIMEOUT
+                )
+                if answer.code != ResponseCode.SUCCESS:
+                    refusal = error_for(answer.code, answer.remark, address)
+            if refusal is not None:
+                raise refusal
         except RemotingError as error:
             # Every 30 s while a broker is away; only the first time is worth a warning.
             level = logging.DEBUG if address in self._failing else logging.WARNING

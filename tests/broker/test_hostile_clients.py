@@ -328,9 +328,8 @@ async def test_a_client_of_ever_new_names(
 ) -> None:
     reader, writer = await open_raw(broker)
     for n in range(3000):
-        data = HeartbeatData(
-            client_id=f"c{n}", producer_data_set=[ProducerData("P"), ProducerData(f"P{n}")]
-        )
+        groups = ["P", *(f"P{n}-{i}" for i in range(10))]
+        data = HeartbeatData(client_id=f"c{n}", producer_data_set=list(map(ProducerData, groups)))
         writer.write(encode_command(RequestCode.HEART_BEAT, n, body=data.encode()))
     await neighbour.served()
 
@@ -338,7 +337,7 @@ async def test_a_client_of_ever_new_names(
     async with asyncio.timeout(30):
         while not producers.find("c2999"):
             await reader.read(1 << 20)
-    assert len(producers.all()) == 1000
+    assert len(producers.all()) == 20_000
     writer.transport.abort()
     async with asyncio.timeout(30):
         while producers.all():  # noqa: ASYNC110 (what is looked at has no event)

@@ -217,3 +217,31 @@ async def test_each_broker_knows_a_consumer_once(cluster: Cluster, client: GrpcC
         while (seen := [await members(broker) for broker in cluster.brokers.values()]) != [1, 1, 1]:
             assert max(seen) <= 1
     await pool.close()
+
+
+async def test_clients_with_many_groups_hide_no_others(
+    cluster: Cluster, client: GrpcClient
+) -> None:
+    """To other brokers a proxy is one client, with the groups of all of its clients."""
+    port = cluster.proxies["broker-b"].port
+    route = pb.QueryRouteRequest()
+    route.topic.name = "Normal"
+    assert (await client.call("QueryRoute", route)).status.code == pb.OK
+    async with contextlib.AsyncExitStack() as stack:
+        for group in ("long", "longer"):
+            settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+            settings.subscription.group.name = group
+            for n in range(14):
+                entry = settings.subscription.subscriptions.add()
+                entry.topic.name = f"Topic{n}"
+                entry.expression.expression = "||".join(f"{tag}{'x' * 1000}" for tag in range(60))
+            long = await stack.enter_async_context(GrpcClient(port, client_id=group))
+            await long.telemetry(settings)
+        many = await stack.enter_async_context(GrpcClient(port, client_id="many"))
+        await many.as_producer(*(f"{n:0120}" for n in range(1_000)))
+        await client.as_producer("Transaction")
+        for name in ("broker-a", "broker-c"):
+            producers = cluster.brokers[name].tables.producers
+            for group in ("Transaction", f"{999:0120}"):
+                while not producers.clients(group):  # noqa: ASYNC110 (a heartbeat has no event)
+                    await asyncio.sleep(0.01)

@@ -61,11 +61,22 @@ async def test_a_handle_is_renewed_before_it_ends_for_longer_and_longer() -> Non
     assert broker.changes == [60_000, 180_000, 300_000]
 
 
+async def test_two_topics_have_messages_in_the_same_places() -> None:
+    broker = Broker()
+    broker.renewal.add(CLIENT, "g", "t", handle())
+    broker.renewal.add(CLIENT, "g", "another", handle())
+    await broker.at(55)
+    assert broker.changes == [60_000, 60_000]
+    taken = await broker.renewal.take(CLIENT, "g", "t", handle())
+    assert taken.pop_time == 55_000
+    assert len(broker.renewal) == 1
+
+
 async def test_what_the_client_says_counts_for_the_renewed_handle() -> None:
     broker = Broker()
     broker.renewal.add(CLIENT, "g", "t", handle())
     await broker.at(55)
-    taken = await broker.renewal.take(CLIENT, "g", handle())
+    taken = await broker.renewal.take(CLIENT, "g", "t", handle())
     assert (taken.pop_time, taken.start_offset) == (55_000, 7)
     await broker.at(110)
     assert len(broker.changes) == 1
@@ -87,7 +98,7 @@ async def renewing(broker: Broker) -> AsyncIterator[None]:
 async def test_what_the_client_says_waits_for_the_renewal_that_is_under_way() -> None:
     broker = Broker()
     async with renewing(broker):
-        taking = asyncio.ensure_future(broker.renewal.take(CLIENT, "g", handle()))
+        taking = asyncio.ensure_future(broker.renewal.take(CLIENT, "g", "t", handle()))
         await asyncio.sleep(0)
         assert not taking.done()
     assert (await taking).pop_time == 55_000
@@ -111,7 +122,7 @@ async def test_what_is_taken_while_others_are_renewed_is_renewed_no_more() -> No
     broker.answers.clear()
     round = asyncio.ensure_future(broker.at(55))
     await until(lambda: len(broker.changes) == AT_ONCE)
-    assert (await broker.renewal.take(CLIENT, "g", handle(AT_ONCE))).pop_time == 0
+    assert (await broker.renewal.take(CLIENT, "g", "t", handle(AT_ONCE))).pop_time == 0
     broker.answers.set()
     await round
     assert len(broker.changes) == AT_ONCE
@@ -121,7 +132,7 @@ async def test_a_handle_of_an_earlier_delivery_is_left_as_it_is() -> None:
     broker = Broker()
     later = handle()._replace(pop_time=9)
     broker.renewal.add(CLIENT, "g", "t", later)
-    assert await broker.renewal.take(CLIENT, "g", handle()) == handle()
+    assert await broker.renewal.take(CLIENT, "g", "t", handle()) == handle()
     assert len(broker.renewal) == 1
 
 

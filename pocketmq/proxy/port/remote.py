@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -62,6 +63,9 @@ TROUBLED: Final = frozenset(
 
 #: Topics that are kept up to date; those above it are asked for each time.
 MAX_TOPICS: Final = 100_000
+#: Groups of all clients of one user, and without authentication of one address, that brokers hear
+#: of: they keep 20,000 of the whole proxy. Each client counts.
+MAX_GROUPS_OF_USER: Final = 5_000
 
 
 def selector_for(config: ProxyConfig) -> QueueSelector:
@@ -91,6 +95,9 @@ class RemotePort:
         self._log = LimitedLog(log)
         self._links: dict[_RemoteLink, None] = {}
         self._by_group: dict[tuple[str, str], dict[_RemoteLink, None]] = {}
+        self._counts: Counter[str] = Counter()  # of its members, by the owners of links
+        self._changed = False
+        self._announcing: asyncio.Task[None] | None = None
         self._detector = Detector(
             self.selector, self._routes.masters, self._probe, self._routes.poll
         )
@@ -114,7 +121,7 @@ class RemotePort:
         self, client_id: str, language: str, peer: tuple[str, int], asked: Asked
     ) -> _RemoteLink:
         """Return a link for a client."""
-        link = _RemoteLink(self, asked)
+        link = _RemoteLink(self, asked, peer[0])
         self._links[link] = None
         return link
 
@@ -176,20 +183,46 @@ class RemotePort:
             members = self._by_group.get(group)
             if members is None:
                 continue
-            members.pop(link, None)
+            if link in members:
+                del members[link]
+                self._counts[link.owner] -= 1
+                if not self._counts[link.owner]:
+                    del self._counts[link.owner]
             if not members:
                 del self._by_group[group]
                 self._leave(*group)
         for group in new:
+            if link in self._by_group.get(group, ()):
+                continue
+            if self._counts[link.owner] >= MAX_GROUPS_OF_USER:
+                self._log.warning(
+                    "%s has clients in %d groups already: brokers do not hear of group %s",
+                    link.owner,
+                    MAX_GROUPS_OF_USER,
+                    group[1],
+                )
+                break
+            self._counts[link.owner] += 1
             self._by_group.setdefault(group, {})[link] = None
-        for name in now.producers:
-            self.instance.heartbeat.add_producer(name)
-        for consumer in now.consumers:
-            self.instance.heartbeat.add_consumer(
-                consumer.group_name, self._describe(consumer.group_name)
-            )
+            kind, name = group
+            if kind == "producer":
+                self.instance.heartbeat.add_producer(name)
+            else:
+                self.instance.heartbeat.add_consumer(name, self._describe(name))
         if new - old:
-            self.instance.spawn(self.instance.heartbeat.send_all(), "heartbeat")
+            self._announce()
+
+    def _announce(self) -> None:
+        """Send heartbeats soon. Each has the groups of all clients, so what changes while they are
+        on their way waits for the next ones."""
+        self._changed = True
+        if self._announcing is None or self._announcing.done():
+            self._announcing = self.instance.spawn(self._send_heartbeats(), "heartbeat")
+
+    async def _send_heartbeats(self) -> None:
+        while self._changed:
+            self._changed = False
+            await self.instance.heartbeat.send_all()
 
     def forget(self, link: _RemoteLink) -> None:
         """Forget a link."""
@@ -295,8 +328,9 @@ class RemotePort:
 class _RemoteLink:
     """One client; see `pocketmq.proxy.port.broker_port.Link`."""
 
-    def __init__(self, port: RemotePort, asked: Asked) -> None:
+    def __init__(self, port: RemotePort, asked: Asked, host: str) -> None:
         self._port = port
+        self._host = host
         self.asked = asked
         self.caller: Caller | None = None
         self.registration = Registration()
@@ -316,6 +350,11 @@ class _RemoteLink:
     def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
         """Never: the request is on its way."""
         return False
+
+    @property
+    def owner(self) -> str:
+        """Whose client it is: a user, or an address where nobody signs."""
+        return (self.caller and self.caller.username) or self._host
 
     async def register(self, registration: Registration) -> None:
         """Have the brokers know the client's groups with the proxy's next heartbeats."""

@@ -262,7 +262,7 @@ class Consuming:
 
         async def acknowledge(entry: pb.AckMessageEntry) -> pb.Status:
             try:
-                handle = await self._taken(client, group, entry.receipt_handle)
+                handle = await self._taken(client, group, topic, entry.receipt_handle)
                 await self._acknowledge(client, group, topic, handle)
             except (ServiceError, RemotingError) as error:
                 return status_of(error)
@@ -287,7 +287,7 @@ class Consuming:
         # comes back in a topic of the group.
         client, group, topic = self._consumer(call, request.group, request.topic)
         invisible = self._allowed(duration_ms(request.invisible_duration), 0)
-        handle = await self._taken(client, group, request.receipt_handle)
+        handle = await self._taken(client, group, topic, request.receipt_handle)
         handle = await self.change(client, group, topic, handle, invisible)
         return pb.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
 
@@ -296,7 +296,7 @@ class Consuming:
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
         """Put a message among the dead letters of the group, and acknowledge it."""
         client, group, topic = self._consumer(call, request.group, request.topic)
-        handle = await self._taken(client, group, request.receipt_handle)
+        handle = await self._taken(client, group, topic, request.receipt_handle)
         await self._check_place(client, group, topic, handle)
         await self._send_back(client, group, topic, handle, request.message_id)
         return pb.ForwardMessageToDeadLetterQueueResponse(status=ok())
@@ -335,13 +335,13 @@ class Consuming:
         client = self._clients.of(call)
         return client, group_name, topic_name
 
-    async def _taken(self, client: Client, group: str, text: str) -> ReceiptHandle:
+    async def _taken(self, client: Client, group: str, topic: str, text: str) -> ReceiptHandle:
         """Return the handle that counts for the one a client names, which is renewed no more."""
         try:
             handle = decode_receipt_handle(text)
         except ReceiptHandleError as error:
             raise ServiceError(pb.INVALID_RECEIPT_HANDLE, str(error)) from None
-        handle = await self.renewal.take(client, group, handle)
+        handle = await self.renewal.take(client, group, topic, handle)
         if handle.next_visible_time <= now_ms():
             raise ServiceError(pb.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return handle

@@ -66,8 +66,13 @@ class _Renewed:
         return self.handle
 
 
-def _key(group: str, handle: ReceiptHandle) -> tuple[str, str, int, int, int]:
-    return (group, handle.broker_name, int(handle.kind), handle.queue_id, handle.queue_offset)
+_Key = tuple[str, str, str, int, int, int]
+
+
+def _key(group: str, topic: str, handle: ReceiptHandle) -> _Key:
+    """Return what names a message: all topics of a group have the same queues and offsets."""
+    place = handle.broker_name, int(handle.kind), handle.queue_id, handle.queue_offset
+    return (group, topic, *place)
 
 
 class Renewal:
@@ -80,7 +85,7 @@ class Renewal:
         self._change = change
         self._now = now
         self._log = LimitedLog(log)
-        self._of: dict[Client, dict[tuple[str, str, int, int, int], _Renewed]] = {}
+        self._of: dict[Client, dict[_Key, _Renewed]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
@@ -89,9 +94,11 @@ class Renewal:
         """Renew a handle from now on."""
         handles = self._of.setdefault(client, {})
         if len(handles) < MAX_HANDLES:
-            handles[_key(group, handle)] = _Renewed(group, topic, handle)
+            handles[_key(group, topic, handle)] = _Renewed(group, topic, handle)
 
-    async def take(self, client: Client, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+    async def take(
+        self, client: Client, group: str, topic: str, handle: ReceiptHandle
+    ) -> ReceiptHandle:
         """Renew a handle no more; return the one that counts now for the message.
 
         While it is being renewed, wait for that: by the handle before, an acknowledgement has no
@@ -101,7 +108,7 @@ class Renewal:
         handles = self._of.get(client)
         if handles is None:
             return handle
-        key = _key(group, handle)
+        key = _key(group, topic, handle)
         renewed = handles.get(key)
         if renewed is None or renewed.begun != handle.pop_time:
             return handle
@@ -133,8 +140,8 @@ class Renewal:
     async def _renew(
         self,
         client: Client,
-        handles: dict[tuple[str, str, int, int, int], _Renewed],
-        key: tuple[str, str, int, int, int],
+        handles: dict[_Key, _Renewed],
+        key: _Key,
         renewed: _Renewed,
     ) -> None:
         if handles.get(key) is not renewed:
