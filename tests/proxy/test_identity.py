@@ -23,8 +23,10 @@ from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, Duplex, GrpcError, ServerStream, Unary
 from pocketmq.proxy.server import Proxy
 from pocketmq.proxy.service.access import Access
+from pocketmq.proxy.service.clients import Clients
 from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
+from pocketmq.proxy.service.status import ServiceError
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.test_access import PROPERTIES, every_request, signed
@@ -186,6 +188,37 @@ class NoPort:
 
     def open(self, client_id: str, *others: object) -> None:
         assert client_id == "pocketmq-proxy"
+
+
+class Addressee:
+    """A link that nothing is sent on."""
+
+    caller = None
+
+    def close(self) -> None:
+        pass
+
+
+async def test_the_clients_of_one_user_leave_room_for_others() -> None:
+    class Port(NoPort):
+        def open(self, client_id: str, *others: object) -> Addressee:  # type: ignore[override]
+            return Addressee()
+
+    clients = Clients(Port(), None)  # type: ignore[arg-type]
+
+    def call(client_id: str, host: str) -> Call:
+        made = Call("QueryRoute", (host, 1), {b"x-mq-client-id": client_id.encode()})
+        made.checked = True
+        return made
+
+    for n in range(20_000):
+        clients.of(call(f"{n}", "192.0.2.1"))
+    with pytest.raises(ServiceError, match=r"of them of 192\.0\.2\.1"):
+        clients.of(call("one more", "192.0.2.1"))
+    first = clients.of(call("0", "192.0.2.1"))
+    clients.of(call("another", "192.0.2.2"))
+    clients.forget(first)
+    clients.of(call("one more", "192.0.2.1"))
 
 
 class Sent:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ VERSION: Final = b"x-mq-client-version"
 #: Seconds of silence after which a client is forgotten (`channelExpiredTimeout`).
 EXPIRY: Final = 120.0
 MAX_CLIENTS: Final = 100_000
+#: Of one user, without authentication of one address: they make up their ids.
+MAX_CLIENTS_OF_USER: Final = 20_000
 MAX_CLIENT_ID: Final = 512
 #: Seconds that a client has to answer a command.
 COMMAND_TIMEOUT: Final = 5.0
@@ -67,6 +70,7 @@ class Client:
     Attributes:
         settings: the client's own settings as they came last; None before the first.
         owner: the name of the user who signs its calls; "" where nobody did.
+        counted_for: the user, or the address, among whose clients it is counted.
         link: how brokers see it.
         gone: it was forgotten, and its link is closed.
     """
@@ -87,6 +91,7 @@ class Client:
         language = _LANGUAGES.get(call.text(LANGUAGE).upper(), "OTHER")
         self.link = port.open(client_id, language, call.peer, asked_of)
         self.owner = ""
+        self.counted_for = ""
         self.signed_by(call)
         self._answers: dict[str, asyncio.Future[pb.TelemetryCommand]] = {}
 
@@ -187,6 +192,10 @@ def client_id_of(call: Call) -> str:
     return client_id
 
 
+def _owner_of(call: Call) -> str:
+    return (call.caller and call.caller.username) or call.peer[0]
+
+
 def call_time() -> float:
     """Return the time of the loop, seconds."""
     return asyncio.get_running_loop().time()
@@ -220,6 +229,7 @@ class Clients:
         self._port = port
         self._asked = asked
         self._by_id: dict[str, Client] = {}
+        self._counts: Counter[str] = Counter()  # by user or address
         self._log = LimitedLog(log)
         #: Called with each client that is forgotten.
         self.on_gone: list[Callable[[Client], None]] = []
@@ -235,10 +245,17 @@ class Clients:
         """
         client = self.known(call)
         if client is None:
-            if len(self._by_id) >= MAX_CLIENTS:
-                raise ServiceError(pb.TOO_MANY_REQUESTS, f"{MAX_CLIENTS} clients are known already")
             client_id = client_id_of(call)
+            owner = _owner_of(call)
+            if len(self._by_id) >= MAX_CLIENTS or self._counts[owner] >= MAX_CLIENTS_OF_USER:
+                raise ServiceError(
+                    pb.TOO_MANY_REQUESTS,
+                    f"{len(self._by_id)} clients are known already, {self._counts[owner]} of them "
+                    f"of {owner}: {MAX_CLIENTS} and {MAX_CLIENTS_OF_USER} are allowed",
+                )
             client = self._by_id[client_id] = Client(client_id, call, self._port, self._asked)
+            client.counted_for = owner
+            self._counts[owner] += 1
         return client
 
     def known(self, call: Call) -> Client | None:
@@ -264,6 +281,9 @@ class Clients:
         """Forget a client: it said good-bye, or is silent."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]
+            self._counts[client.counted_for] -= 1
+            if not self._counts[client.counted_for]:
+                del self._counts[client.counted_for]
             client.gone = True
             for callback in self.on_gone:
                 callback(client)
