@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,20 +110,22 @@ def sync_tree(root: Path) -> None:
                 os.close(opened)
 
 
-def read_settled(path: Path) -> bytes | None:
-    """Return the content of a small file that another process may be changing, in place or by
-    renaming: what two readings in a row agree on. None when it is missing for seconds."""
-    before: bytes | None = None
+def read_settled(path: Path) -> tuple[bytes, int] | None:
+    """Return the content and the permissions of a small file that another process may be changing,
+    in place or by renaming: what two readings in a row agree on. None when it is missing for
+    seconds."""
+    before: tuple[bytes, int] | None = None
     for _ in range(_TRIES):
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                found = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         except FileNotFoundError:
             before = None
             time.sleep(_PAUSE_SECONDS)
             continue
-        if content == before:
-            return content
-        before = content
+        if found == before:
+            return found
+        before = found
     return before
 
 

@@ -446,14 +446,17 @@ class Files:
         except FileNotFoundError:
             return None
 
-    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+    def replace(
+        self, path: Path, content: bytes, backup: Path | None = None, *, mode: int = 0o644
+    ) -> None:
         """Write a small file so that a crash leaves the old content or the new, never a part; when
         this returns the new one outlasts a power failure. Raises OSError.
 
         The old content becomes `backup`, if that is given; for a moment it is only there. The
-        permissions stay: settings may hold passwords.
+        permissions stay, as settings may hold passwords; a new file gets `mode`.
         """
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+        if path.exists():
+            mode = stat.S_IMODE(path.stat().st_mode)
         unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)

@@ -68,10 +68,12 @@ class FailingFiles(Files):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(fd, size)
 
-    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+    def replace(
+        self, path: Path, content: bytes, backup: Path | None = None, *, mode: int = 0o644
+    ) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        super().replace(path, content, backup)
+        super().replace(path, content, backup, mode=mode)
 
     def fdatasync(self, fd: int) -> None:
         if self.broken:

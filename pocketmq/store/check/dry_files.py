@@ -81,7 +81,9 @@ class DryFiles(Files):
     def sync_directory(self, directory: Path) -> None:
         """Do nothing."""
 
-    def replace(self, path: Path, content: bytes, backup: Path | None = None) -> None:
+    def replace(
+        self, path: Path, content: bytes, backup: Path | None = None, *, mode: int = 0o644
+    ) -> None:
         """Do nothing."""
 
     def unshare(self, path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,8 @@ def mend_tables(directory: Path, aside: Path, files: Files, *, dry_run: bool) ->
             if broken:
                 files.move(path, aside / "config" / name)
             if usable:
-                files.replace(path, backup.read_bytes())
+                mode = stat.S_IMODE(backup.stat().st_mode)
+                files.replace(path, backup.read_bytes(), mode=mode)
             elif backup.exists():
                 files.move(backup, aside / "config" / backup.name)
         if usable:

@@ -43,12 +43,12 @@ class CopiedFiles:
         self.bytes += copy_file(source, target, end, *advanced, synced=False)
         self.copied += 1
 
-    def put(self, target: Path, content: bytes) -> None:
+    def put(self, target: Path, content: bytes, mode: int = 0o644) -> None:
         """Write a small file, perhaps once more. Raises OSError."""
         if not target.exists():
             self.copied += 1
             self.bytes += len(content)
-        self._files.replace(target, content)
+        self._files.replace(target, content, mode=mode)
 
     def run(
         self, source: Path, target: Path, end_of: Callable[[Path], int | None] = lambda _: None

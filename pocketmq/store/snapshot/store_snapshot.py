@@ -185,9 +185,10 @@ class _Copying:
                 self._small(directory / f"{name}.bak")
 
     def _small(self, path: Path) -> None:
-        content = read_settled(path)
-        if content is not None:
-            self._copied.put(self._target / path.relative_to(self._root), content)
+        found = read_settled(path)
+        if found is not None:
+            # One of them has users and their passwords, which others may not read.
+            self._copied.put(self._target / path.relative_to(self._root), *found)
 
     def _checkpoint(self) -> None:
         path = self._root / "checkpoint"

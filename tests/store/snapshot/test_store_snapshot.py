@@ -70,6 +70,19 @@ async def read(bench: Any) -> list[bytes]:
 EXPECTED = [b"%03d" % number for queue in (0, 1) for number in range(queue, COUNT, 2)]
 
 
+async def test_nobody_may_read_more_in_a_copy_than_in_the_store(bench: Any) -> None:
+    await fill(bench)
+    users = bench.root / "config" / "auth.json"
+    users.parent.mkdir(exist_ok=True)
+    for path in (users, users.with_name("auth.json.bak"), users.with_name("topics.json")):
+        path.write_text("{}")
+    users.chmod(0o600)
+    users.with_name("auth.json.bak").chmod(0o640)
+    copy, _ = snapshot(bench)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (copy.root / "config").iterdir()}
+    assert modes == {"auth.json": 0o600, "auth.json.bak": 0o640, "topics.json": 0o644}
+
+
 async def test_the_copy_of_a_closed_store_has_everything(bench: Any) -> None:
     await fill(bench)
     before = contents(bench.root)
