@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import msgspec
 
@@ -25,6 +26,8 @@ from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
 __all__ = ["LocalProxy"]
+
+log = logging.getLogger("pocketmq.proxy")
 
 
 class LocalProxy(Lifetime):
@@ -80,7 +83,8 @@ class LocalProxy(Lifetime):
                 )
             )
             port: LocalPort | JointPort = local
-            if broker.config.name_servers:
+            config = broker.config
+            if config.name_servers and not self._lends_signature():
                 port = JointPort(local, RemotePort(self._instance(), selector_for(self._config)))
                 await port.start()
             stack.push_async_callback(port.stop)
@@ -98,6 +102,19 @@ class LocalProxy(Lifetime):
             self._proxy = proxy
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
+
+    def _lends_signature(self) -> bool:
+        """Tell whether strangers would have their requests to other brokers signed: those of a
+        super user, which each of them believes."""
+        config = self._broker.config
+        if config.authentication_enabled or not config.inner_client_authentication_credentials:
+            return False
+        log.warning(
+            "the gRPC port serves broker %s only: with authenticationEnabled=false, anybody's "
+            "requests to other brokers would be signed by innerClientAuthenticationCredentials",
+            config.broker_name,
+        )
+        return True
 
     def _instance(self) -> ClientInstance:
         """Return what the other brokers see of this proxy."""

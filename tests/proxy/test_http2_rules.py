@@ -72,6 +72,7 @@ class Served:
         self.events: list[Event] = []
         self.output = b""
         self.over = ""
+        self._begun: set[int] = set()
 
     def take(self, data: bytes) -> None:
         if self.over:
@@ -87,6 +88,10 @@ class Served:
         self.output += self.server.take_output()
 
     def answer(self, stream_id: int) -> None:
+        """Answer a call, once."""
+        if stream_id in self._begun:
+            return
+        self._begun.add(stream_id)
         self.server.send_headers(stream_id, ANSWER)
         self.server.send_data(stream_id, b"answer %d" % stream_id)
         self.server.send_trailers(stream_id, TRAILERS)

@@ -245,3 +245,24 @@ async def test_clients_with_many_groups_hide_no_others(
             for group in ("Transaction", f"{999:0120}"):
                 while not producers.clients(group):  # noqa: ASYNC110 (a heartbeat has no event)
                     await asyncio.sleep(0.01)
+
+
+async def test_nobody_borrows_the_signature_of_a_broker(cluster: Cluster, tmp_path: Path) -> None:
+    """Without authentication, whoever comes would be a super user of the other brokers."""
+    settings = BrokerConfig(
+        broker_name="lender",
+        namesrv_addr=cluster.namesrv,
+        listen_port=0,
+        store_path_root_dir=str(tmp_path / "lender"),
+        mapped_file_size_commit_log=1 << 24,
+        inner_client_authentication_credentials='{"accessKey":"inner","secretKey":"secret"}',
+    )
+    async with Broker(settings) as broker, LocalProxy(broker, port=0) as proxy:
+        broker.tables.topics.create_if_absent("Own", 1)
+        async with GrpcClient(proxy.port) as client:
+            codes = {}
+            for topic in ("Own", "Normal"):
+                request = pb.QueryRouteRequest()
+                request.topic.name = topic
+                codes[topic] = (await client.call("QueryRoute", request)).status.code
+    assert codes == {"Own": pb.OK, "Normal": pb.TOPIC_NOT_FOUND}
