@@ -12,7 +12,6 @@ import re
 import socket
 from collections.abc import Mapping
 from enum import Enum
-from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -25,6 +24,7 @@ from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_collector, check_target
 from pocketmq.remoting.exposure import is_loopback
+from pocketmq.remoting.machine_memory import memory
 from pocketmq.remoting.official_config_keys import BROKER_KEYS, REFUSED_BY_BROKER
 from pocketmq.remoting.properties_file import (
     Check,
@@ -283,7 +283,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
         ratio = self.access_message_in_memory_max_ratio
         if self.is_slave:
             ratio = max(ratio - _SLAVE_MEMORY, 0)
-        return _physical_memory() * ratio // 100
+        return memory() * ratio // 100
 
     @property
     def is_slave(self) -> bool:
@@ -329,14 +329,6 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
         if self.broker_ip1:
             return self.broker_ip1
         return _own_address() if self.bind_address in WILDCARDS else self.bind_address
-
-
-@lru_cache(maxsize=1)
-def _physical_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 30  # the platform does not tell: small enough to be safe
 
 
 def _own_address() -> str:

@@ -8,8 +8,10 @@ drops the connections that hold the most, because those of others are small or s
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.remoting.machine_memory import at_most
+
 LIMIT: Final = 512 << 20
-"""Bytes of begun frames of one server."""
+"""Bytes of begun frames of one server, or a quarter of its memory if that is less."""
 
 
 class FrameMemory:
@@ -23,9 +25,9 @@ class FrameMemory:
 
     __slots__ = ("exceeded", "limit", "used")
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         self.used = 0
-        self.limit = limit
+        self.limit = at_most(LIMIT) if limit is None else limit
         self.exceeded: Callable[[], None] = lambda: None
 
     def add(self, size: int) -> None:

@@ -65,6 +65,7 @@ from pocketmq.proxy.transport.work_budget import (
 )
 from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.listening import listen
+from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 
@@ -598,9 +599,9 @@ class GrpcServer:
         idle_timeout: float = IDLE_TIMEOUT,
         request_timeout: float = REQUEST_TIMEOUT,
         max_message: int = MAX_MESSAGE,
-        max_held: int = MAX_HELD,
-        max_held_per_connection: int = MAX_HELD_PER_CONNECTION,
-        max_held_per_address: int = MAX_HELD_PER_ADDRESS,
+        max_held: int | None = None,
+        max_held_per_connection: int | None = None,
+        max_held_per_address: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         clock: Callable[[], float] = perf_counter,
@@ -611,9 +612,13 @@ class GrpcServer:
         self.idle_timeout = idle_timeout
         self.request_timeout = request_timeout
         self.max_message = max_message
-        self.max_held = max_held
-        self.max_held_per_connection = max_held_per_connection
-        self.max_held_per_address = max_held_per_address
+        self.max_held = max_held or at_most(MAX_HELD)
+        self.max_held_per_connection = max_held_per_connection or min(
+            MAX_HELD_PER_CONNECTION, self.max_held // 2
+        )
+        self.max_held_per_address = max_held_per_address or min(
+            MAX_HELD_PER_ADDRESS, self.max_held * 3 // 4
+        )
         self.max_connections = max_connections
         self.max_connections_per_address = max_connections_per_address
         self.clock = clock
