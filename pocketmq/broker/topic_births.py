@@ -47,8 +47,8 @@ class TopicBirths:
         for text in lines:
             try:
                 line = msgspec.json.decode(text, type=_Line)
-            except msgspec.MsgspecError:
-                break  # the kill came while it was written
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue  # the kill came while it was written, or the disk was full
             if line.created is not None:
                 topics[line.created.topic_name] = line.created
             elif line.deleted is not None:
@@ -77,7 +77,8 @@ class TopicBirths:
         self._has_lines = True
         try:
             with self._path.open("ab", buffering=0) as file:
-                file.write(msgspec.json.encode(line) + b"\n")
+                # What comes before it may lack its end.
+                file.write(b"\n" + msgspec.json.encode(line) + b"\n")
         except OSError as error:
             # topics.json is still written before anything is acknowledged.
             self._log.error("%s cannot be written: %s", self._path, error)

@@ -599,6 +599,15 @@ async def test_a_note_that_the_kill_cut_off(tables: Tables, end: bytes) -> None:
     assert "U" not in after.table
 
 
+async def test_notes_after_one_that_was_cut_off_count(tables: Tables) -> None:
+    tables.topics().create_for_send("T", "TBW102", 4)
+    notes = tables.directory / "topics.new"
+    notes.write_bytes(notes.read_bytes()[:-20])
+    tables.topics().create_for_send("U", "TBW102", 3)
+    # The next kill comes before topics.json is written.
+    assert tables.topics().table["U"].write_queue_nums == 3
+
+
 async def test_a_stop_leaves_no_notes(tables: Tables) -> None:
     tables.topics().create_for_send("T", "TBW102", 4)
     await tables.stop()
