@@ -56,6 +56,26 @@ async def test_each_kind_of_call_has_a_limit_of_its_own(client: GrpcClient) -> N
     assert answer.status.code == pb.OK
 
 
+@pytest.mark.parametrize("kind", ["QueryRoute", "QueryAssignment"])
+async def test_an_answer_does_not_repeat_a_long_request_for_each_queue(
+    client: GrpcClient, kind: str
+) -> None:
+    request = getattr(pb, f"{kind}Request")(topic=pb.Resource(name="Normal"))
+    if kind == "QueryAssignment":
+        request.group.name = "readers"
+    for addresses in ([("h", 1)] * 400, [("h" * 60_000, 1)]):
+        del request.endpoints.addresses[:]
+        for host, port in addresses:
+            request.endpoints.addresses.add(host=host, port=port)
+        answer = await client.call(kind, request)
+        assert answer.status.code == pb.ILLEGAL_ACCESS_POINT
+        assert answer.ByteSize() < 1_000
+    del request.endpoints.addresses[:]
+    for n in range(20):
+        request.endpoints.addresses.add(host=f"proxy-{n}.example", port=8081)
+    assert (await client.call(kind, request)).status.code == pb.OK
+
+
 @pytest.mark.parametrize(
     ("name", "request_"),
     [

@@ -23,6 +23,10 @@ from pocketmq.remoting.bodies.route import BrokerData, QueueData
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
+#: What clients name as the address by which they come. An answer repeats it for each queue.
+MAX_ENDPOINTS: Final = 64
+MAX_ENDPOINT_BYTES: Final = 4_096
+MAX_AUTHORITY: Final = 300
 
 
 class Routes:
@@ -87,9 +91,21 @@ class Routes:
 
     def _endpoints(self, call: Call, asked: pb.Endpoints) -> pb.Endpoints:
         endpoints = pb.Endpoints()
+        if len(asked.addresses) > MAX_ENDPOINTS or asked.ByteSize() > MAX_ENDPOINT_BYTES:
+            raise ServiceError(
+                pb.ILLEGAL_ACCESS_POINT,
+                f"{len(asked.addresses)} endpoints of {asked.ByteSize()} bytes; at most "
+                f"{MAX_ENDPOINTS} and {MAX_ENDPOINT_BYTES} bytes are allowed",
+            )
         if asked.addresses:
             endpoints.CopyFrom(asked)
         else:
+            if len(call.authority) > MAX_AUTHORITY:
+                raise ServiceError(
+                    pb.ILLEGAL_ACCESS_POINT,
+                    f"the authority has {len(call.authority)} characters; at most {MAX_AUTHORITY} "
+                    "are allowed",
+                )
             host, port = _split(call.authority, self.port)
             endpoints.scheme = _scheme(host)
             endpoints.addresses.add(host=host, port=port)
