@@ -565,3 +565,17 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         reached = further
     circles = {name for name, to in reached.items() if name in to}
     assert not circles
+
+
+#: Methods that change files. The proofs of durability see what goes through store/files.py only.
+CHANGES_FILES = {"unlink", "write_bytes", "write_text", "rmdir", "mkdir", "touch", "symlink_to"}
+
+
+def test_a_broker_changes_files_through_the_store() -> None:
+    for path in (PROJECT / "pocketmq" / "broker").rglob("*.py"):
+        called = {
+            node.func.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        assert not called & CHANGES_FILES, path

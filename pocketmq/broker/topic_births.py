@@ -16,6 +16,7 @@ import msgspec
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class TopicBirths:
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_suffix(".new")
+        self._files = Files()
         self._log = LimitedLog(log)
         self._has_lines = False
 
@@ -69,16 +71,15 @@ class TopicBirths:
         if self._has_lines:
             self._has_lines = False
             try:
-                self._path.unlink(missing_ok=True)
+                self._files.remove(self._path)
             except OSError as error:
                 self._log.error("%s cannot be removed: %s", self._path, error)
 
     def _append(self, line: _Line) -> None:
         self._has_lines = True
         try:
-            with self._path.open("ab", buffering=0) as file:
-                # What comes before it may lack its end.
-                file.write(b"\n" + msgspec.json.encode(line) + b"\n")
+            # What comes before it may lack its end.
+            self._files.append(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
         except OSError as error:
             # topics.json is still written before anything is acknowledged.
             self._log.error("%s cannot be written: %s", self._path, error)

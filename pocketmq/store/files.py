@@ -446,6 +446,12 @@ class Files:
         except FileNotFoundError:
             return None
 
+    def append(self, path: Path, content: bytes) -> None:
+        """Add to the end of a small file, which is made if it is not there. Syncs nothing. Raises
+        OSError."""
+        with path.open("ab", buffering=0) as file:
+            file.write(content)
+
     def replace(
         self, path: Path, content: bytes, backup: Path | None = None, *, mode: int = 0o644
     ) -> None:

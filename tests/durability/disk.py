@@ -107,7 +107,7 @@ class Disk:
         it is this disk that decides what survives."""
         disk = self
         create, rename, remove = Files.create, Files.rename, Files.remove
-        remove_directory = Files.remove_directory
+        append, remove_directory = Files.append, Files.remove_directory
 
         def fdatasync(files: Files, fd: int) -> None:
             disk.sync_file(Path(os.readlink(f"/proc/self/fd/{fd}")))
@@ -118,6 +118,10 @@ class Disk:
         def created(files: Files, path: Path, *arguments: Any, **options: Any) -> MappedFile:
             with disk.changing():
                 return create(files, path, *arguments, **options)
+
+        def appended(files: Files, path: Path, content: bytes) -> None:
+            with disk.changing():
+                append(files, path, content)
 
         def renamed(files: Files, path: Path, target: Path) -> None:
             with disk.changing():
@@ -135,6 +139,7 @@ class Disk:
             for name, method in (
                 ("fdatasync", fdatasync), ("sync_directory", sync_directory), ("create", created),
                 ("rename", renamed), ("remove", removed), ("remove_directory", removed_directory),
+                ("append", appended),
             ):  # fmt: skip
                 patches.enter_context(mock.patch.object(Files, name, method))
             yield
