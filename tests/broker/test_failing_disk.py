@@ -191,7 +191,11 @@ async def test_an_ended_transaction_is_refused_too(
     resumed = arrival(broker, topic)
     disk.mend()
     await resumed
-    assert (await producer.end(half)).code == SUCCESS
+    # What was refused stayed in the buffer, and is stored now: once, whatever the producer repeats.
+    again = await producer.end(half)
+    assert again.code == SYSTEM_ERROR
+    assert "has already ended" in again.remark
+    assert broker.store.max_offset(topic, 0) == 1
     await producer.close()
 
 

@@ -235,7 +235,7 @@ async def test_without_metrics_nothing_is_measured(
     client = await connect(broker)
     await fill(client, "T", "")
     assert broker.monitoring.metrics_port is None
-    route = broker.dispatcher.codes[RequestCode.HEART_BEAT]
+    route = broker.dispatcher.codes[RequestCode.PULL_MESSAGE]
     assert route.handler == route.registered
     assert not broker.tables.statistics.detailed
 

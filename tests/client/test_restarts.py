@@ -323,7 +323,7 @@ async def test_sends_go_on_when_a_real_topic_has_fewer_queues(real: RealCluster)
     ):
         await admin.create_topic("T", queues=8, broker="b0")
         assert len(await producer.queues("T")) == 8
-        await admin.create_topic("T", queues=1, broker="b0")
+        await admin.create_topic("T", queues=1, broker="b0", allow_shrink=True)
         for _ in range(8):
             assert (await producer.send(Message("T", b"x"))).queue.queue_id == 0
         async with asyncio.timeout(10):
