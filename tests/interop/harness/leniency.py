@@ -1,8 +1,8 @@
 """Odd requests, sent raw to servers of both makes: what one serves, the other is to serve as well.
 
 `cases` makes odd requests of the good ones: a field absent, empty or `abc`; the keys of a body in
-other spellings; JSON as only fastjson reads it; headers likewise. `pocketmq.compatibility.KEPT` has
-the differences that are meant.
+other spellings; JSON as only fastjson reads it; headers likewise. `KEPT` in
+scripts/write_compatibility_page.py has the differences that are meant.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pocketmq.compatibility import KEPT, Kept
 from pocketmq.remoting.codes import RequestCode
+from scripts.write_compatibility_page import KEPT, Kept
 
 from .cluster import BROKER_NAME, Cluster
 from .good_requests import GOOD, HEARTBEAT, SEND, create_group, create_topic, register

@@ -1,9 +1,10 @@
-"""docs/compatibility.md: what is served of Apache RocketMQ 5.3.3.
+"""Write docs/compatibility.md: what is served of Apache RocketMQ 5.3.3.
+
+    python scripts/write_compatibility_page.py
 
 The page lists request codes from what the processors register, settings from the configuration
-classes, and topic attributes and kinds. `python -m pocketmq.compatibility > docs/compatibility.md`
-writes it; a test fails when the file differs, or when a code is neither served nor explained in
-`NOT_SERVED`.
+classes, and topic attributes and kinds. tests/test_compatibility.py fails when the page is out of
+date, or when a code is neither served nor explained in `NOT_SERVED`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +31,8 @@ from pocketmq.remoting.official_config_keys import (
     REFUSED_BY_BROKER,
     REFUSED_BY_NAMESRV,
 )
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "compatibility.md"
 
 _NOBODY: Final = "no process of release 5.3.3 serves it"
 _TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
@@ -263,8 +267,8 @@ same, except for these. Each begins with its request code; `*` stands for any te
 _HEAD: Final = """\
 # Compatibility
 
-What these servers serve of Apache RocketMQ 5.3.3. `python -m pocketmq.compatibility >
-docs/compatibility.md` writes this page from the code; a test fails when it is out of date.
+What these servers serve of Apache RocketMQ 5.3.3. `python scripts/write_compatibility_page.py`
+writes this page from the code; a test fails when it is out of date.
 
 ## Topic kinds
 
@@ -399,4 +403,4 @@ def odd_requests() -> str:
 
 
 if __name__ == "__main__":
-    print(page(asyncio.run(served())), end="")
+    PAGE.write_text(page(asyncio.run(served())), encoding="utf-8")
