@@ -6,32 +6,45 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The compiled modules, made again when their sources change; POCKETMQ_PURE_PYTHON=1 leaves them out.
+ifndef POCKETMQ_PURE_PYTHON
+COMPILED := $(VENV)/.compiled
+endif
 # As pip leaves a package that is not editable: without bytecode, which some environments forbid to
 # write by the way, a broker needs twice the time to start.
 COMPILE := $(BIN)/python -m compileall -q pocketmq
 # Spark's workers must run the interpreter that holds the packages.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
+# The inner loop: what starts neither Java nor a browser, kills nothing, and is over soon.
+QUICK := tests/message tests/remoting tests/store
+QUICK_MARKS := not interop and not crash and not spark and not browser
+
 .DEFAULT_GOAL := help
-.PHONY: help accelerator demo test lint format bench bench-full docs java chromium prometheus clean
+.PHONY: help accelerator demo test quick lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
 	@echo 'make test     install into $(VENV) and run every test (ARGS="-k store" chooses)'
+	@echo 'make quick    the tests of codecs, stores and rules: a minute, for the inner loop'
 	@echo 'make lint     ruff and mypy --strict'
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
 	@echo '              ARGS=--clients: our client and the Java client in turn'
 	@echo 'make bench-full  everything that has an aim, an hour and a half; ARGS=--short: ten minutes'
-	@echo 'make accelerator  compile its modules in place (a C compiler; not needed to run)'
+	@echo 'make accelerator  compile its modules in place, as demo and test do, and fail if that fails'
 	@echo 'make docs     build the API reference into build/docs, and check links and docstrings'
 	@echo 'make clean    remove $(VENV) and caches'
 
-demo: $(INSTALLED) java
+demo: $(INSTALLED) $(COMPILED) java
+	@$(BIN)/pocketmq --version
 	$(BIN)/pocketmq demo
 
-test: $(INSTALLED) java chromium prometheus
+test: $(INSTALLED) $(COMPILED) java chromium prometheus
 	$(BIN)/python -m pytest -n 3 $(ARGS)
+
+quick: $(INSTALLED) $(COMPILED)
+	$(BIN)/python -m pytest -q -n 2 -m '$(QUICK_MARKS)' $(QUICK) $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -42,16 +55,17 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)
+bench: $(INSTALLED) $(COMPILED)
 	@$(COMPILE)
 	$(BIN)/python -m bench $(ARGS)
 
-bench-full: $(INSTALLED)
+bench-full: $(INSTALLED) $(COMPILED)
 	@$(COMPILE)
 	$(BIN)/python -m bench.full $(ARGS)
 
 accelerator: $(INSTALLED)
-	$(BIN)/python scripts/build_accelerator.py
+	POCKETMQ_PURE_PYTHON= POCKETMQ_ACCELERATOR=1 $(BIN)/python scripts/build_accelerator.py
+	@touch $(VENV)/.compiled
 
 docs: $(INSTALLED)
 	$(BIN)/python -W ignore scripts/build_docs.py
@@ -74,8 +88,14 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo 'Installing (Spark is the largest part, a few minutes the first time) ...'
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
+	@# What is compiled is made by its own rule.
+	POCKETMQ_PURE_PYTHON=1 $(BIN)/python -m pip install --quiet --editable '.[test,lint]'
 	@$(COMPILE)
+	@touch $@
+
+$(VENV)/.compiled: $(INSTALLED) scripts/build_accelerator.py $(shell find pocketmq -name '*.p[yx][xd]')
+	@echo 'Compiling the accelerator ...'
+	@$(BIN)/python scripts/build_accelerator.py > /dev/null
 	@touch $@
 
 clean:

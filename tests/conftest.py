@@ -4,16 +4,24 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
+
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
 settings.register_profile("pocketmq", deadline=None)
-settings.register_profile("long", deadline=None, max_examples=4_000)
+# On CI, Hypothesis would try the same examples each time.
+settings.register_profile("long", deadline=None, max_examples=4_000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
+
+
+SHARED_BY_COMPILED = Path(__file__).parent.parent / "pocketmq" / "_big_endian.pxd"
 
 
 class _Scheduling(LoadScopeScheduling):
@@ -29,6 +37,25 @@ class _Scheduling(LoadScopeScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
+
+
+def pytest_report_header() -> str:
+    return f"pocketmq: {accelerator_state()}"
+
+
+def pytest_sessionstart() -> None:
+    """End a run that would test compiled modules of other sources, or none where it has to."""
+    if os.environ.get("POCKETMQ_ACCELERATOR") and accelerator_state() != "compiled":
+        pytest.exit(f"POCKETMQ_ACCELERATOR is set, but this is {accelerator_state()}", 2)
+    for module in MODULES if accelerator_wanted() else ():
+        found = find_spec(module)
+        if found is None or found.origin is None:
+            continue
+        compiled = Path(found.origin)
+        source = compiled.with_name(compiled.name.partition(".")[0] + ".pyx")
+        changed = max(file.stat().st_mtime for file in (source, SHARED_BY_COMPILED))
+        if changed > compiled.stat().st_mtime:
+            pytest.exit(f"{compiled} is older than its source: make accelerator", 2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

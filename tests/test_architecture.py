@@ -50,6 +50,7 @@ MAY_IMPORT = {
     "spark": {"_extras", "_lazy", "archive", "client", "message", "store", "tables"},
     "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
     "pocketmq": {
+        "_accelerator",
         "_extras",
         "_lazy",
         "auth",

@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Final
 
 from pocketmq._extras import MissingExtra, require
-from pocketmq._version import __version__
 from pocketmq.cli.command_parser import CommandParser, leaves, nearest
 from pocketmq.cli.standard_files import open_standard_files
+from pocketmq.cli.version import version
 from pocketmq.remoting.service import ExitCode
 
 #: The commands by what they are for, each with its line in `pocketmq --help`.
@@ -128,6 +128,14 @@ def _configure_log(*, verbose: bool, as_json: bool) -> None:
             handler.setFormatter(JsonFormatter())
 
 
+class _Version(argparse.Action):
+    """Looks for the compiled modules only when it is asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(version())
+        parser.exit()
+
+
 def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
     """The parser of the whole command line, or of some of its `commands`."""
     parser = CommandParser(
@@ -137,7 +145,13 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
         epilog=_overview(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"pocketmq {__version__}")
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show the version, whether it is compiled, and exit",
+    )
     subparsers = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog="pocketmq"
     )

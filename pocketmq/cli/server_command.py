@@ -19,6 +19,7 @@ from pocketmq.auth.store import AuthFileError
 from pocketmq.cli.options import duration, setting
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.startup import process_age
+from pocketmq.cli.version import version
 from pocketmq.namesrv.kv_config import KVConfigError
 from pocketmq.remoting.exposure import warn_if_readable
 from pocketmq.remoting.properties_file import ConfigError, ConfigErrors, Settings
@@ -222,8 +223,9 @@ def _has_secret(source: Settings) -> bool:
 
 
 def announce(what: str) -> None:
-    """Print the one line of a server that listens: `what`, and the time since its process began."""
-    print_line(f"{what}, started in {process_age():.2f} s")
+    """Print the one line of a server that listens: `what`, which pocketmq it is, and the time since
+    its process began."""
+    print_line(f"{what}, {version()}, started in {process_age():.2f} s")
 
 
 def print_line(line: str) -> None:
@@ -261,6 +263,7 @@ def run_server(
     """
     # Nothing that `prepare` loads is garbage; run_until_stopped turns collections on.
     gc.disable()
+    log.info("%s", version())
     try:
         main = prepare()
         return run_until_stopped(main, exit_codes=exit_codes, stop_seconds=stop_seconds)

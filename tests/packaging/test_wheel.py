@@ -7,6 +7,7 @@ environments that the wheel is installed into take other packages from the tests
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -20,11 +21,19 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq._accelerator import MODULES
 from pocketmq._extras import EXTRAS
 from pocketmq.remoting.service import ExitCode
+from scripts.build_accelerator import SOURCES
 from tests.cli.running import PROJECT, Running
 
 pytest.importorskip("hatchling", reason="pip install 'pocketmq[test]'")
+
+#: The versions of Python that the package names.
+SUPPORTED = re.findall(r"Python :: (3\.\d+)", (PROJECT / "pyproject.toml").read_text())
+
+#: Compiled for these tests only, so not optimised.
+QUICK_BUILD = {"CFLAGS": "-O0"}
 
 #: Names that are also names of packages inside pocketmq. Each module fails when it is imported.
 USERS_OWN = (
@@ -99,9 +108,9 @@ def build(kind: str, source: Path, target: Path, **variables: str) -> Path:
 
 
 class Environment:
-    """A virtual environment with the wheel installed."""
+    """A virtual environment with a wheel installed, or with a checkout."""
 
-    def __init__(self, directory: Path, wheel: Path, *, everything: bool) -> None:
+    def __init__(self, directory: Path, wheel: Path, *, everything: bool, **variables: str) -> None:
         succeed(sys.executable, "-m", "venv", "--without-pip", directory, cwd=directory.parent)
         self.python = directory / "bin" / "python"
         [self.site_packages] = directory.glob("lib/*/site-packages")
@@ -114,7 +123,8 @@ class Environment:
                 self._link(re.split(r"[>=;]", requirement)[0])
         succeed(
             sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet",
-            "--no-index", "--no-deps", wheel, cwd=directory,
+            "--no-index", "--no-deps", "--no-build-isolation",
+            *(["--editable"] * wheel.is_dir()), wheel, cwd=directory, **variables,
         )  # fmt: skip
 
     def _link(self, distribution: str) -> None:
@@ -152,7 +162,8 @@ def sources(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", PROJECT, tmp_path_factory.mktemp("wheel"))
+    """The one for all platforms."""
+    return build("wheel", PROJECT, tmp_path_factory.mktemp("wheel"), POCKETMQ_PURE_PYTHON="1")
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +195,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 def test_wheels_from_the_checkout_and_from_the_sdist_are_the_same(
     wheel: Path, sources: Path, tmp_path: Path
 ) -> None:
-    from_sdist = build("wheel", sources, tmp_path)
+    from_sdist = build("wheel", sources, tmp_path, POCKETMQ_PURE_PYTHON="1")
+    assert wheel.name.endswith("-py3-none-any.whl")
     assert from_sdist.name == wheel.name
     assert contents(from_sdist) == contents(wheel)
     # To the byte: a build can be reproduced.
@@ -220,35 +232,77 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
         and "__pycache__" not in path.parts
         # Of the accelerator, which this wheel is without.
         and path.suffix not in (".pyx", ".so")
+        and path.name != "_pure_python.txt"
     }
     assert files <= set(contents(wheel))
     assert {"pocketmq/py.typed", "pocketmq/__init__.pyi"} <= files
 
 
-def test_a_wheel_is_built_with_the_accelerator_where_that_is_wanted(
-    wheel: Path, sources: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def compiled(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that a build makes unless it is told something else."""
+    need_compiler()
+    return build("wheel", sources, tmp_path_factory.mktemp("compiled"), **QUICK_BUILD)
+
+
+def need_compiler() -> None:
     pytest.importorskip("Cython", reason="pip install cython setuptools")
     if shutil.which(sysconfig.get_config_var("CC").split()[0]) is None:
         pytest.skip("a C compiler is not installed")
-    compiled = build("wheel", sources, tmp_path / "dist", POCKETMQ_ACCELERATOR="1")
+
+
+def shown_version(python: Path, cwd: Path, **variables: str) -> str:
+    return succeed(python, "-m", "pocketmq", "--version", cwd=cwd, **variables).strip()
+
+
+def test_a_build_compiles_the_accelerator(compiled: Path, wheel: Path, tmp_path: Path) -> None:
     assert not compiled.name.endswith("-py3-none-any.whl")
     modules = sorted(contents(compiled).keys() - contents(wheel).keys())
-    assert [module.partition(".")[0] for module in modules] == [
-        "pocketmq/broker/processors/send/_send_run",
-        "pocketmq/message/_alike_records",
-        "pocketmq/store/_compiled_read",
-        "pocketmq/store/encoding/_compiled_batch",
-        "pocketmq/store/log/_compiled_blocks",
-        "pocketmq/store/scan/_compiled_records",
-    ]
+    assert [module.partition(".")[0].replace("/", ".") for module in modules] == sorted(MODULES)
     python = Environment(tmp_path / "venv", compiled, everything=True).python
-    ask = "from pocketmq.broker.processors.send import send_runs as s; print(s.send_run_type())"
-    assert "SendRun" in succeed(python, "-c", ask, cwd=tmp_path)
-    assert succeed(python, "-c", ask, cwd=tmp_path, POCKETMQ_PURE_PYTHON="1") == "None\n"
+    loaded = f"import {', '.join(MODULES)}"
+    succeed(python, "-c", loaded, cwd=tmp_path)
+    assert shown_version(python, tmp_path).endswith(" (compiled)")
+    assert shown_version(python, tmp_path, POCKETMQ_PURE_PYTHON="1").endswith(
+        " (pure Python: POCKETMQ_PURE_PYTHON is set)"
+    )
 
 
-def test_a_missing_compiler_is_an_error(sources: Path, tmp_path: Path) -> None:
+def test_every_source_is_compiled(sources: Path) -> None:
+    found = {path.relative_to(sources) for path in (sources / "pocketmq").rglob("*.pyx")}
+    assert found == {Path(*module.split(".")).with_suffix(".pyx") for module in MODULES}
+    assert found == {Path(source) for source in SOURCES}
+    assert (sources / "scripts" / "build_accelerator.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"CC": "no-such-compiler"}, "no C compiler at install"),
+        ({"CC": "false"}, "the C compiler failed at install"),
+        ({"POCKETMQ_PURE_PYTHON": "1"}, "built with POCKETMQ_PURE_PYTHON"),
+    ],
+)
+def test_a_build_that_cannot_compile_says_so_and_goes_on(
+    wheel: Path, sources: Path, tmp_path: Path, variables: dict[str, str], reason: str
+) -> None:
+    pytest.importorskip("Cython", reason="pip install cython setuptools")
+    ended = run(
+        sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "dist",
+        cwd=sources, **variables,
+    )  # fmt: skip
+    assert ended.returncode == 0
+    line = f"pocketmq is installed without its compiled modules, and slower: {reason}"
+    assert (ended.stdout + ended.stderr).splitlines().count(line) == 1
+    [built] = (tmp_path / "dist").iterdir()
+    assert built.name == wheel.name
+    python = Environment(tmp_path / "venv", built, everything=True).python
+    assert shown_version(python, tmp_path).endswith(f" (pure Python: {reason})")
+
+
+def test_a_missing_compiler_is_an_error_where_the_accelerator_is_required(
+    sources: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("Cython", reason="pip install cython setuptools")
     ended = run(
         sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path,
@@ -257,6 +311,57 @@ def test_a_missing_compiler_is_an_error(sources: Path, tmp_path: Path) -> None:
     assert ended.returncode != 0
     assert "no-such-compiler" in ended.stdout + ended.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_wheel_takes_nothing_that_was_compiled_before(
+    wheel: Path, sources: Path, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(sources, checkout)
+    (checkout / "pocketmq" / "store" / "_compiled_read.abi3.so").write_bytes(b"of other sources")
+    built = build("wheel", checkout, tmp_path / "dist", POCKETMQ_PURE_PYTHON="1")
+    assert built.read_bytes() == wheel.read_bytes()
+
+
+def test_an_editable_install_compiles_in_place(sources: Path, tmp_path: Path) -> None:
+    need_compiler()
+    pytest.importorskip("editables", reason="pip install editables")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(sources, checkout)
+
+    python = Environment(tmp_path / "venv", checkout, everything=True, **QUICK_BUILD).python
+    assert shown_version(python, tmp_path).endswith(" (compiled)")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_a_wheel_of_each_python_that_is_installed_loads(
+    sources: Path, tmp_path: Path, version: str
+) -> None:
+    need_compiler()
+    python = interpreter(version)
+    # What builds wheels has no compiled parts that it needs, so the tests' own packages do.
+    succeed(
+        python, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=sources,
+        PYTHONPATH=str(Path(pytest.__file__).parent.parent), **QUICK_BUILD,
+    )  # fmt: skip
+    [built] = tmp_path.iterdir()
+    tag = f"cp{version.replace('.', '')}"
+    assert f"-{tag}-{tag}-" in built.name
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "installed")
+    loaded = f"import {', '.join(module for module in MODULES if 'store' in module)}"
+    succeed(python, "-c", loaded, cwd=tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+
+
+def interpreter(version: str) -> Path:
+    """The one of that version on the path, or of pyenv."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    of_pyenv = sorted(versions.glob(f"{version}.*/bin/python{version}"))
+    found = of_pyenv[-1] if of_pyenv else shutil.which(f"python{version}")
+    if found is None:
+        pytest.skip(f"Python {version} is not installed")
+    return Path(found)
 
 
 def test_the_sdist_has_no_links(sources: Path) -> None:
