@@ -21,12 +21,13 @@ QUICK := tests/message tests/remoting tests/store
 QUICK_MARKS := not interop and not crash and not spark and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help accelerator demo test quick lint format bench bench-full docs java chromium prometheus clean
+.PHONY: help accelerator demo test quick fuzz lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
 	@echo 'make test     install into $(VENV) and run every test (ARGS="-k store" chooses)'
 	@echo 'make quick    the tests of codecs, stores and rules: a minute, for the inner loop'
+	@echo 'make fuzz     property tests with many examples (FUZZ=tests/message chooses)'
 	@echo 'make lint     ruff and mypy --strict'
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
@@ -44,7 +45,11 @@ test: $(INSTALLED) $(COMPILED) java chromium prometheus
 	$(BIN)/python -m pytest -n 3 $(ARGS)
 
 quick: $(INSTALLED) $(COMPILED)
-	$(BIN)/python -m pytest -q -n 2 -m '$(QUICK_MARKS)' $(QUICK) $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n 2 -m '$(QUICK_MARKS)' $(QUICK) $(ARGS)
+
+fuzz: $(INSTALLED) $(COMPILED)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 --timeout 3600 -m 'hypothesis and $(QUICK_MARKS)' \
+		$(FUZZ) $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

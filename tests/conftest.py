@@ -16,8 +16,10 @@ from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
 
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
 settings.register_profile("pocketmq", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=4_000)
 # On CI, Hypothesis would try the same examples each time.
-settings.register_profile("long", deadline=None, max_examples=4_000, derandomize=False)
+settings.register_profile("fuzz", deadline=None, max_examples=1_000, derandomize=False)
+settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 
 

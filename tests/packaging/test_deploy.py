@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -154,18 +155,90 @@ def test_servers_have_time_to_stop_before_they_are_killed() -> None:
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.stem)
 def test_workflows_are_valid(workflow: Path) -> None:
-    package = pytest.importorskip("check_jsonschema", reason="pip install check-jsonschema")
-    vendored = importlib.resources.files(package).joinpath("builtin_schemas/vendor")
-    schema = json.loads(vendored.joinpath("github-workflows.json").read_text())
     # YAML 1.1 takes the key `on` for a truth value.
     content = {
         "on" if key is True else key: value
         for key, value in yaml.safe_load(workflow.read_text()).items()
     }
-    jsonschema.Draft7Validator(schema).validate(content)
+    jsonschema.Draft7Validator(vendored_schema("github-workflows")).validate(content)
+
+
+def test_updates_of_dependencies_are_configured() -> None:
+    configured = yaml.safe_load((PROJECT / ".github" / "dependabot.yml").read_text())
+    jsonschema.Draft7Validator(vendored_schema("dependabot")).validate(configured)
+    directories = {
+        directory
+        for update in configured["updates"]
+        for directory in update.get("directories", [update.get("directory")])
+    }
+    assert all((PROJECT / directory.removeprefix("/")).is_dir() for directory in directories)
+    modules = {f"/{path.parent.relative_to(PROJECT)}" for path in go_modules()}
+    assert modules <= directories
+
+
+def go_modules() -> list[Path]:
+    return [path for top in ("bench", "tests") for path in (PROJECT / top).rglob("go.mod")]
+
+
+def vendored_schema(name: str) -> Any:
+    package = pytest.importorskip("check_jsonschema", reason="pip install check-jsonschema")
+    vendored = importlib.resources.files(package).joinpath("builtin_schemas/vendor")
+    return json.loads(vendored.joinpath(f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.stem)
+def test_actions_are_named_by_what_they_contain(workflow: Path) -> None:
+    used = re.findall(r"uses: (.*)$", workflow.read_text(), re.MULTILINE)
+    # The version beside it is for people, and for the updates.
+    assert [u for u in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", u)] == []
+
+
+def workflow_jobs(name: str) -> Any:
+    [found] = [yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.stem == name]
+    return found["jobs"]
+
+
+def versions_of_python() -> list[str]:
+    """Those that the package names."""
+    return re.findall(r"Python :: (3\.\d+)", (PROJECT / "pyproject.toml").read_text())
 
 
 def test_ci_tries_every_version_of_python_that_the_package_names() -> None:
-    [ci] = [yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.stem == "ci"]
-    classifiers = re.findall(r"Python :: (3\.\d+)", (PROJECT / "pyproject.toml").read_text())
-    assert ci["jobs"]["test"]["strategy"]["matrix"]["python"] == classifiers
+    ci = workflow_jobs("ci")
+    for job in ("test", "accelerator"):
+        assert ci[job]["strategy"]["matrix"]["python"] == versions_of_python()
+
+
+def test_ci_runs_the_tests_in_python_and_compiled() -> None:
+    ci = workflow_jobs("ci")
+    [pure] = [step["env"] for step in ci["test"]["steps"] if "env" in step]
+    [compiled] = [step["env"] for step in ci["accelerator"]["steps"] if "env" in step]
+    assert pure["POCKETMQ_PURE_PYTHON"] == "1"
+    assert compiled == {"POCKETMQ_ACCELERATOR": "1"}
+    script = (PROJECT / ".ci" / "run").read_text()
+    rounds = re.findall(r"^(POCKETMQ_\w+=1) make test ", script, re.MULTILINE)
+    assert rounds == ["POCKETMQ_PURE_PYTHON=1", "POCKETMQ_ACCELERATOR=1"]
+
+
+def test_a_release_has_compiled_wheels_for_every_version_of_python_and_one_for_all() -> None:
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    built = {f"3.{pattern[3:].removesuffix('-*')}" for pattern in settings["build"]}
+    assert set(versions_of_python()) <= built
+    # A wheel without them is an error there, not a slow wheel.
+    assert settings["environment"] == {"POCKETMQ_ACCELERATOR": "1"}
+    release = workflow_jobs("release")
+    environments = [step["env"] for step in release["build"]["steps"] if "env" in step]
+    assert environments == [{"POCKETMQ_PURE_PYTHON": "1"}]
+
+
+def test_a_release_is_published_with_what_it_consists_of_and_where_it_comes_from() -> None:
+    publish = workflow_jobs("release")["publish"]
+    assert set(publish["needs"]) == {"build", "wheels", "sbom"}
+    assert publish["permissions"] == {
+        "id-token": "write", "attestations": "write", "contents": "write",
+    }  # fmt: skip
+    actions = [step.get("uses", "").partition("@")[0] for step in publish["steps"]]
+    assert actions.index("actions/attest-build-provenance") < actions.index(
+        "pypa/gh-action-pypi-publish"
+    )
+    assert "sbom/*" in publish["steps"][-1]["run"]
