@@ -17,7 +17,8 @@ COMPILE := $(BIN)/python -m compileall -q pocketmq
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
 # The inner loop: what starts neither Java nor a browser, kills nothing, and is over soon.
-QUICK := tests/message tests/remoting tests/store
+QUICK := tests/message tests/remoting tests/store/encoding tests/store/log tests/store/queue \
+	tests/test_architecture.py tests/test_public_doors.py tests/test_compatibility.py
 QUICK_MARKS := not interop and not crash and not spark and not browser
 
 .DEFAULT_GOAL := help
