@@ -24,14 +24,7 @@ REQUIRED = "POCKETMQ_ACCELERATOR"
 PURE_PYTHON = "POCKETMQ_PURE_PYTHON"
 PROJECT = Path(__file__).parent.parent
 REASON = "pocketmq/_pure_python.txt"
-SOURCES = (
-    "pocketmq/message/_alike_records.pyx",
-    "pocketmq/broker/processors/send/_send_run.pyx",
-    "pocketmq/store/_compiled_read.pyx",
-    "pocketmq/store/encoding/_compiled_batch.pyx",
-    "pocketmq/store/log/_compiled_blocks.pyx",
-    "pocketmq/store/scan/_compiled_records.pyx",
-)
+SOURCES = sorted(str(path.relative_to(PROJECT)) for path in (PROJECT / "pocketmq").rglob("*.pyx"))
 
 
 class NotCompiled(Exception):
