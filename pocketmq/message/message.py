@@ -1,5 +1,6 @@
 """Messages as users hold them: to be sent, and as received."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
@@ -13,13 +14,17 @@ from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.message.payload import decode_payload, encode_payload
 from pocketmq.message.record import Record
-from pocketmq.message.record_layout import MAX_TOPIC_V1, Parts, decode_parts
+from pocketmq.message.record_layout import MAX_TOPIC_V1, MIN_RECORD, Parts, decode_parts
 from pocketmq.message.sysflag import COMPRESSED
 
 P = TypeVar("P")
 
 SHOWN_BODY: Final = 64
 """Bytes of a body that `repr` shows."""
+MESSAGE_OVERHEAD: Final = 1024
+"""Bytes that a received message takes in memory beside its body, roughly."""
+MOST_FOR_A_BYTE: Final = MESSAGE_OVERHEAD // MIN_RECORD + 1
+"""Bytes in memory for one of a record that is not compressed, at most."""
 
 
 class MessageQueue(NamedTuple):
@@ -224,18 +229,27 @@ class MessageExt(msgspec.Struct):
         data: bytes,
         broker_name: str,
         undecodable: Callable[[Self, CompressionError], object],
-    ) -> None:
-        """Append the messages whose records `data` holds, one behind another, as in answers to
-        pulls. A body that cannot be decompressed stays as it is, and `undecodable` is called.
+        at: int = 0,
+        room: int = sys.maxsize,
+    ) -> int:
+        """Append the messages whose records `data` holds from `at` on, one after another, as in
+        answers to pulls. A body that cannot be decompressed stays as it is, and `undecodable` is
+        called.
+
+        Stop at the end, or as soon as the messages take `room` bytes in memory: the last one may
+        take more than is left. Return where that is.
 
         Raises RecordError at the first bytes that are not a record; messages before it have been
         appended.
         """
-        at, end = 0, len(data)
+        end = len(data)
         topic, topic_field = "", b""
-        while at < end:
-            if topic_field:
+        while at < end and room > 0:
+            if topic_field and room >= (end - at) * MOST_FOR_A_BYTE:
+                # All that are left have room, unless they are compressed.
+                here = at
                 at = read_alike(cls, messages, data, at, topic, topic_field, broker_name)
+                room -= (at - here) * MOST_FOR_A_BYTE
                 if at == end:
                     break
             parts = decode_parts(data, at)
@@ -246,9 +260,11 @@ class MessageExt(msgspec.Struct):
                 undecodable(message, error)
             messages.append(message)
             at += message.store_size
+            room -= len(message.body) + MESSAGE_OVERHEAD
             topic = message.topic
             encoded = topic.encode()
             topic_field = bytes((len(encoded),)) + encoded if len(encoded) <= MAX_TOPIC_V1 else b""
+        return at
 
     @overload
     def payload(self) -> Any: ...

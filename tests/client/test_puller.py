@@ -81,7 +81,7 @@ async def test_after_a_replica_failed_the_master_is_asked(
 ) -> None:
     async def pull() -> None:
         if polled:
-            await puller.poll(QUEUE, 0, EVERYTHING, 32)
+            await puller.poll(QUEUE, 0, EVERYTHING, 32, lambda: 1)
         else:
             await puller.pull(QUEUE, 0, EVERYTHING, max_messages=32, suspend=0.5)
 

@@ -72,6 +72,26 @@ def test_both_ways_give_the_same(way: Any, data: bytes) -> None:
         check(data)
 
 
+@pytest.mark.parametrize("way", list(dict.fromkeys((read_alike, read_alike_in_python))))
+@given(data=pulled(), rooms=st.lists(st.integers(1, 20_000), min_size=1, max_size=8))
+def test_what_has_no_room_is_read_later(way: Any, data: bytes, rooms: list[int]) -> None:
+    messages: list[MessageExt] = []
+    error = ""
+    at = 0
+    with mock.patch.object(message, "read_alike", way):
+        try:
+            while at < len(data):
+                room = rooms[len(messages) % len(rooms)]
+                known = len(messages)
+                at = MessageExt.read_into(messages, data, "b", lambda *_: None, at, room)
+                *others, _last = messages[known:]
+                assert sum(len(m.body) + message.MESSAGE_OVERHEAD for m in others) < room
+        except RecordError as raised:
+            error = str(raised)
+    expected, _, why = the_long_way(data)
+    assert (messages, error) == (expected, why)
+
+
 def check(data: bytes) -> None:
     messages: list[MessageExt] = []
     undecodable: list[str] = []

@@ -26,6 +26,8 @@ __all__ = ["TOOLS_GROUP", "MessageAdmin"]
 #: The group of RocketMQ's own tools, which every broker knows.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 _END_OF_TIME = 2**63 - 1
+#: Bytes in memory of the messages that `read` returns; the last one may pass it.
+READ_AT_ONCE = 64 * 1024 * 1024
 
 
 class MessageAdmin(Servers):
@@ -94,7 +96,8 @@ class MessageAdmin(Servers):
     ) -> PullResult[MessageExt]:
         """The next messages of a queue from an offset on, without a consumer group: nothing is
         committed. At most `max_messages`, or as many as the broker gives at once (official ones:
-        32). Go on at the result's next_begin_offset; `messages` does that. Raises TopicNotExist."""
+        32), or as take 64 MiB of memory. Go on at the result's next_begin_offset; `messages` does
+        that. Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
         wrapped = self._queue(queue)
@@ -114,6 +117,7 @@ class MessageAdmin(Servers):
             max_messages=max_messages,
             suspend=0.0,
             timeout=self.timeout,
+            room=READ_AT_ONCE,
         )
         for message in result.messages:
             message.topic = self._namespace.unwrap(message.topic)

@@ -133,6 +133,7 @@ class PullConsumer:
         every = PullOptions(
             common, on_error if on_error is None else function("on_error", on_error)
         )
+        self._max_buffered_bytes = max_buffered_bytes
         self._namespace = Namespace(options.get("namespace", ""))
         self._sessions = Sessions(
             repr(self),
@@ -393,9 +394,10 @@ class PullConsumer:
     ) -> PullResult[MessageExt]:
         """Pull once from any queue, without buffers, assignments and commits.
 
-        With nothing there, a broker holds the pull for up to `suspend`. The result's status tells
-        what was found; go on at its `next_begin_offset`. `timeout` is the client's own; both take
-        seconds or a timedelta.
+        With nothing there, a broker holds the pull for up to `suspend`. Messages that take more
+        memory than `max_buffered_bytes` are left for the next pull, but for the first one. The
+        result's status tells what was found; go on at its `next_begin_offset`. `timeout` is the
+        client's own; both take seconds or a timedelta.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -411,6 +413,7 @@ class PullConsumer:
             max_messages=whole("max_messages", max_messages, 1, MOST_INT),
             suspend=seconds("suspend", suspend),
             timeout=seconds_or_none("timeout", timeout),
+            room=self._max_buffered_bytes,
         )
         self._shown(result.messages)
         return result

@@ -10,13 +10,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from pocketmq.client.backoff import backoff
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
-from pocketmq.client.consumer.fetch.puller import BrokenRecord, Puller, PullResult, PullStatus
+from pocketmq.client.consumer.fetch.puller import (
+    BrokenRecord,
+    Puller,
+    PullResult,
+    PullStatus,
+    Unread,
+)
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
@@ -83,6 +90,7 @@ class QueueFetcher(Generic[M]):
         if self._task is not None:
             self._task.cancel()
             self._task = None
+            self._limiter.keep(self.pq, 0)
 
     def seek(self, offset: int) -> None:
         """Go on at another offset; what was read does not count any more. Stop the loop first."""
@@ -99,16 +107,24 @@ class QueueFetcher(Generic[M]):
     async def _run(self) -> None:
         pq = self.pq
         pauses = self._pauses
+        limiter, room = self._limiter, partial(self._limiter.room, pq)
         failures, answered = 0, False
+        unread: Unread | None = None
+        limiter.keep(pq, 0)
         while True:
             try:
                 if pq.next_offset is None:
                     pq.next_offset = await self._reader.first_offset(pq.queue)
-                await self._limiter.wait(pq)
+                await limiter.wait(pq)
                 pq.pulled_at = time.monotonic()
-                result = await self._puller.poll(
-                    pq.queue, pq.next_offset, self._expression, self._batch
-                )
+                if unread is None:
+                    result, unread = await self._puller.poll(
+                        pq.queue, pq.next_offset, self._expression, self._batch, room
+                    )
+                else:
+                    result, unread = self._puller.read_on(
+                        pq.queue, self._expression, unread, room()
+                    )
             except BrokenRecord as error:
                 self._log.error(
                     "%s; going on one offset further",
@@ -116,6 +132,8 @@ class QueueFetcher(Generic[M]):
                     extra=fields(error, queue=pq.queue, group=self._puller.group),
                 )
                 assert pq.next_offset is not None
+                unread = None
+                limiter.keep(pq, 0)
                 pq.accept([], pq.next_offset + 1)
                 continue
             except RemotingError as error:
@@ -128,6 +146,9 @@ class QueueFetcher(Generic[M]):
                 failures, answered = 0, True
             nothing = result.status is PullStatus.NO_NEW_MSG or result.leads_nowhere(pq.next_offset)
             self._accept(result)
+            del result  # its messages are not kept in memory until the next answer comes
+            if not limiter.keep(pq, 0 if unread is None else len(unread)):
+                unread = None
             if nothing and time.monotonic() - pq.pulled_at < pauses.shortest_poll:
                 await asyncio.sleep(pauses.shortest_poll)
 

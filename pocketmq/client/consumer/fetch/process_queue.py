@@ -17,12 +17,9 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from pocketmq.message.limits import RETRY_PREFIX
-from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.message.message import MESSAGE_OVERHEAD, MessageExt, MessageQueue
 
-__all__ = ["MESSAGE_OVERHEAD", "ProcessQueue", "message_size"]
-
-#: Bytes a message in memory takes beside its body, roughly.
-MESSAGE_OVERHEAD = 1024
+__all__ = ["ProcessQueue", "message_size"]
 
 M = TypeVar("M", bound=MessageExt)
 
@@ -48,6 +45,7 @@ class ProcessQueue(Generic[M]):
         commit_failed: whether the last try to store its offset failed.
         pulled_at, consumed_at: the last time of each, monotonic seconds; None for never.
         count, size: messages and bytes that the pull limiter counts for it.
+        kept: bytes of an answer to a pull of which some messages had no room yet.
     """
 
     __slots__ = (
@@ -58,6 +56,7 @@ class ProcessQueue(Generic[M]):
         "consumed_at",
         "count",
         "dropped",
+        "kept",
         "locked_until",
         "next_offset",
         "paused",
@@ -78,6 +77,7 @@ class ProcessQueue(Generic[M]):
         self.buffer: deque[M] = deque()
         self.count = 0
         self.size = 0
+        self.kept = 0
         self.dropped = False
         self.paused = False
         self.ready = False

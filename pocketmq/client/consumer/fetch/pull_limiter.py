@@ -1,13 +1,17 @@
 """How much is read ahead: bounds for each queue, each topic and the whole consumer.
 
-A fetcher pulls while every bound has room, so each may be passed by one pull. What counts, and for
-how long, is the consumer's choice: it adds and removes. Reference:
+A fetcher pulls while every bound has room. Of the answer, it takes messages as long as there is
+room for bytes, so that each bound of bytes may be passed by one message, and each bound of messages
+by one pull. What had no room is kept as it came, compressed perhaps, and is read before anything
+else is pulled; of a topic, or of all, no more is kept than the bound allows for messages. What
+counts, and for how long, is the consumer's choice: it adds and removes. Reference:
 DefaultMQPushConsumerImpl.pullMessage, with its names for the bounds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +19,8 @@ from typing import Any
 import msgspec
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.consumer.fetch.process_queue import (
-    MESSAGE_OVERHEAD,
-    ProcessQueue,
-    message_size,
-)
-from pocketmq.message.message import MessageExt
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue, message_size
+from pocketmq.message.message import MESSAGE_OVERHEAD, MessageExt
 
 __all__ = ["PullLimiter", "PullLimits"]
 
@@ -47,28 +47,51 @@ class PullLimits(msgspec.Struct, frozen=True):
 
 
 class _Load:
-    """What is held for one topic, or for all; and the queues that wait for some of it to go."""
+    """What is held for one topic, or for all; and the queues that wait for some of it to go.
 
-    __slots__ = ("_count_limit", "_size_limit", "count", "size", "waiting")
+    Attributes:
+        kept: bytes of answers of which some messages had no room yet.
+        reading, pulling: what waits to read such an answer, or to pull.
+    """
+
+    __slots__ = ("_count_limit", "_size_limit", "count", "kept", "pulling", "reading", "size")
 
     def __init__(self, count_limit: int | None, size_limit: int | None) -> None:
         self.count = 0
         self.size = 0
-        self.waiting: set[asyncio.Event] = set()
+        self.kept = 0
+        self.reading: set[asyncio.Event] = set()
+        self.pulling: set[asyncio.Event] = set()
         self._count_limit = count_limit
         self._size_limit = size_limit
 
     @property
-    def has_room(self) -> bool:
-        return (self._count_limit is None or self.count < self._count_limit) and (
-            self._size_limit is None or self.size < self._size_limit
-        )
+    def in_use(self) -> bool:
+        return bool(self.count or self.kept or self.reading or self.pulling)
+
+    def has_room(self, *, to_read: bool) -> bool:
+        """Whether there is room to read a kept answer, or to pull."""
+        if self._count_limit is not None and self.count >= self._count_limit:
+            return False
+        held = self.size if to_read else self.size + self.kept
+        return self._size_limit is None or held < self._size_limit
+
+    def room(self) -> int:
+        return sys.maxsize if self._size_limit is None else self._size_limit - self.size
+
+    def may_keep(self, size: int) -> bool:
+        return self._size_limit is None or self.kept + size <= self._size_limit
+
+    def waiting(self, *, to_read: bool) -> set[asyncio.Event]:
+        return self.reading if to_read else self.pulling
 
     def wake(self) -> None:
-        if self.has_room:
-            for event in self.waiting:
-                event.set()
-            self.waiting.clear()
+        for to_read in (True, False):
+            waiting = self.waiting(to_read=to_read)
+            if waiting and self.has_room(to_read=to_read):
+                for event in waiting:
+                    event.set()
+                waiting.clear()
 
 
 class PullLimiter:
@@ -112,10 +135,36 @@ class PullLimiter:
     def forget(self, pq: ProcessQueue[Any]) -> None:
         """Stop counting everything of this queue."""
         self._count(pq, -pq.count, -pq.size)
+        self._keep(pq, 0)
         self._wake(pq)
         topic = self._topics.get(pq.queue.topic)
-        if topic is not None and not (topic.count or topic.waiting):
+        if topic is not None and not topic.in_use:
             del self._topics[pq.queue.topic]
+
+    def keep(self, pq: ProcessQueue[Any], size: int) -> bool:
+        """Count an answer of `size` bytes that the queue keeps, in place of an earlier one; 0 for
+        none. Return False if there is no room for it, and then none is kept."""
+        fits = (
+            size <= pq.kept
+            or not self._shared
+            or all(load.may_keep(size - pq.kept) for load in self._loads(pq))
+        )
+        self._keep(pq, size if fits else 0)
+        return fits
+
+    def _keep(self, pq: ProcessQueue[Any], size: int) -> None:
+        more = size - pq.kept
+        if not more:
+            return
+        pq.kept = size
+        if self._shared:
+            for load in self._loads(pq):
+                load.kept += more
+                if more < 0:
+                    load.wake()
+
+    def _loads(self, pq: ProcessQueue[Any]) -> tuple[_Load, _Load]:
+        return self._topics[pq.queue.topic], self._total
 
     def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
         """Count these of the queue, and nothing else."""
@@ -135,13 +184,14 @@ class PullLimiter:
         self._total.count += count
         self._total.size += size
 
-    def has_room(self, pq: ProcessQueue[Any]) -> bool:
-        """Whether one more pull is due."""
-        return (
-            self._has_own_room(pq)
-            and self._topics[pq.queue.topic].has_room
-            and self._total.has_room
-        )
+    def room(self, pq: ProcessQueue[Any]) -> int:
+        """Bytes of messages that the queue may take now."""
+        size = self.limits.queue_size
+        own = sys.maxsize if size is None else size - pq.size
+        if not self._shared:
+            return own
+        topic, total = self._loads(pq)
+        return min(own, topic.room(), total.room())
 
     def _has_own_room(self, pq: ProcessQueue[Any]) -> bool:
         limits = self.limits
@@ -152,14 +202,17 @@ class PullLimiter:
         )
 
     async def wait(self, pq: ProcessQueue[Any]) -> None:
-        """Return when there is room; where there is, without a turn of the loop."""
-        while not self.has_room(pq):
+        """Return when there is room to read what the queue keeps, or to pull where it keeps
+        nothing; where there is, without a turn of the loop."""
+        to_read = pq.kept > 0
+        while True:
+            full = [load for load in self._loads(pq) if not load.has_room(to_read=to_read)]
+            if not full and self._has_own_room(pq):
+                return
             event = asyncio.Event()
             # Each waits on what is in its way, so that a message that goes wakes whom it concerns.
-            full = [load for load in (self._topics[pq.queue.topic], self._total)
-                    if not load.has_room]  # fmt: skip
             if full:
-                full[0].waiting.add(event)
+                full[0].waiting(to_read=to_read).add(event)
             else:
                 self._waiting[pq] = event
             try:
@@ -167,7 +220,7 @@ class PullLimiter:
             finally:
                 self._waiting.pop(pq, None)
                 for load in full:
-                    load.waiting.discard(event)
+                    load.waiting(to_read=to_read).discard(event)
 
     def _wake(self, pq: ProcessQueue[Any]) -> None:
         own = self._waiting.get(pq)
@@ -175,11 +228,9 @@ class PullLimiter:
             own.set()
         if not self._shared:
             return
-        topic = self._topics[pq.queue.topic]
-        if topic.waiting:
-            topic.wake()
-        if self._total.waiting:
-            self._total.wake()
+        for load in self._loads(pq):
+            if load.reading or load.pulling:
+                load.wake()
 
 
 def _size(messages: Sequence[MessageExt]) -> int:

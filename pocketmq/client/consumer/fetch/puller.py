@@ -8,9 +8,10 @@ the tag itself. Reference: PullAPIWrapper.
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Awaitable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -29,7 +30,7 @@ from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frame import Command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
-__all__ = ["PullResult", "PullStatus", "Puller"]
+__all__ = ["PullResult", "PullStatus", "Puller", "Unread"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,23 @@ _STATUS_BY_CODE = {int(status): status for status in PullStatus}
 
 
 M = TypeVar("M", bound=MessageExt)
+
+
+class Unread:
+    """The records of an answer from the first one that had no room."""
+
+    __slots__ = ("at", "data", "following", "max_offset", "min_offset")
+
+    def __init__(self, data: bytes, result: PullResult[Any]) -> None:
+        self.data = data
+        self.at = 0
+        self.following = result.next_begin_offset
+        self.min_offset = result.min_offset
+        self.max_offset = result.max_offset
+
+    def __len__(self) -> int:
+        """Bytes that it takes in memory."""
+        return len(self.data)
 
 
 class PullResult(msgspec.Struct, Generic[M]):
@@ -108,8 +126,10 @@ class Puller(Generic[M]):
         max_messages: int,
         suspend: float,
         timeout: float | None = None,
+        room: int = sys.maxsize,
     ) -> PullResult[M]:
-        """Messages from `offset` on, at most `max_messages`, or as the broker limits it.
+        """Messages from `offset` on, at most `max_messages`, or as the broker limits it; no more
+        than have room in `room` bytes of memory, but one at least.
 
         With nothing there the broker holds the request for up to `suspend` seconds (0: not at
         all). `timeout` is the client's own, by default long enough for that.
@@ -123,21 +143,42 @@ class Puller(Generic[M]):
             self._header(queue, offset, expression, max_messages, suspend),
             timeout=suspend + self._hold_slack if timeout is None else timeout,
         )
-        return await self._answered(asking, queue, offset, expression)
+        result, _ = await self._answered(asking, queue, offset, expression, lambda: room)
+        return result
 
     async def poll(
-        self, queue: MessageQueue, offset: int, expression: Expression, max_messages: int
-    ) -> PullResult[M]:
+        self,
+        queue: MessageQueue,
+        offset: int,
+        expression: Expression,
+        max_messages: int,
+        room: Callable[[], int],
+    ) -> tuple[PullResult[M], Unread | None]:
         """A long poll, in one request with those of the consumer's other queues where that helps
-        (`shared_polls.py`). Raises as `pull` does."""
+        (`shared_polls.py`). Raises as `pull` does.
+
+        `room` is asked when the answer is there. `read_on` reads what had no room.
+        """
         suspend = self._suspend
-        if self._polls is None or suspend <= 0:
-            return await self.pull(
-                queue, offset, expression, max_messages=max_messages, suspend=suspend
-            )
+        address = await self._address(queue)
         header = self._header(queue, offset, expression, max_messages, suspend)
-        asking = self._polls.pull(await self._address(queue), header)
-        return await self._answered(asking, queue, offset, expression)
+        asking: Awaitable[Command]
+        if self._polls is None or suspend <= 0:
+            asking = self._instance.pool.request(
+                address, RequestCode.PULL_MESSAGE, header, timeout=suspend + self._hold_slack
+            )
+        else:
+            asking = self._polls.pull(address, header)
+        return await self._answered(asking, queue, offset, expression, room)
+
+    def read_on(
+        self, queue: MessageQueue, expression: Expression, unread: Unread, room: int
+    ) -> tuple[PullResult[M], Unread | None]:
+        """Read what had no room so far of an answer; raises BrokenRecord as `poll` does."""
+        result: PullResult[M] = PullResult(
+            PullStatus.FOUND, [], unread.following, unread.min_offset, unread.max_offset
+        )
+        return result, self._decode(result, unread, queue, expression, room)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
@@ -169,15 +210,20 @@ class Puller(Generic[M]):
         )
 
     async def _answered(
-        self, asking: Awaitable[Command], queue: MessageQueue, offset: int, expression: Expression
-    ) -> PullResult[M]:
+        self,
+        asking: Awaitable[Command],
+        queue: MessageQueue,
+        offset: int,
+        expression: Expression,
+        room: Callable[[], int],
+    ) -> tuple[PullResult[M], Unread | None]:
         as_master = queue not in self._replicas
         try:
             answer = await asking
             status = _STATUS_BY_CODE.get(answer.code)
             if status is None:
                 raise error_for(answer.code, answer.remark, queue.broker_name)
-            result = self._result(status, answer, queue, expression)
+            result, unread = self._result(status, answer, queue, offset, expression, room)
         except RemotingError:
             # A replica that is away does not say that the master is to be asked again.
             self._replicas.pop(queue, None)
@@ -185,7 +231,7 @@ class Puller(Generic[M]):
         if as_master and queue not in self._replicas and result.leads_nowhere(offset):
             # A slave answers as the master: the route has another one.
             self._instance.routes.doubt(queue.topic, time.monotonic())
-        return result
+        return result, unread
 
     async def _address(self, queue: MessageQueue) -> str:
         address = await self._instance.broker_address(queue)
@@ -195,8 +241,14 @@ class Puller(Generic[M]):
         return self._instance.routes.address(queue.broker_name, replica)
 
     def _result(
-        self, status: PullStatus, answer: Command, queue: MessageQueue, expression: Expression
-    ) -> PullResult[M]:
+        self,
+        status: PullStatus,
+        answer: Command,
+        queue: MessageQueue,
+        offset: int,
+        expression: Expression,
+        room: Callable[[], int],
+    ) -> tuple[PullResult[M], Unread | None]:
         header = PullMessageResponseHeader.from_ext(answer.ext_fields)
         if header.next_begin_offset is None:
             raise BodyError("the answer to a pull lacks nextBeginOffset", queue.broker_name)
@@ -207,20 +259,34 @@ class Puller(Generic[M]):
         result: PullResult[M] = PullResult(
             status, [], header.next_begin_offset, header.min_offset or 0, header.max_offset or 0
         )
-        if status is PullStatus.FOUND:
-            self._decode(result, answer, queue, expression)
-        return result
+        if status is not PullStatus.FOUND:
+            return result, None
+        # Cutting bytes is quicker than cutting a view and copying each piece.
+        every = Unread(bytes(answer.body), result)
+        left = room()
+        if left <= 0:
+            result.next_begin_offset = offset
+            return result, every
+        return result, self._decode(result, every, queue, expression, left)
 
     def _decode(
-        self, result: PullResult[M], answer: Command, queue: MessageQueue, expression: Expression
-    ) -> None:
+        self,
+        result: PullResult[M],
+        unread: Unread,
+        queue: MessageQueue,
+        expression: Expression,
+        room: int,
+    ) -> Unread | None:
         tags = expression.tags
         messages = result.messages
+        rest = None
         try:
-            # Cutting bytes is quicker than cutting a view and copying each piece.
-            self._message_type.read_into(
-                messages, bytes(answer.body), queue.broker_name, self._as_stored
+            unread.at = self._message_type.read_into(
+                messages, unread.data, queue.broker_name, self._as_stored, unread.at, room
             )
+            if unread.at < len(unread.data):
+                rest = unread
+                result.next_begin_offset = messages[-1].queue_offset + 1
         except RecordError as error:
             if not messages:
                 raise BrokenRecord(
@@ -235,6 +301,7 @@ class Puller(Generic[M]):
             result.next_begin_offset = messages[-1].queue_offset + 1
         if not tags.matches_all:
             result.messages = [m for m in messages if tags.matches(m.properties.get(names.TAGS))]
+        return rest
 
     def _as_stored(self, message: M, error: CompressionError) -> None:
         """Compressed by something else than it says: the user may know by what."""
