@@ -1,25 +1,27 @@
 """A question and its answer, through a topic. Needs a running server: pocketmq serve"""
 
 import asyncio
-import contextlib
 
-from pocketmq import Message, Producer, PullConsumer, RequesterGone
+from pocketmq import ConsumedMessage, Message, Producer, PushConsumer, RequesterGone
+
+producer = Producer("shop", namesrv="127.0.0.1:9876")
+consumer = PushConsumer("square", namesrv="127.0.0.1:9876", start="begin")
 
 
-async def answer(producer: Producer) -> None:
-    async with PullConsumer("square", namesrv="127.0.0.1:9876", start="begin") as consumer:
-        await consumer.subscribe("numbers")
-        async for question in consumer:
-            with contextlib.suppress(RequesterGone):  # an earlier run asked
-                await producer.reply(question, str(int(question.body) ** 2).encode())
+@consumer.on("questions")
+async def answer(question: ConsumedMessage) -> None:
+    if question.deadline is None:
+        return  # an ordinary message: nobody waits for a reply
+    try:
+        await producer.reply(question, str(int(question.body) ** 2).encode())
+    except RequesterGone:
+        print("nobody waits for this answer any more")
 
 
 async def main() -> None:
-    async with Producer("shop", namesrv="127.0.0.1:9876") as producer:
-        answering = asyncio.create_task(answer(producer))
-        reply = await producer.request(Message("numbers", b"12"), timeout=20.0)
+    async with producer, consumer:
+        reply = await producer.request(Message("questions", b"12"), timeout=20.0)
         print("12² =", reply.body.decode())
-        answering.cancel()
 
 
 asyncio.run(main())

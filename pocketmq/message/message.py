@@ -21,6 +21,8 @@ P = TypeVar("P")
 
 SHOWN_BODY: Final = 64
 """Bytes of a body that `repr` shows."""
+MOST_DIGITS: Final = 18
+"""Of a number of milliseconds that somebody else made up."""
 MESSAGE_OVERHEAD: Final = 1024
 """Bytes that a received message takes in memory beside its body, roughly."""
 MOST_FOR_A_BYTE: Final = MESSAGE_OVERHEAD // MIN_RECORD + 1
@@ -317,6 +319,23 @@ class MessageExt(msgspec.Struct):
                 if group is None and name.startswith(prefix):
                     group = name.removeprefix(prefix)
         return Origin(topic, msg_id, group)
+
+    @property
+    def deadline(self) -> int | None:
+        """Until when the sender of a request waits for the reply; None for any other message.
+
+        That time counts from the later one of the sender's clock and the broker's, so that a sender
+        whose clock is slow is not taken for one that has given up. Of a redelivered request it
+        counts from the sender's.
+        """
+        properties = self.properties
+        wait = properties.get(names.TTL, "")
+        if names.REPLY_TO_CLIENT not in properties or not (wait.isascii() and wait.isdigit()):
+            return None
+        sent = self.born_timestamp
+        if not self.reconsume_times:
+            sent = max(sent, self.store_timestamp)
+        return sent + int(wait[:MOST_DIGITS])
 
     def to_message(self, topic: str | None = None) -> Message:
         """A new message to send: topic, body, tag, keys, flag and the application's properties.

@@ -102,6 +102,8 @@ class PushConsumer(Routing):
         consume_timeout: seconds (or timedelta) after which a handler is cancelled and its message
             redelivered; not with `orderly`.
         suspend_current_queue: see `orderly`; seconds or timedelta.
+        drop_expired_requests: do not work on a request whose sender no longer waits for the reply
+            (`message.deadline`); `dropped_requests` counts them.
         pull_batch_size: messages that one pull asks for.
         suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
         share_polls: wait for messages of all queues of one broker in one request, where the broker
@@ -143,6 +145,7 @@ class PushConsumer(Routing):
         max_reconsume_times: int | None = None,
         consume_timeout: Seconds = 900.0,
         suspend_current_queue: Seconds = 1.0,
+        drop_expired_requests: bool = True,
         pull_batch_size: int = 256,
         suspend: Seconds = 15.0,
         share_polls: bool = True,
@@ -198,6 +201,7 @@ class PushConsumer(Routing):
                     "max_reconsume_times", max_reconsume_times, 0, MOST_REDELIVERIES
                 ),
                 suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
+                drop_expired_requests=flag("drop_expired_requests", drop_expired_requests),
             ),
             consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),
             strategy=average if strategy is None else function("strategy", strategy),
@@ -263,6 +267,12 @@ class PushConsumer(Routing):
                 messages, size = found.get(topic, (0, 0))
                 found[topic] = messages + held.count, size + held.body_size
         return found
+
+    @property
+    def dropped_requests(self) -> int:
+        """Requests since the last start that were dropped, because their sender no longer waited."""
+        session = self._sessions.present
+        return 0 if session is None else session.consumption.expired.count
 
     # Topics
 

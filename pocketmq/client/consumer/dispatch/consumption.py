@@ -14,6 +14,7 @@ from pocketmq.client.consumer.dispatch.consume_concurrently import ConsumeConcur
 from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
 from pocketmq.client.consumer.dispatch.handler_calls import HandlerCalls
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.iteration import Iteration
@@ -43,6 +44,7 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
     concurrency: int
     max_reconsume_times: int | None
     suspend_current_queue: float
+    drop_expired_requests: bool
 
     @property
     def retry_topic(self) -> str:
@@ -66,7 +68,8 @@ class Consumption:
         self.stats = ConsumeStats(monotonic)
         self.service = _make_service(instance, options, limiter, self.stats, self.names, pauses)
         self.outcomes = Outcomes(instance, self.service, self.names, hooks)
-        self.calls = HandlerCalls(handlers, self.service, self.outcomes)
+        self.expired = ExpiredRequests(options.group, wanted=not options.drop_expired_requests)
+        self.calls = HandlerCalls(handlers, self.service, self.outcomes, self.expired)
         self.workers = Workers(
             options.concurrency,
             self.service,
@@ -76,7 +79,7 @@ class Consumption:
             self.outcomes.lost,
             pauses.cancelled_handler,
         )
-        self.iteration = Iteration(self.service)
+        self.iteration = Iteration(self.service, self.expired)
         self.service.connect(self.outcomes, self.wake)
 
     def wake(self) -> None:

@@ -9,6 +9,7 @@ from types import CoroutineType
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.dispatch import eager_start
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
 from pocketmq.client.consumer.dispatch.outcomes import Outcomes
 
@@ -22,9 +23,14 @@ class HandlerCalls:
     """
 
     def __init__(
-        self, handlers: Mapping[str, AnyHandler], service: ConsumeService, outcomes: Outcomes
+        self,
+        handlers: Mapping[str, AnyHandler],
+        service: ConsumeService,
+        outcomes: Outcomes,
+        expired: ExpiredRequests,
     ) -> None:
         self.handlers = handlers
+        self._drops = expired.drops
         self._service = service
         self._outcomes = outcomes
 
@@ -34,6 +40,8 @@ class HandlerCalls:
         Return None when it has succeeded already, which is not reported; else what to await, which
         tells the outcome and raises nothing but a cancellation.
         """
+        if self._drops(message):
+            return None
         handler = self.handlers.get(message.topic)
         if handler is None or type(handler) is Batched or self._outcomes.hooks:
             return self._consume_observed(message, handler)
@@ -65,7 +73,11 @@ class HandlerCalls:
     async def _consume_observed(self, first: ConsumedMessage, handler: AnyHandler | None) -> None:
         messages = [first]
         if isinstance(handler, Batched):
-            messages += self._service.take_more(first, handler.size - 1)
+            for message in self._service.take_more(first, handler.size - 1):
+                if self._drops(message):
+                    self._service.succeeded(message)
+                else:
+                    messages.append(message)
         work = await self._outcomes.begin(messages)
         try:
             # The handler's own list: what it does to it does not matter here.

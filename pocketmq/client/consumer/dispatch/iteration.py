@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
+from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
 
 __all__ = ["Iteration"]
 
@@ -17,10 +18,11 @@ TURN = 32
 class Iteration:
     """The messages of a service, one by one."""
 
-    def __init__(self, service: ConsumeService) -> None:
+    def __init__(self, service: ConsumeService, expired: ExpiredRequests) -> None:
         #: Called before each wait; may raise.
         self.before_wait: Callable[[], None] = lambda: None
         self._service = service
+        self._drops = expired.drops
         self._handed_out = 0
         self._arrival = asyncio.Event()
 
@@ -35,6 +37,9 @@ class Iteration:
             await asyncio.sleep(0)
         while True:
             message = self._service.take()
+            if message is not None and self._drops(message):
+                self._service.succeeded(message)
+                continue
             if message is not None or self._service.stopped:
                 return message
             self.before_wait()
