@@ -20,6 +20,7 @@ from pocketmq.client.errors import RequesterGone as RequesterGone
 from pocketmq.client.errors import RequestTimeout as RequestTimeout
 from pocketmq.client.errors import SendError as SendError
 from pocketmq.client.errors import SendTimeout as SendTimeout
+from pocketmq.client.errors import Unavailable as Unavailable
 from pocketmq.client.producer.producer import Producer as Producer
 from pocketmq.client.producer.result import SendResult as SendResult
 from pocketmq.client.producer.transaction import TransactionProducer as TransactionProducer

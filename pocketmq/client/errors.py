@@ -1,21 +1,33 @@
-"""What a client raises: one tree under RemotingError.
+"""What a client raises: one tree under RemotingError, in three kinds.
 
-| error | when |
-|---|---|
-| InvalidMessage, InvalidName | the call itself is wrong; nothing was sent |
-| NotRunning | before `start` or after `shutdown` |
-| NoNameServer | no name server address was given, or none of them answered |
-| NoRouteInfo | the name server knows no route of the topic, and none can be made |
-| BrokerNotFound | the routes name no address of that broker |
-| SendError | a send failed for good; `tries` tells what happened, `__cause__` is the last error |
-| BatchSendError | parts of a batch failed; `results` holds what was stored, `tries` as above |
-| SendTimeout | a SendError whose `timeout` passed; also a TimeoutError |
-| RequesterGone | a SendError: no broker has a connection to the client that a reply is for |
-| RequestTimeout | a request was stored, and no reply came in time; also a TimeoutError |
-| TransactionNotPrepared | a half message was not stored as safely as a transaction needs |
-| TopicNotExist, SystemBusy, … | a server's error answer, one class per code (remoting.errors) |
-| RemotingConnectError, RemotingClosed | no connection, or it was lost; ConnectionErrors |
-| RemotingTimeout | no answer in time; also a TimeoutError |
+| kind | class | what to do |
+|---|---|---|
+| the messaging system is away | Unavailable | try again later; answer 503 |
+| the call itself is wrong; nothing was stored | UsageError | mend the program |
+| refused: a server's final answer, or an answer that never comes | all others | look at it |
+
+| error | kind | when |
+|---|---|---|
+| InvalidMessage, InvalidName | UsageError | an argument breaks a rule of the protocol |
+| NotRunning | UsageError | before `start` or after `shutdown` |
+| NoNameServer | Unavailable | no name server address was given, or none of them answered |
+| NoRouteInfo | – | the name server knows no route of the topic, and none can be made |
+| RouteUnavailable | Unavailable | a NoRouteInfo: no name server answered, or no master is there |
+| BrokerNotFound | Unavailable | the routes name no address of that broker |
+| SendFailed | – | base of SendError and BatchSendError |
+| SendError | – | a send failed for good; `tries` has the attempts, `__cause__` the last error |
+| SendUnavailable | Unavailable | a SendError whose last attempt failed because a broker is away |
+| SendTimeout | Unavailable | a SendUnavailable whose `timeout` passed; also a TimeoutError |
+| MessageRefused | UsageError | a SendError and InvalidMessage: a broker found the message illegal |
+| RequesterGone | – | a SendError: no broker has a connection to the client that a reply is for |
+| BatchSendError | – | parts of a batch failed; `results` holds what was stored, `tries` as above |
+| BatchSendUnavailable | Unavailable | a BatchSendError whose first error is Unavailable |
+| RequestTimeout | – | a request was stored, and no reply came in time; also a TimeoutError |
+| TransactionNotPrepared | – | a half message was not stored as safely as a transaction needs |
+| TopicNotExist, NoPermission, … | – | a server's error answer, one class per code |
+| SystemBusy, GoAway, … | Unavailable | the same, of a server that is overloaded or stops |
+| RemotingConnectError, RemotingClosed | Unavailable | no connection, or it was lost |
+| RemotingTimeout | Unavailable | no answer in time; also a TimeoutError |
 
 Every error carries `code` (a response code, or one of ClientErrorCode), `remark`, `broker` and
 `retriable`: whether doing the same again may succeed.
@@ -61,6 +73,7 @@ from pocketmq.remoting.errors import (
     SubscriptionParseFailed,
     SystemBusy,
     TopicNotExist,
+    Unavailable,
     error_for,
 )
 
@@ -69,6 +82,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchSendError",
+    "BatchSendUnavailable",
     "BodyError",
     "BrokerNotFound",
     "ClientError",
@@ -87,6 +101,7 @@ __all__ = [
     "InvalidName",
     "InvalidParameter",
     "MessageIllegal",
+    "MessageRefused",
     "NoNameServer",
     "NoPermission",
     "NoRouteInfo",
@@ -103,9 +118,12 @@ __all__ = [
     "RequestCodeNotSupported",
     "RequestTimeout",
     "RequesterGone",
+    "RouteUnavailable",
     "SendAttempt",
     "SendError",
+    "SendFailed",
     "SendTimeout",
+    "SendUnavailable",
     "ServiceNotAvailable",
     "SlaveNotAvailable",
     "SubscriptionGroupNotExist",
@@ -115,6 +133,8 @@ __all__ = [
     "SystemBusy",
     "TopicNotExist",
     "TransactionNotPrepared",
+    "Unavailable",
+    "UsageError",
     "error_for",
     "is_silence",
     "lacks_queue",
@@ -142,14 +162,18 @@ class ClientError(RemotingError):
         return self.remark
 
 
-class InvalidMessage(ClientError, ValueError):
+class UsageError(ClientError):
+    """The call itself is wrong, so nothing was stored: a mistake in the program."""
+
+
+class InvalidMessage(UsageError, ValueError):
     """The message breaks a rule of the protocol (topic, body, properties, batch)."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-class InvalidName(ClientError, ValueError):
+class InvalidName(UsageError, ValueError):
     """A topic, group or address is not well formed."""
 
     def __init__(self, remark: str) -> None:
@@ -163,7 +187,7 @@ OTHER_LOOP = "it runs in another event loop; use it there, or make one in this l
 FORKED = "this process was forked after the start; make a new one in the child process"
 
 
-class NotRunning(ClientError, RuntimeError):
+class NotRunning(UsageError, RuntimeError):
     """The client is not started, or already shut down; `why` says which, and what to do."""
 
     def __init__(self, what: str, why: str = "") -> None:
@@ -175,7 +199,7 @@ class NotRunning(ClientError, RuntimeError):
         )
 
 
-class NoNameServer(ClientError):
+class NoNameServer(ClientError, Unavailable):
     """There is no name server address, or no name server answered."""
 
     retriable = True
@@ -199,7 +223,11 @@ class NoRouteInfo(ClientError):
         self.topic = topic
 
 
-class BrokerNotFound(ClientError):
+class RouteUnavailable(NoRouteInfo, Unavailable):
+    """The topic has no route now: no name server answers, or no broker of it has a master."""
+
+
+class BrokerNotFound(ClientError, Unavailable):
     """No route names an address of the broker; without a name, of any broker that would do."""
 
     retriable = True
@@ -224,7 +252,16 @@ class SendAttempt(NamedTuple):
     error: RemotingError
 
 
-class SendError(ClientError):
+class SendFailed(ClientError):
+    """Messages were not stored, or it is not known whether they were.
+
+    `tries` has every attempt.
+    """
+
+    tries: tuple[SendAttempt, ...]
+
+
+class SendError(SendFailed):
     """A send failed. `tries` has every attempt; none if the time was over before the first.
 
     `code`, `remark`, `broker` and `retriable` are those of the last one.
@@ -235,7 +272,8 @@ class SendError(ClientError):
     def __init__(
         self, topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
     ):
-        super().__init__(last.code, last.remark, tries[-1].queue.broker_name if tries else None)
+        broker = tries[-1].queue.broker_name if tries else None
+        RemotingError.__init__(self, last.code, last.remark, broker)
         self.topic = topic
         self.elapsed = elapsed
         self.tries = tuple(tries)
@@ -257,10 +295,21 @@ class SendError(ClientError):
         return f"send to topic {self.topic} failed after {attempts} in {self.elapsed:.3f} s: {told}"
 
 
-class SendTimeout(SendError, TimeoutError):
+class SendUnavailable(SendError, Unavailable):
+    """A send failed because brokers are away, overloaded, or do not answer."""
+
+
+class SendTimeout(SendUnavailable, TimeoutError):
     """A send found no broker that took the message within its `timeout`.
 
     `tries` has every attempt, as of every SendError.
+    """
+
+
+class MessageRefused(SendError, InvalidMessage):
+    """A broker refused the message as illegal, so it was not stored.
+
+    It breaks a rule that only the broker knows: its delay is beyond `timerMaxDelaySec`, say.
     """
 
 
@@ -271,7 +320,7 @@ class RequesterGone(SendError):
     """
 
 
-class BatchSendError(ClientError):
+class BatchSendError(SendFailed):
     """Some messages of a `send_batch` were not stored.
 
     `results` is aligned with the messages given: a SendResult, or None where that message's batch
@@ -288,13 +337,17 @@ class BatchSendError(ClientError):
     ) -> None:
         super().__init__(first.code, first.remark, first.broker)
         self.retriable = first.retriable
-        self.tries = first.tries if isinstance(first, SendError) else ()
+        self.tries = first.tries if isinstance(first, SendFailed) else ()
         self._why = str(first)
         self.results = list(results)
         self.failed = list(failed)
 
     def __str__(self) -> str:
         return f"{len(self.failed)} of {len(self.results)} messages not stored; {self._why}"
+
+
+class BatchSendUnavailable(BatchSendError, Unavailable):
+    """Some messages of a `send_batch` were not stored because brokers are away."""
 
 
 class RequestTimeout(ClientError, TimeoutError):
@@ -323,6 +376,26 @@ class TransactionNotPrepared(ClientError):
             result.queue.broker_name,
         )
         self.result = result
+
+
+def send_error(
+    topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
+) -> SendError:
+    """The error of a send whose last attempt failed with `last`."""
+    kind = SendError
+    if isinstance(last, Unavailable):
+        kind = SendUnavailable
+    elif isinstance(last, MessageIllegal):
+        kind = MessageRefused
+    return kind(topic, elapsed, tries, last)
+
+
+def batch_send_error(
+    first: RemotingError, results: Sequence[SendResult | None], failed: Sequence[Message]
+) -> BatchSendError:
+    """The error of a batch whose first failure is `first`."""
+    kind = BatchSendUnavailable if isinstance(first, Unavailable) else BatchSendError
+    return kind(first, results, failed)
 
 
 def once_more(error: RemotingError) -> RemotingError:

@@ -22,6 +22,7 @@ from pocketmq.client.errors import (
     NotRunning,
     RemotingError,
     RemotingTimeout,
+    RouteUnavailable,
 )
 from pocketmq.client.log_fields import fields
 from pocketmq.client.name_servers import NAMESRV_TIMEOUT, NameServers
@@ -211,7 +212,7 @@ class RouteTable:
                 f"(autoCreateTopicEnable, {self._template}); create it before you send to it",
             )
         if not route.publish.queues:
-            raise NoRouteInfo(
+            raise RouteUnavailable(
                 topic, "none may be written, or their broker has no master", exists=True
             )
         self._published.add(topic)
@@ -237,7 +238,7 @@ class RouteTable:
                 if last is not None:
                     raise last from None
                 why = f"no name server answered within {timeout:.3g} s"
-                raise NoRouteInfo(topic, why) from error
+                raise RouteUnavailable(topic, why) from error
             except (NoRouteInfo, NoNameServer) as error:
                 left = deadline - loop.time()
                 if left < LEAST_WAIT:

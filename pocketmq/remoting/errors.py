@@ -3,7 +3,8 @@
 Three kinds: a peer's error answer (one class per response code that a caller may want to tell
 apart), no answer at all (connect, timeout, closed), and bytes that do not follow the protocol
 (FrameError, HeaderError, BodyError, EncodeError). `RemotingTimeout` is a TimeoutError;
-`RemotingConnectError` and `RemotingClosed` are ConnectionErrors.
+`RemotingConnectError` and `RemotingClosed` are ConnectionErrors. Those that say that the system is
+away or overloaded are `Unavailable` as well.
 
 A handler raises the first kind to answer with that code and remark; `error_for` makes it
 from an answer. `retriable` says whether a producer may send the same message again, to another
@@ -52,6 +53,13 @@ def _name_of(code: int) -> str:
         return f"code {code}"
 
 
+class Unavailable(RemotingError):
+    """The messaging system is away, overloaded, or does not answer in time.
+
+    Nothing is wrong with the call: the same may succeed later. The HTTP status for it is 503.
+    """
+
+
 class CodedError(RemotingError):
     """An error whose class says the code. A subclass without a code of its own inherits one."""
 
@@ -73,20 +81,22 @@ class CodedError(RemotingError):
 
 
 class RemotingConnectError(
-    CodedError, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED
+    CodedError, Unavailable, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED
 ):
     """No connection could be made, so the request was not sent."""
 
     retriable = True
 
 
-class RemotingTimeout(CodedError, TimeoutError, code=ResponseCode.RPC_TIME_OUT):
+class RemotingTimeout(CodedError, Unavailable, TimeoutError, code=ResponseCode.RPC_TIME_OUT):
     """No answer in time. The peer may have executed the request."""
 
     retriable = True
 
 
-class RemotingClosed(CodedError, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED):
+class RemotingClosed(
+    CodedError, Unavailable, ConnectionError, code=ResponseCode.RPC_SEND_TO_CHANNEL_FAILED
+):
     """The connection closed before the answer. The peer may have executed the request."""
 
     retriable = True
@@ -134,7 +144,7 @@ class RemoteSystemError(CodedError, code=ResponseCode.SYSTEM_ERROR):
     """The peer failed to execute the request; its remark tells more."""
 
 
-class SystemBusy(CodedError, code=ResponseCode.SYSTEM_BUSY):
+class SystemBusy(CodedError, Unavailable, code=ResponseCode.SYSTEM_BUSY):
     """Flow control: the peer refused the request to protect itself."""
 
 
@@ -142,15 +152,15 @@ class RequestCodeNotSupported(CodedError, code=ResponseCode.REQUEST_CODE_NOT_SUP
     """The peer does not serve this request code."""
 
 
-class FlushDiskTimeout(CodedError, code=ResponseCode.FLUSH_DISK_TIMEOUT):
+class FlushDiskTimeout(CodedError, Unavailable, code=ResponseCode.FLUSH_DISK_TIMEOUT):
     """Stored, but not known to be on disk."""
 
 
-class SlaveNotAvailable(CodedError, code=ResponseCode.SLAVE_NOT_AVAILABLE):
+class SlaveNotAvailable(CodedError, Unavailable, code=ResponseCode.SLAVE_NOT_AVAILABLE):
     """Stored, but no slave could take it."""
 
 
-class FlushSlaveTimeout(CodedError, code=ResponseCode.FLUSH_SLAVE_TIMEOUT):
+class FlushSlaveTimeout(CodedError, Unavailable, code=ResponseCode.FLUSH_SLAVE_TIMEOUT):
     """Stored, but no slave confirmed it in time."""
 
 
@@ -158,7 +168,7 @@ class MessageIllegal(CodedError, code=ResponseCode.MESSAGE_ILLEGAL):
     """Topic, body, properties or delay are over a limit."""
 
 
-class ServiceNotAvailable(CodedError, code=ResponseCode.SERVICE_NOT_AVAILABLE):
+class ServiceNotAvailable(CodedError, Unavailable, code=ResponseCode.SERVICE_NOT_AVAILABLE):
     """The store cannot be written: disk full, shutting down, or a slave."""
 
 
@@ -222,7 +232,7 @@ class ConsumeMsgTimeout(CodedError, code=ResponseCode.CONSUME_MSG_TIMEOUT):
     """A client did not answer a forwarded request in time."""
 
 
-class FlowControl(CodedError, code=ResponseCode.FLOW_CONTROL):
+class FlowControl(CodedError, Unavailable, code=ResponseCode.FLOW_CONTROL):
     """A proxy's flow control."""
 
 
@@ -230,7 +240,7 @@ class IllegalOperation(CodedError, code=ResponseCode.ILLEGAL_OPERATION):
     """What was asked for is not possible now: a transaction was ended too late, for example."""
 
 
-class GoAway(CodedError, code=ResponseCode.GO_AWAY):
+class GoAway(CodedError, Unavailable, code=ResponseCode.GO_AWAY):
     """The peer is shutting down."""
 
 

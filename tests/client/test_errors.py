@@ -1,6 +1,8 @@
 """What errors tell besides their class."""
 
 import pickle
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import (
     BatchSendError,
     BrokerNotFound,
+    ClientError,
     NoRouteInfo,
     NotRunning,
     RemotingClosed,
@@ -29,6 +32,8 @@ from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import SystemBusy
+from pocketmq.remoting.request import Request, Response
+from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -167,3 +172,74 @@ def test_name_servers_of_a_wrong_type_are_told_what_is_allowed() -> None:
     wrong: Any = 9876
     with pytest.raises(TypeError, match="namesrv must be a str or a list of str, not 9876"):
         Producer("PG", namesrv=wrong)
+
+
+KINDS = [value for value in vars(errors).values() if isinstance(value, type)]
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if issubclass(k, errors.RemotingError)])
+def test_an_error_is_an_outage_or_a_bug_or_neither_but_not_both(kind: type[Exception]) -> None:
+    assert not (issubclass(kind, errors.Unavailable) and issubclass(kind, errors.UsageError))
+    bug = issubclass(kind, ValueError | RuntimeError)
+    assert issubclass(kind, errors.UsageError) == bug or kind is errors.UsageError
+
+
+def test_every_error_of_a_client_is_in_the_table_of_its_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "producer.md").read_text()
+    own = [k for k in KINDS if issubclass(k, ClientError) and k is not ClientError]
+    assert own
+    missing = [kind.__name__ for kind in own if f"`{kind.__name__}`" not in page]
+    assert missing == []
+
+
+@pytest.mark.parametrize("away", ["name server", "broker"])
+async def test_an_outage_is_one_class_for_every_call(cluster: FakeCluster, away: str) -> None:
+    """So that a web application has one handler, which answers 503."""
+    cluster.put("T")
+    message = Message("T", b"x")
+    async with Producer("PG", namesrv=cluster.namesrv, timeout=0.3) as producer:
+        if away == "broker":
+            await producer.queues("T")
+            for broker in cluster.brokers.values():
+                await broker.stop()
+        else:
+            await cluster.name_server.stop()
+        for call in (
+            lambda: producer.send(message),
+            lambda: producer.send(message, key="k"),
+            lambda: producer.send_oneway(message),
+            lambda: producer.send_batch([message, message]),
+            lambda: producer.request(message),
+        ):
+            with pytest.raises(errors.Unavailable):
+                await call()
+        with pytest.raises(errors.Unavailable):
+            await (await producer.post(message))
+
+
+async def test_what_a_broker_finds_illegal_is_the_mistake_of_the_caller(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("T")
+    async with Producer("PG", namesrv=rocketmq.namesrv) as producer:
+        with pytest.raises(errors.InvalidMessage) as raised:
+            await producer.send(Message("T", b"x", delay=timedelta(days=30)))
+        assert isinstance(raised.value, SendError)
+        [broker] = producer.brokers
+        assert broker.available
+        assert len(raised.value.tries) == 1
+
+
+async def test_an_attempt_without_an_answer_is_an_outage(cluster: FakeCluster) -> None:
+    """Also where no other attempt is allowed, so that the error is no SendTimeout."""
+    cluster.put("T")
+    for broker in cluster.brokers.values():
+        broker.dispatcher.wrap(RequestCode.SEND_MESSAGE_V2, lambda _: busy)
+    options: Any = {"namesrv": cluster.namesrv, "retries": 0, "timeout": 5}
+    async with Producer("PG", **options) as producer:
+        with pytest.raises(errors.Unavailable) as raised:
+            await producer.send(Message("T", b"x"), queue=(await producer.queues("T"))[0])
+    assert type(raised.value) is errors.SendUnavailable
+    assert isinstance(raised.value, errors.SendFailed)
+
+
+def busy(request: Request[Any]) -> Response:
+    return Response(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")

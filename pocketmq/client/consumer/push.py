@@ -270,7 +270,7 @@ class PushConsumer(Routing):
 
     @property
     def dropped_requests(self) -> int:
-        """Requests since the last start that were dropped, because their sender no longer waited."""
+        """Requests dropped since the last start, because their sender no longer waited."""
         session = self._sessions.present
         return 0 if session is None else session.consumption.expired.count
 

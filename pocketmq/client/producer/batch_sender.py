@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.errors import RemotingError, batch_send_error
 from pocketmq.client.producer.batch import BatchPart, split
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
@@ -52,7 +52,7 @@ class BatchSender:
             failed = [
                 message for message, result in zip(messages, results, strict=True) if result is None
             ]
-            raise BatchSendError(errors[0], results, failed) from errors[0]
+            raise batch_send_error(errors[0], results, failed) from errors[0]
         return [result for result in results if result is not None]
 
     async def _send_parts(

@@ -40,12 +40,12 @@ from pocketmq.client.errors import (
     RemotingError,
     RemotingTimeout,
     SendAttempt,
-    SendError,
     SendTimeout,
     is_silence,
     lacks_queue,
     may_be_slave,
     refused_at_door,
+    send_error,
 )
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.message.message import MessageQueue
@@ -179,7 +179,7 @@ class Delivery:
                 if lacks_queue(error):
                     most = min(most, len(queues.queues))
                 if not again or counted >= most:
-                    raise SendError(topic, now - began, failures, error) from error
+                    raise send_error(topic, now - began, failures, error) from error
                 if deadline - now < LEAST_SHARE:
                     raise SendTimeout(topic, now - began, failures, error) from error
             else:
