@@ -132,6 +132,23 @@ async def test_polls_go_on_where_the_group_was_reset_to(
     assert await admin.group_offset("G", QUEUE) == 101
 
 
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+async def test_a_reset_of_a_quiet_group_to_the_end_warns_of_nothing(
+    real: RealCluster, admin: Admin, orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq")
+    gate, seen = asyncio.Event(), list[int]()
+    gate.set()
+    async with handling(real, gate, seen, orderly=orderly):
+        await until(lambda: len(seen) == 100)
+        await reset(admin, "end")
+        await until(lambda: "reset" in caplog.text)
+        marker = await sent_last(real)
+        await until(lambda: marker in seen)
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert warnings == []
+
+
 def _is_past(timestamp: int) -> bool:
     return time.time_ns() // 1_000_000 > timestamp
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from pocketmq.client.errors import InvalidName
@@ -32,6 +34,11 @@ class Expression(msgspec.Struct, frozen=True):
             TypeError: it is not a text.
         """
         text("tags", tags, empty=True)
+        if "|" in tags.replace("||", ""):
+            joined = re.sub("[|]+", "||", tags)
+            raise InvalidName(
+                f"tags {tags!r} has a single |: write {joined!r} for messages of any of these tags"
+            )
         if sql is not None:
             text("sql", sql, empty=True)
         try:

@@ -23,6 +23,7 @@ from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.fetch.puller import Puller
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.consumer.pauses import Pauses
+from pocketmq.client.consumer.similar_topics import similar_topics
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
@@ -30,6 +31,7 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import Position, QueueOffsets
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
+from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
@@ -141,8 +143,14 @@ class Assignment(Generic[M]):
 
     async def _look_for(self, subscription: Subscription) -> None:
         topic = subscription.topic
-        told = fields(topic=topic, group=self._group)
-        log.info("topic %s does not exist yet, waiting for it", topic, extra=told)
+        if not topic.startswith(RETRY_PREFIX):  # that of a new group comes with its first retry
+            near = await similar_topics(self._instance, topic)
+            log.warning(
+                "topic %s does not exist, so the consumer gets nothing of it until it does%s",
+                self._instance.namespace.unwrap(topic),
+                f"; similar topics: {', '.join(near)}" if near else "",
+                extra=fields(topic=topic, group=self._group),
+            )
         while True:
             await asyncio.sleep(self._pauses.missing_topic)
             if self.subscriptions.get(topic) is not subscription:

@@ -1,0 +1,49 @@
+"""Topics that a misspelt name may stand for."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterable
+
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.instance import ClientInstance
+from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from pocketmq.remoting.bodies.topic import TopicList
+from pocketmq.remoting.codes import RequestCode
+
+__all__ = ["similar_topics"]
+
+#: How many are named.
+MOST = 3
+#: Names that differ more in their length are not compared.
+LENGTH_DIFFERENCE = 4
+
+
+async def similar_topics(instance: ClientInstance, topic: str) -> list[str]:
+    """The topics whose names are most like this one, as the application knows them.
+
+    None if the name servers do not tell, as to a user who may not list topics.
+    """
+    try:
+        answer = await instance.name_servers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        every = TopicList.decode(answer.body).topic_list
+    except RemotingError:
+        return []
+    namespace = instance.namespace
+    own = (
+        namespace.unwrap(name)
+        for name in every
+        if namespace.wrap(namespace.unwrap(name)) == name
+        and not (name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(name))
+    )
+    # Thousands of names take a while.
+    return await asyncio.to_thread(_most_alike, namespace.unwrap(topic), list(own))
+
+
+def _most_alike(wanted: str, names: Iterable[str]) -> list[str]:
+    by_folded = {
+        name.casefold(): name for name in names if abs(len(name) - len(wanted)) <= LENGTH_DIFFERENCE
+    }
+    near = difflib.get_close_matches(wanted.casefold(), by_folded, n=MOST)
+    return [by_folded[folded] for folded in near]
