@@ -22,11 +22,13 @@ from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import (
     NOT_STARTED,
     SHUT_DOWN,
+    BrokerNotFound,
     NoNameServer,
     NoRouteInfo,
     NotRunning,
     RemotingError,
     RemotingTimeout,
+    Unavailable,
     error_for,
     unanswered,
 )
@@ -220,6 +222,46 @@ class ClientInstance:
         why = self.binding.why_elsewhere
         if why is not None:
             raise NotRunning(self._owner, why)
+
+    async def ping(self, timeout: float) -> None:
+        """Return when a master broker of the topics in use has answered; while no topic is in
+        use, when a name server has. Any answer will do, also an error.
+
+        Raises NotRunning, and Unavailable when none has answered within `timeout` seconds.
+        """
+        self.check_running()
+        masters = self.routes.masters()
+        if not masters:
+            try:
+                await self.name_servers.request(
+                    RequestCode.GET_BROKER_CLUSTER_INFO, timeout=timeout
+                )
+            except Unavailable:
+                raise
+            except RemotingError:
+                pass  # it has answered
+            return
+        body = self.heartbeat.data().encode()
+        asking = [
+            self.spawn(
+                self.pool.request(address, RequestCode.HEART_BEAT, None, body, timeout=timeout),
+                "ping",
+            )
+            for address in masters.values()
+            if address is not None
+        ]
+        last: RemotingError = BrokerNotFound(remark="no broker of the topics in use has a master")
+        try:
+            for answer in asyncio.as_completed(asking):
+                try:
+                    await answer
+                    return
+                except Unavailable as error:
+                    last = error
+        finally:
+            for task in asking:
+                task.cancel()
+        raise last
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `keep` for the rest."""

@@ -59,6 +59,11 @@ class NameServers:
         self._silent: dict[str, float] = {}
         self._some_silent = asyncio.Event()
 
+    @property
+    def answering(self) -> bool:
+        """Whether any has answered last time, or none was asked."""
+        return any(address not in self._silent for address in self.addresses)
+
     async def request(
         self,
         code: RequestCode,

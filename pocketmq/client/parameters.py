@@ -8,6 +8,7 @@ value and what is allowed.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -35,6 +36,7 @@ __all__ = [
     "text_or_none",
     "texts",
     "texts_by_name",
+    "unix_seconds",
     "unknown_option",
     "whole",
 ]
@@ -101,6 +103,11 @@ def _duration(
 def seconds_or_none(name: str, value: Seconds | None, *, above_zero: bool = False) -> float | None:
     """Check a duration that may be None; return it in seconds."""
     return None if value is None else seconds(name, value, above_zero=above_zero)
+
+
+def unix_seconds(at: float) -> float:
+    """Unix seconds of a time of the monotonic clock."""
+    return time.time() - (time.monotonic() - at)
 
 
 def point_in_time(name: str, value: int | datetime) -> int:

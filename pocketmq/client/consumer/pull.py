@@ -177,6 +177,40 @@ class PullConsumer:
         session = self._sessions.present
         return 0 if session is None else session.ready.size
 
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs, and any of its queues could be read last time; while it has none,
+        whether a name server answers. Asks nobody; see `ping`."""
+        session = self._sessions.present
+        return session is not None and session.life.running and session.assignment.healthy
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """How far each queue that is read is behind: offsets from the first message that is not
+        done to the end, as the last pull told it. Messages that the filter leaves out count. Any
+        thread may ask.
+        """
+        session = self._sessions.present
+        return {} if session is None else session.assignment.lag
+
+    @property
+    def last_success(self) -> float | None:
+        """When a broker answered a pull last, Unix seconds; None for never. A pull that finds
+        nothing is answered within `suspend` seconds, or twice that with `share_polls`."""
+        session = self._sessions.present
+        return None if session is None else session.assignment.answered_at
+
+    async def ping(self, *, timeout: Seconds = 1.0) -> None:
+        """Return when a broker of the topics has answered; while it knows none, when a name server
+        has.
+
+        Raises:
+            NotRunning: the consumer is not running here.
+            Unavailable: none has answered within `timeout` (seconds or timedelta).
+        """
+        wait = seconds("timeout", timeout, above_zero=True)
+        await self._sessions.running().instance.ping(wait)
+
     # Life
 
     async def __aenter__(self) -> Self:

@@ -38,6 +38,7 @@ from pocketmq.client.parameters import (
     seconds_or_none,
     shown,
     text,
+    unix_seconds,
     whole,
 )
 from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, ConcurrentSends
@@ -346,6 +347,31 @@ class Producer:
     def brokers(self) -> tuple[BrokerState, ...]:
         """What sends have found out about each broker, and so which ones are avoided now."""
         return self._selector.tolerance.states()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs, and sends may succeed by what it knows: a broker that it has sent to
+        answers or, before the first send, a name server. Asks nobody; see `ping`."""
+        brokers = self.brokers
+        if not brokers:
+            return self.running and self._instance.name_servers.answering
+        return self.running and any(broker.reachable for broker in brokers)
+
+    @property
+    def last_success(self) -> float | None:
+        """When a broker stored a message last, Unix seconds; None for never."""
+        answered_at = self._selector.answered_at
+        return None if answered_at is None else unix_seconds(answered_at)
+
+    async def ping(self, *, timeout: Seconds = 1.0) -> None:
+        """Return when a broker of the topics sent to has answered; before the first send, when a
+        name server has.
+
+        Raises:
+            NotRunning: the producer is not running here.
+            Unavailable: none has answered within `timeout` (seconds or timedelta).
+        """
+        await self._instance.ping(seconds("timeout", timeout, above_zero=True))
 
     @property
     def switches(self) -> Switches:

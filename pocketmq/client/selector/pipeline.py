@@ -158,6 +158,8 @@ class QueueSelector:
     ) -> None:
         self.selection = selection
         self.clock = clock
+        #: When a broker stored a message last, clock seconds; None for never.
+        self.answered_at: float | None = None
         self._draw = draw
         self.tolerance = tolerance if tolerance is not None else LatencyFaultTolerance(clock)
         self.filters: list[QueueFilter] = list(filters)
@@ -246,6 +248,7 @@ class QueueSelector:
 
     def answered(self, broker_name: str, latency: float) -> None:
         """The broker stored the message after `latency` seconds."""
+        self.answered_at = self.clock()
         if self.switches.send_latency_enable:
             stale_after = self.switches.detect_interval / 1000
             self.tolerance.answered(broker_name, latency, stale_after)

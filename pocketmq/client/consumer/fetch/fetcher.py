@@ -121,6 +121,8 @@ class QueueFetcher(Generic[M]):
                     result, unread = await self._puller.poll(
                         pq.queue, pq.next_offset, self._expression, self._batch, room
                     )
+                    pq.failing, pq.answered_at = False, time.monotonic()
+                    pq.end = max(result.max_offset, result.next_begin_offset)
                 else:
                     result, unread = self._puller.read_on(
                         pq.queue, self._expression, unread, room()
@@ -138,6 +140,7 @@ class QueueFetcher(Generic[M]):
                 continue
             except RemotingError as error:
                 failures += 1
+                pq.failing = True
                 self._reader.failed(pq.queue, error, failures)
                 await asyncio.sleep(backoff(pauses.first_failure, pauses.longest_failure, failures))
                 continue

@@ -43,12 +43,16 @@ class ProcessQueue(Generic[M]):
         busy: messages in work that the next one has to wait for (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
         commit_failed: whether the last try to store its offset failed.
-        pulled_at, consumed_at: the last time of each, monotonic seconds; None for never.
+        pulled_at, answered_at, consumed_at: the last time of each, monotonic seconds; None for
+            never.
+        failing: the last try to read it failed.
+        end: the offset of the queue's next message, as the last answer told it; None before.
         count, size: messages and bytes that the pull limiter counts for it.
         kept: bytes of an answer to a pull of which some messages had no room yet.
     """
 
     __slots__ = (
+        "answered_at",
         "buffer",
         "busy",
         "commit_failed",
@@ -56,6 +60,8 @@ class ProcessQueue(Generic[M]):
         "consumed_at",
         "count",
         "dropped",
+        "end",
+        "failing",
         "kept",
         "locked_until",
         "next_offset",
@@ -83,7 +89,10 @@ class ProcessQueue(Generic[M]):
         self.ready = False
         self.busy = 0
         self.locked_until = 0.0
+        self.failing = False
+        self.end: int | None = None
         self.pulled_at: float | None = None
+        self.answered_at: float | None = None
         self.consumed_at: float | None = None
         self.unfinished: dict[int, M] = {}
 
@@ -103,6 +112,12 @@ class ProcessQueue(Generic[M]):
             return self.position
         # What was put back may lie before what is still in work.
         return min(first, self.buffer[0].queue_offset) if self.buffer else first
+
+    @property
+    def lag(self) -> int | None:
+        """From the first message that is not done to the end of the queue, in offsets."""
+        safe = self.safe_offset
+        return None if safe is None or self.end is None else max(self.end - safe, 0)
 
     @property
     def body_size(self) -> int:

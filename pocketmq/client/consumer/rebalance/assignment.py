@@ -29,6 +29,7 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import Position, QueueOffsets
+from pocketmq.client.parameters import unix_seconds
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import RETRY_PREFIX
@@ -96,6 +97,28 @@ class Assignment(Generic[M]):
     def queues(self) -> list[ProcessQueue[M]]:
         """The process queues of all that is read now."""
         return [fetcher.pq for fetcher in self.fetchers.values()]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether any of the queues can be read; with none, whether a name server answers."""
+        queues = self.queues
+        if not queues:
+            return self._instance.name_servers.answering
+        return not all(pq.failing for pq in queues)
+
+    @property
+    def lag(self) -> dict[MessageQueue, int]:
+        """How many offsets each queue is behind, as the application knows it."""
+        unwrap = self._instance.namespace.unwrap_queue
+        # A copy in one step: any thread may ask.
+        lags = [(fetcher.pq.queue, fetcher.pq.lag) for fetcher in list(self.fetchers.values())]
+        return {unwrap(queue): lag for queue, lag in lags if lag is not None}
+
+    @property
+    def answered_at(self) -> float | None:
+        """When a pull was answered last, Unix seconds."""
+        answered = [pq.answered_at for pq in self.queues if pq.answered_at is not None]
+        return unix_seconds(max(answered)) if answered else None
 
     async def begin(
         self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
