@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
-
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
@@ -434,7 +433,7 @@ class PushConsumer:
     def __iter__(self) -> Iterator[ConsumedMessage]: ...
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P] | UnionType
     ) -> PayloadDecorator[P]: ...
     @overload
     def on(

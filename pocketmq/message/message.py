@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import UnionType
 from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -273,6 +274,9 @@ class MessageExt(msgspec.Struct):
 
     @overload
     def payload(self, kind: type[P]) -> P: ...
+
+    @overload
+    def payload(self, kind: UnionType) -> Any: ...
 
     def payload(self, kind: Any = Any) -> Any:
         """Decode the body, which is JSON, as `kind`; without it, as what JSON has.

@@ -10,6 +10,8 @@ pydantic is not needed here and not imported: a model brings its methods along.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -21,29 +23,46 @@ __all__ = ["Decoder", "PayloadError", "decode_payload", "decoder_of", "encode_pa
 #: Makes an object of a body; raises PayloadError.
 Decoder: TypeAlias = Callable[[bytes], Any]
 
-#: Characters of a body, and wrong fields, that an error shows.
-SHOWN_BODY = 80
+#: Wrong fields that an error names.
 SHOWN_FIELDS = 8
+#: The value of a field in an error of msgspec.
+_VALUE = re.compile(r"(?s)^(Invalid (?:enum )?value) .*?(?= - at `[^`]*`$|$)")
 
 
 class PayloadError(ValueError):
-    """A body is not what its type says; the text names the fields."""
+    """A body is not what its type says.
+
+    The text names the fields. It shows nothing of the body, since it goes into logs and traces.
+    """
 
 
 def encode_payload(payload: object) -> bytes:
     """Encode an object as JSON.
 
     Raises:
-        TypeError: JSON, or msgspec, has no form for it.
+        TypeError: JSON, or msgspec, has no form for it, as for a float that is NaN or infinite.
     """
     dump = getattr(type(payload), "model_dump_json", None)
     if dump is not None:
         return str(dump(payload)).encode()
     try:
-        return msgspec.json.encode(payload)
+        encoded = msgspec.json.encode(payload)
+        # msgspec writes these as null, which a consumer takes for a missing value.
+        if b"null" in encoded and _has_no_number(msgspec.to_builtins(payload)):
+            raise ValueError("a float is NaN or infinite")
+        return encoded
     except (TypeError, msgspec.MsgspecError, OverflowError, ValueError) as error:
         kind = type(payload).__name__
         raise TypeError(f"payload of type {kind} cannot be sent as JSON: {error}") from None
+
+
+def _has_no_number(value: object) -> bool:
+    """Whether a float in it is NaN or infinite."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_no_number, value.values())) or any(map(_has_no_number, value))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_has_no_number, value))
 
 
 def decode_payload(body: bytes, kind: Any = Any) -> Any:
@@ -93,8 +112,9 @@ def _decoder_of(kind: Any) -> Decoder:
         try:
             return decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            told = _VALUE.sub(r"\1", str(error))
             raise PayloadError(
-                f"the body does not fit {name}: {error} (body: {_shown(body)})"
+                f"the body of {len(body)} bytes does not fit {name}: {told}"
             ) from None
 
     return decoded
@@ -105,8 +125,9 @@ def _of_model(validate: Callable[[bytes], Any], name: str) -> Decoder:
         try:
             return validate(body)
         except ValueError as error:  # pydantic's ValidationError is one
+            told = _wrong_fields(error)
             raise PayloadError(
-                f"the body does not fit {name}: {_wrong_fields(error)} (body: {_shown(body)})"
+                f"the body of {len(body)} bytes does not fit {name}: {told}"
             ) from None
 
     return decoded
@@ -124,8 +145,3 @@ def _wrong_fields(error: ValueError) -> str:
     if len(wrong) > SHOWN_FIELDS:
         told.append(f"and {len(wrong) - SHOWN_FIELDS} more")
     return "; ".join(told)
-
-
-def _shown(body: bytes) -> str:
-    start = bytes(body[: SHOWN_BODY + 1])
-    return repr(start) if len(start) <= SHOWN_BODY else f"{start[:SHOWN_BODY]!r}..."

@@ -23,6 +23,9 @@ __all__ = ["RocketMQ", "SyncRocketMQ"]
 
 T = TypeVar("T")
 
+#: Turns of the servers' loop within which it reads what has arrived.
+READING_TURNS = 8
+
 
 class RocketMQ:
     """A name server and a broker on free ports with a temporary store.
@@ -203,7 +206,16 @@ class RocketMQ:
         try:
             yield
         finally:
-            faults.remove(number, fault)
+            if self._thread is None:
+                faults.remove(number, fault)
+            else:
+                self._wait(self._remove(number, fault))
+
+    async def _remove(self, code: int, fault: Fault) -> None:
+        # What clients have sent within the block, as requests without an answer, is read first.
+        for _ in range(READING_TURNS):
+            await asyncio.sleep(0)
+        self._servers.faults.remove(code, fault)
 
     def _begin(self) -> Any:
         if self._thread is None:

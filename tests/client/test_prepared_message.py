@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from pocketmq.client.errors import BodyError, InvalidMessage, SystemBusy
@@ -46,6 +48,16 @@ async def test_compression(kind: CompressionType, size: int) -> None:
     assert len(outgoing.body) < size
     assert outgoing.sys_flag == 1 | kind << 8
     assert decompress(outgoing.body, outgoing.sys_flag) == b"abcd" * (size // 4)
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+@pytest.mark.parametrize("size", [4096, COMPRESS_IN_THREAD + 1])
+async def test_a_body_that_compression_makes_larger(kind: CompressionType, size: int) -> None:
+    body = random.Random(1).randbytes(size)
+    outgoing = prepare(Message("T", body), "ID")
+    await compress_body(outgoing, Compression(kind))
+    assert outgoing.body == body
+    assert outgoing.sys_flag == 0
 
 
 @pytest.mark.parametrize(

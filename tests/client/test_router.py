@@ -201,6 +201,9 @@ def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
         "def three(messages: list[ConsumedMessage]) -> None: ...\n"
         "@router.on('d', payload=dict)\n"
         "def four(message: ConsumedMessage, payload: dict[str, int]) -> None: ...\n"
+        "@router.on('u', payload=int | str)\n"
+        "def union(message: ConsumedMessage, payload: int | str) -> None:\n"
+        "    message.payload(int | str)\n"
         "PushConsumer('g', router)\n"
         "sync.PushConsumer('g', router)\n"
         "@router.on('e', payload=int)\n"
@@ -212,4 +215,4 @@ def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
     )  # fmt: skip
     errors = [line for line in done.stdout.splitlines() if "error:" in line]
     assert len(errors) == 1, done.stdout
-    assert "program.py:13" in errors[0]
+    assert "program.py:16" in errors[0]

@@ -430,6 +430,21 @@ async def test_all_rounds_of_a_long_time_are_done_and_a_restart_does_not_matter(
     assert await drained(rocketmq) == [b"known again"]
 
 
+async def test_the_end_of_a_transaction_within_the_block_is_ignored(rocketmq: RocketMQ) -> None:
+    """It has no answer, so that nobody waits for it."""
+    await rocketmq.create_topic("orders", queues=1)
+    shop = Shop(rocketmq, *[TransactionState.COMMIT] * 20)
+    async with shop.producer:
+        for _ in range(20):
+            with rocketmq.ignore(RequestCode.END_TRANSACTION):
+                async with shop.producer.transaction(Message("orders", b"paid")):
+                    pass
+        assert await drained(rocketmq) == []
+        await rocketmq.advance(60)
+        assert shop.asked == 20
+        assert len(await drained(rocketmq)) == 20
+
+
 async def test_a_producer_that_does_not_answer_holds_nobody_up(rocketmq: RocketMQ) -> None:
     await rocketmq.create_topic("orders", queues=1)
     shop = Shop(rocketmq, TransactionState.COMMIT)

@@ -16,6 +16,7 @@ class.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import UnionType
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from pocketmq.client.consumer.dispatch.handlers import (
@@ -83,7 +84,7 @@ class Routing:
 
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P] | UnionType
     ) -> PayloadDecorator[P]: ...
 
     @overload

@@ -231,11 +231,14 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
 
 
 async def compress_body(outgoing: PreparedMessage, compression: Compression) -> None:
-    """Compress the body in place, off the loop when it is large."""
+    """Compress the body in place, off the loop when it is large; a body that becomes no smaller
+    stays as it is."""
     body = outgoing.body
     kind, level = compression.kind, compression.level
     if len(body) < COMPRESS_IN_THREAD:
-        outgoing.body = compress(body, kind, level)
+        compressed = compress(body, kind, level)
     else:
-        outgoing.body = await asyncio.to_thread(compress, body, kind, level)
-    outgoing.sys_flag |= COMPRESSED | kind.flag
+        compressed = await asyncio.to_thread(compress, body, kind, level)
+    if len(compressed) < len(body):
+        outgoing.body = compressed
+        outgoing.sys_flag |= COMPRESSED | kind.flag

@@ -15,6 +15,7 @@ asks for later, of any producer of the group: the truth is where the local trans
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import time
@@ -248,6 +249,8 @@ class TransactionProducer(Producer):
             self._instance.check_running()
             deadline = self._calls.deadline(None)
             await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
+            # Frames leave at the end of a turn of the loop: when this returns, it has left.
+            await asyncio.sleep(0)
         except RemotingError as error:
             log.warning(
                 "the broker will ask for transaction %s, which ended with %s: %s",
