@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType, UnionType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
