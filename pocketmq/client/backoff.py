@@ -35,7 +35,8 @@ async def retry(
     *errors: type[Exception],
     waiting: Callable[[], None] | None = None,
 ) -> T:
-    """Ask once, and again after a growing pause while that raises one of `errors`.
+    """Ask once, and again after a growing pause while that raises one of `errors`, unless it says
+    that it is not `retriable`.
 
     Args:
         ask: gets the seconds that are left.
@@ -50,7 +51,9 @@ async def retry(
     while True:
         try:
             return await ask(max(deadline - time.monotonic(), 0.0))
-        except errors:
+        except errors as error:
+            if not getattr(error, "retriable", True):
+                raise
             failures += 1
             pause = jittered(backoff(FIRST_PAUSE, LONGEST_PAUSE, failures))
             if time.monotonic() + pause > deadline:

@@ -74,8 +74,8 @@ from pocketmq.remoting.errors import (
     SystemBusy,
     TopicNotExist,
     Unavailable,
-    error_for,
 )
+from pocketmq.remoting.errors import error_for as error_of_code
 
 if TYPE_CHECKING:
     from pocketmq.client.producer.result import SendResult
@@ -204,8 +204,9 @@ class NoNameServer(ClientError, Unavailable):
 
     retriable = True
 
-    def __init__(self, remark: str) -> None:
+    def __init__(self, remark: str, *, retriable: bool = True) -> None:
         super().__init__(ClientErrorCode.NO_NAME_SERVER, remark)
+        self.retriable = retriable
 
 
 class NoRouteInfo(ClientError):
@@ -239,6 +240,9 @@ class BrokerNotFound(ClientError, Unavailable):
             broker_name,
         )
 
+
+#: What servers answer to a request without a signature where they want one.
+NO_USER = "username cannot be null"
 
 #: Different failures named in the text of a SendError.
 FAILURES_TOLD = 4
@@ -396,6 +400,14 @@ def batch_send_error(
     """The error of a batch whose first failure is `first`."""
     kind = BatchSendUnavailable if isinstance(first, Unavailable) else BatchSendError
     return kind(first, results, failed)
+
+
+def error_for(code: int, remark: str | None = None, broker: str | None = None) -> RemotingError:
+    """Return the error of an answer with `code`: its own class where it has one, else
+    RemotingError. Where the servers' text does not tell, it says what to do."""
+    if code == ResponseCode.NO_PERMISSION and remark and NO_USER in remark:
+        remark = f"{remark} The client has no credentials: pass credentials=Credentials(...)"
+    return error_of_code(code, remark, broker)
 
 
 def once_more(error: RemotingError) -> RemotingError:

@@ -101,9 +101,9 @@ class NameServers:
             self._current = index
             self._tell_silent(silent)
             self._tell_answering(address)
-            return _success(answer, address)
+            return _success(answer, address, code)
         self._tell_silent(silent)
-        raise NoNameServer(f"no name server answered: {_reasons(silent)}")
+        raise _no_name_server(silent)
 
     async def connect(self, *, timeout: float) -> None:
         """Connect to any name server within `timeout` seconds; raises NoNameServer."""
@@ -124,7 +124,7 @@ class NameServers:
             late = RemotingConnectError(f"no connection within {timeout:.3f} s")
             silent |= {address: late for address in addresses if address not in silent}
         self._tell_silent(silent)
-        raise NoNameServer(f"no name server answered: {_reasons(silent)}")
+        raise _no_name_server(silent)
 
     async def watch(self) -> None:
         """Ask those that do not answer until they do, for the log; ends by cancellation. Requests
@@ -180,9 +180,8 @@ class NameServers:
         first_error: RemotingError | None = None
         for address in tuple(self.addresses):
             try:
-                _success(
-                    await self._pool.request(address, code, header, body, timeout=timeout), address
-                )
+                answer = await self._pool.request(address, code, header, body, timeout=timeout)
+                _success(answer, address, code)
             except RemotingError as error:
                 first_error = first_error or error
         if first_error is not None:
@@ -193,7 +192,18 @@ def _reasons(errors: Mapping[str, RemotingError]) -> str:
     return "; ".join(f"{address}: {error.remark}" for address, error in errors.items())
 
 
-def _success(answer: Command, address: str) -> Command:
+def _no_name_server(silent: Mapping[str, RemotingError]) -> NoNameServer:
+    again = not silent or any(error.retriable for error in silent.values())
+    return NoNameServer(f"no name server answered: {_reasons(silent)}", retriable=again)
+
+
+def _success(answer: Command, address: str, code: RequestCode) -> Command:
+    if (
+        answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        and code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+    ):
+        why = f"{answer.remark.strip()}: `namesrv` names a server that is no name server"
+        raise error_for(answer.code, why, address)
     if answer.code != ResponseCode.SUCCESS:
         raise error_for(answer.code, answer.remark, address)
     return answer

@@ -241,7 +241,7 @@ class RouteTable:
                 raise RouteUnavailable(topic, why) from error
             except (NoRouteInfo, NoNameServer) as error:
                 left = deadline - loop.time()
-                if left < LEAST_WAIT:
+                if left < LEAST_WAIT or not error.retriable:
                     raise
                 if last is None and topic not in self._misses:
                     log.warning(

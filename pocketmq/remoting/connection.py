@@ -93,6 +93,7 @@ class _ClientStream(FrameStream):
                 request.connection = self
                 request.channel = self
                 self._run(request)
+            self.hint = ""
         except FrameError as error:
             self.close(error.remark)
         except Exception:
@@ -101,6 +102,8 @@ class _ClientStream(FrameStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if transport.get_extra_info("ssl_object") is None:
+            self.hint = " before the server sent anything: it may expect TLS"
         find_dead_peer(transport.get_extra_info("socket"))
 
     def resume_writing(self) -> None:
@@ -172,7 +175,7 @@ class Connection:
 
         Raises:
             RemotingConnectError: refused, unreachable, no such host, no answer in time, or a
-                server that the TLS context does not trust.
+                server that the TLS context does not trust, which is not retriable.
         """
         try:
             host, port = split_address(address)
@@ -194,6 +197,10 @@ class Connection:
                 )
         except TimeoutError:
             raise RemotingConnectError(f"no connection within {timeout:.3g} s", address) from None
+        except ssl.SSLCertVerificationError as error:
+            untrusted = RemotingConnectError(_reason(error), address)
+            untrusted.retriable = False
+            raise untrusted from None
         except OSError as error:
             raise RemotingConnectError(_reason(error), address) from None
         except ValueError as error:  # such as "a..b", which is looked up nowhere

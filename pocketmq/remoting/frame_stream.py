@@ -81,6 +81,8 @@ class FrameStream(asyncio.Protocol):
         self.last_active = 0.0
         self._loop = asyncio.get_running_loop()
         self.log = dispatcher.log
+        #: What to tell, besides that the connection was closed, whoever waits for an answer then.
+        self.hint = ""
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
         self._splitter = FrameSplitter(max_frame, memory)
@@ -178,6 +180,7 @@ class FrameStream(asyncio.Protocol):
         if isinstance(error, ssl.SSLError) and error.reason:
             # With TLS 1.3 a server refuses a client's certificate after the connect.
             text += f": {error.reason.lower().replace('_', ' ')}"
+        text += self.hint
         self._pending.fail_all(lambda: RemotingClosed(text, str(self)))
 
     # Writing

@@ -78,3 +78,13 @@ async def test_a_refusal_is_an_error_of_its_own_code(cluster: FakeCluster) -> No
         with pytest.raises(SendError) as caught:
             await p.send(Message("T", b"x"))
     assert caught.value.code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_client_without_credentials_is_told_what_it_lacks(cluster: FakeCluster) -> None:
+    cluster.put("T")
+    refused = Response(ResponseCode.NO_PERMISSION, "username cannot be null.")
+    for broker in cluster.brokers.values():
+        broker.dispatcher.wrap(RequestCode.SEND_MESSAGE_V2, lambda _: lambda _: refused)
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        with pytest.raises(SendError, match="no credentials: pass credentials="):
+            await p.send(Message("T", b"x"))

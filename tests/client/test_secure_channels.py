@@ -3,12 +3,15 @@
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pocketmq.client.errors import NoNameServer, SendError
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.errors import NoNameServer, RemotingError, SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
+from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 from tests.encrypting import Encrypting
 from tests.interop.harness.certificate import Certificate, make_certificate
@@ -55,6 +58,35 @@ async def test_all_connections_are_encrypted(
 async def test_a_stranger_is_not_trusted(encrypted: tuple[Encrypting, Encrypting]) -> None:
     async with Producer("PG", namesrv=encrypted[0].address, tls=True, timeout=1.0) as p:
         with pytest.raises(NoNameServer, match="certificate verify failed"):
+            await p.send(Message("T", b"x"))
+
+
+@pytest.mark.parametrize("kind", [Producer, PullConsumer])
+async def test_a_certificate_that_is_not_trusted_is_not_tried_again(
+    encrypted: tuple[Encrypting, Encrypting], kind: Any
+) -> None:
+    """However long the client may wait for servers that are away."""
+    client = kind("PG", namesrv=encrypted[0].address, tls=True, start_timeout=600)
+    with pytest.raises(NoNameServer, match="certificate verify failed") as raised:
+        await client.start()
+    assert not raised.value.retriable
+    async with Producer("PG", namesrv=encrypted[0].address, tls=True, timeout=600) as p:
+        with pytest.raises(NoNameServer, match="certificate verify failed"):
+            await p.send(Message("T", b"x"))
+
+
+async def test_a_server_with_tls_and_a_client_without(
+    encrypted: tuple[Encrypting, Encrypting],
+) -> None:
+    async with Producer("PG", namesrv=encrypted[0].address, timeout=1.0) as p:
+        with pytest.raises(NoNameServer, match="it may expect TLS"):
+            await p.send(Message("T", b"x"))
+
+
+async def test_a_broker_in_place_of_a_name_server(rocketmq: RocketMQ) -> None:
+    address = f"127.0.0.1:{rocketmq.broker.port}"
+    async with Producer("PG", namesrv=address, timeout=600) as p:
+        with pytest.raises(RemotingError, match="a server that is no name server"):
             await p.send(Message("T", b"x"))
 
 

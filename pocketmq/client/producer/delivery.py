@@ -212,7 +212,7 @@ class Delivery:
         """Tell the selector of a failed attempt; whether another attempt may help."""
         if is_silence(error):
             if not error.retriable:
-                return False  # the client was shut down
+                return False  # the client was shut down, or does not trust the broker
             self._selector.silent(queue.broker_name, elapsed)
             return True
         if isinstance(error, BrokerNotFound):
