@@ -22,7 +22,7 @@ from typing import Any, cast
 from pocketmq.message.identity import pack_host
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, SystemBusy
+from pocketmq.remoting.errors import EncodeError, RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frame import MAX_FRAME, Command, FrameSplitter, encode_request
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.headers.base import Header
@@ -244,8 +244,14 @@ class FrameStream(asyncio.Protocol):
             response.add_body(self._out)
 
     def _append_request(self, frame: bytes) -> None:
+        size = len(frame)
+        if size > MAX_FRAME:
+            # The peer would close the connection, with whatever others wait for on it.
+            raise EncodeError(
+                f"a request of {size} bytes: a frame has at most {MAX_FRAME}", str(self)
+            )
         self._out.append(frame)
-        self._out_size += len(frame)
+        self._out_size += size
         self._flush_soon()
 
     def _flush_soon(self) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from pocketmq.client.errors import (
     BrokerNotFound,
+    InvalidMessage,
     MessageIllegal,
     NoPermission,
     NoRouteInfo,
@@ -337,7 +338,7 @@ async def test_what_can_not_be_encoded_is_nobodys_fault() -> None:
     async def attempt(queue: MessageQueue, share: float) -> None:
         raise EncodeError("a header over 16 MiB")
 
-    with pytest.raises(EncodeError):
+    with pytest.raises(InvalidMessage):
         await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3)
     assert all(item.latency == 0 for item in world.selector.tolerance)
     assert world.selector.tolerance.all_available()

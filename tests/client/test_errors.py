@@ -217,6 +217,16 @@ async def test_an_outage_is_one_class_for_every_call(cluster: FakeCluster, away:
             await (await producer.post(message))
 
 
+async def test_a_message_larger_than_a_frame_is_not_sent(rocketmq: RocketMQ) -> None:
+    await rocketmq.create_topic("T", queues=1)
+    options: Any = {"max_message_size": 1 << 25, "compression": None, "timeout": 600}
+    async with Producer("PG", namesrv=rocketmq.namesrv, **options) as producer:
+        with pytest.raises(errors.InvalidMessage, match="a frame has at most 16777216"):
+            await producer.send(Message("T", bytes(20_000_000)))
+        await producer.send(Message("T", b"small"))
+    assert [message.body for message in await rocketmq.drain("T")] == [b"small"]
+
+
 async def test_what_a_broker_finds_illegal_is_the_mistake_of_the_caller(rocketmq: RocketMQ) -> None:
     await rocketmq.create_topic("T")
     async with Producer("PG", namesrv=rocketmq.namesrv) as producer:

@@ -34,6 +34,7 @@ import msgspec
 from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import (
     BrokerNotFound,
+    InvalidMessage,
     NoRouteInfo,
     RemotingClosed,
     RemotingConnectError,
@@ -166,8 +167,8 @@ class Delivery:
             item = selector.began(queue.broker_name, now, messages)
             try:
                 result = await attempt(queue, share)
-            except EncodeError:
-                raise
+            except EncodeError as error:
+                raise InvalidMessage(f"the message cannot be sent: {error.remark}") from error
             except RemotingError as error:
                 began_attempt, now = now, clock()
                 failures.append(SendAttempt(queue, now - began_attempt, error))
