@@ -336,8 +336,9 @@ def test_a_producer_has_no_public_internals() -> None:
         "PG", check=lambda message: TransactionState.UNKNOWN, namesrv="127.0.0.1:1"
     )
     assert {name for name in dir(producer) if not name.startswith("_")} == {
-        "brokers", "buffered_bytes", "client_id", "flush", "group", "hooks", "in_flight", "post",
-        "queues", "recall", "reply", "request", "running", "send", "send_batch",
+        "brokers", "buffered_bytes", "client_id", "flush", "group", "healthy", "hooks", "in_flight",
+        "last_success", "ping", "post", "queues", "recall", "reply", "request", "running", "send",
+        "send_batch",
         "send_in_transaction", "send_oneway", "shutdown", "start", "switches", "timeout",
         "transaction",
     }  # fmt: skip
@@ -346,12 +347,14 @@ def test_a_producer_has_no_public_internals() -> None:
 def test_help_shows_the_public_interface_only() -> None:
     shown = {name for name in dir(PushConsumer) if not name.startswith("_")}
     assert shown == {
-        "assignment", "cached", "client_id", "namesrv", "on", "pause", "resume", "run", "running",
-        "shutdown", "start", "subscribe", "unsubscribe",
+        "assignment", "cached", "client_id", "dropped_requests", "healthy", "lag", "last_success",
+        "namesrv", "on", "pause", "ping", "resume", "run", "running", "shutdown", "start",
+        "subscribe", "unsubscribe",
     }  # fmt: skip
     shown = {name for name in dir(PullConsumer) if not name.startswith("_")}
     assert shown == {
-        "assign", "assignment", "begin_offset", "buffered_bytes", "client_id", "commit",
+        "assign", "assignment", "begin_offset", "buffered_bytes", "client_id", "healthy", "lag",
+        "last_success", "ping", "commit",
         "committed", "end_offset", "namesrv", "pause", "poll", "position", "pull", "queues",
         "resume", "running", "seek", "shutdown", "start", "subscribe", "unassign",
     }  # fmt: skip

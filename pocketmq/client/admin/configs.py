@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.parameters import text, texts_by_name
+from pocketmq.client.parameters import MOST_OFFSET, text, texts_by_name, whole
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
@@ -110,7 +110,9 @@ class ConfigAdmin(Servers):
     async def broker_runtime(self, broker: str, *, member: int = MASTER_ID) -> dict[str, str]:
         """The runtime figures of a broker group's master, or of its `member` with another broker
         id, as `mqadmin brokerStatus` prints them; raises BrokerNotFound."""
-        address = await self._member(broker, member)
+        address = await self._member(
+            text("broker", broker), whole("member", member, 0, MOST_OFFSET)
+        )
         answers = await self._each({broker: address}, RequestCode.GET_BROKER_RUNTIME_INFO)
         return KVTable.decode(answers[broker].body).table
 
