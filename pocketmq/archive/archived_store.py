@@ -17,18 +17,20 @@ import numpy as np
 from pocketmq.archive.archive_files import ArchiveFiles, Chunks, PlacedChunk
 from pocketmq.archive.errors import NoArchive, ObjectDamaged
 from pocketmq.archive.location import Location
-from pocketmq.archive.manifest import read_manifest
+from pocketmq.archive.manifest import Manifest, read_manifest
 from pocketmq.archive.objects import Objects
 from pocketmq.archive.parts import Part
 from pocketmq.archive.queue_index import Directory, decode_directory
 from pocketmq.message.checksum import crc32
 from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import FILLER_SIZE, NO_TAIL, QueueSlice, Tail, entries_of
 from pocketmq.store.scan.queue_snapshot import place_in
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.segments import Segments, Unreadable
+from pocketmq.store.scan.stream_offsets import Mark
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,11 @@ class ArchivedQueue:
             return offset
         return self._firsts[at + 1] if at + 1 < len(self._firsts) else self.known_end
 
+    def chunk_of(self, offset: int) -> PlacedChunk | None:
+        """Return the chunk that has a queue offset."""
+        at = bisect_right(self._firsts, offset) - 1
+        return self.chunks[at] if at >= 0 and offset < self.chunks[at].stop else None
+
     def max_physical(self) -> int:
         """Return a physical offset behind the record of the last entry."""
         return self.chunks[-1].part.end
@@ -112,13 +119,19 @@ class ArchivedQueues:
 
 
 class ArchivedStore:
-    """An archive as its manifest was at one moment."""
+    """An archive as its manifest was at one moment.
+
+    Attributes:
+        begin, end: physical offsets of the part of the log that it has.
+    """
 
     def __init__(
-        self, files: ArchiveFiles, chunks: Chunks, configured: dict[str, int], choice: QueueChoice
+        self, files: ArchiveFiles, chunks: Chunks, manifest: Manifest, choice: QueueChoice
     ) -> None:
         self.files = files
-        self.configured = configured
+        self.begin = manifest.parts[0].begin if manifest.parts else 0
+        self.end = manifest.end
+        self.configured = manifest.topics
         self.listing = ArchivedQueues(chunks)
         self._queues = {
             name: ArchivedQueue(*name, chunks[name])
@@ -155,6 +168,37 @@ class ArchivedStore:
             range(len(entries)), True, key=lambda row: _is_from(parts, entries[row], timestamp)
         )
         return found.after_fillers(before.chunk.first + offset)
+
+    def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
+        """Return the mark of the record with which a chunk begins, before a queue offset. Nothing
+        has to be read for it."""
+        placed = self._queues[queue.topic, queue.queue_id].chunk_of(offset - 1)
+        if placed is None or not placed.chunk.stored:
+            return None
+        return Mark(placed.chunk.first, placed.chunk.physical, placed.chunk.stored)
+
+    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
+        """Return what there is in place of the queue that a mark was taken of; None if it is the
+        same, or if that cannot be told."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return missing(mark, self.begin) if mark.physical < self.end else None
+        first = queue.chunks[0].chunk
+        found, placed = None, queue.chunk_of(mark.offset)
+        if placed is not None:
+            chunk = placed.chunk
+            found = Mark(chunk.first, chunk.physical, chunk.stored)
+            if chunk.first != mark.offset and chunk.physical <= mark.physical < placed.part.end:
+                found = mark
+        return compare(
+            mark,
+            KnownQueue(
+                queue.min_offset,
+                queue.max_offset,
+                Mark(first.first, first.physical, first.stored),
+                found,
+            ),
+        )
 
 
 def _is_from(parts: Segments, entry: EntryArray, timestamp: int) -> bool:
@@ -212,7 +256,7 @@ class ArchivedBroker:
         files = ArchiveFiles(
             self._location, self._folder, manifest.broker_name, manifest.parts, chunks
         )
-        return ArchivedStore(files, chunks, manifest.topics, choose(manifest.broker_name))
+        return ArchivedStore(files, chunks, manifest, choose(manifest.broker_name))
 
     def _read_directories(
         self,

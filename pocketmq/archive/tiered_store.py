@@ -21,6 +21,7 @@ from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.segments import Mappings, Segments, Unreadable, mapped, undisturbed
 from pocketmq.store.scan.snapshot import first_stored_from
+from pocketmq.store.scan.stream_offsets import Mark
 
 
 class TieredStore:
@@ -47,6 +48,12 @@ class TieredStore:
     def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
         return first_stored_from(self._log(queue.topic, queue.queue_id), queue, timestamp)
+
+    def mark(self, queue: ScannedQueue, offset: int) -> None:
+        """Return None: physical offsets here are not those of the broker."""
+
+    def replaced(self, topic: str, queue_id: int, mark: Mark) -> None:
+        """Return None, as `mark` does."""
 
     def _read_queue(self, topic: str, queue_id: int) -> QueueSnapshot:
         # The queue first: what it points at is in the log by then.

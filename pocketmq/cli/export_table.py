@@ -186,15 +186,20 @@ def _summarize(done: Exported, compacted: int, target: Path) -> None:
         parts.append(f"left out {done.skipped} that cannot be decoded")
     if done.lost:
         parts.append(f"{done.lost} were lost before")
+    if done.replaced:
+        parts.append(f"{counted(done.replaced, 'queue')} began anew or ended")
     if compacted:
         parts.append(f"joined {compacted} files")
     print("; ".join(parts), file=sys.stderr)
 
 
 def _as_json(done: Exported, compacted: int, target: Path, offsets: Any) -> dict[str, Any]:
+    from pocketmq.store.scan.stream_offsets import Position, offsets_of, to_json
+
     names = {"dead_letters": "deadLetters"}
+    plain = {queue: Position(offset) for queue, offset in offsets_of(offsets).items()}
     counts = {names.get(name, name): count for name, count in asdict(done).items()}
-    return {"table": str(target), **counts, "compacted": compacted, "offsets": offsets}
+    return {"table": str(target), **counts, "compacted": compacted, "offsets": to_json(plain)}
 
 
 def _megabytes(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -40,6 +40,6 @@ def read_offsets(text: str | None) -> Offsets:
     """Return the offsets of one of our sources; none of another one, whose progress looks different
     (Spark gives all Python sources the same name)."""
     try:
-        return from_json(json.loads(text or "{}"))
+        return offsets_of(json.loads(text or "{}"))
     except ValueError:
         return {}

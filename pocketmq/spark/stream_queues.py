@@ -7,8 +7,9 @@ from typing import NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 Lose = Callable[[int, RecordsLost], None]
 LoseBetween = Callable[[StreamQueue, int, int, str], None]
@@ -58,6 +59,14 @@ class StreamQueues(Protocol):
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first record stored at a time (ms) or later."""
+
+    def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        """Return for queues that the last `look` found the marks of messages before some offsets,
+        where any is known."""
+
+    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
+        """Return which queues are not those that marks were taken of, as far as that can be told,
+        and what is in their place. Call it after `look`."""
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween

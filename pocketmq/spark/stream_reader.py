@@ -31,10 +31,19 @@ from pocketmq.spark.schema import arrow_schema
 from pocketmq.spark.store_plans import task_reader
 from pocketmq.spark.stream_queues import QueueEnds, StreamQueues
 from pocketmq.spark.stream_stores import StreamStores
-from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.continuity import Replaced
+from pocketmq.store.scan.errors import QueueReplaced, RecordsLost
 from pocketmq.store.scan.offsets import EARLIEST, LATEST
 from pocketmq.store.scan.selection import ALL_RECORDS
-from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, from_json, to_json
+from pocketmq.store.scan.stream_offsets import (
+    Mark,
+    Offsets,
+    Position,
+    Positions,
+    StreamQueue,
+    from_json,
+    to_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +87,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[StreamQueue, QueueEnds] = {}
         self._target: Offsets | None = None
         self._missing: set[str] = set()
+        self._replaced: Mapping[StreamQueue, Replaced] = {}
+        self._compared: dict[str, Any] | None = None
 
     # --- where there is something to read -----------------------------------------------------
 
@@ -98,7 +109,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         else:
             begins = {name: self._beginning(name, ends) for name, ends in self._ends.items()}
-        return to_json(begins)
+        return to_json(self._positions(begins, {}))
 
     def _beginning(self, queue: StreamQueue, ends: QueueEnds) -> int:
         starting = self._options.starting.of(queue.broker)
@@ -132,13 +143,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetsError: `start` is none of our offsets.
             RecordsLost: the stream has read more than a queue has now (failOnDataLoss).
+            QueueReplaced: a queue is not the one that the stream has read (failOnDataLoss).
         """
-        position = from_json(start)
+        before = from_json(start)
         known = self._ends
-        self._ends = self._settled(position)
-        self._check_brokers(position)
-        position |= {
-            queue: self._continued(queue, offset, known) for queue, offset in position.items()
+        self._ends = self._settled({queue: at.offset for queue, at in before.items()})
+        self._check_brokers(before)
+        anew = self._begun_anew(before)
+        position = anew | {
+            queue: self._continued(queue, at.offset, known)
+            for queue, at in before.items()
+            if queue not in self._replaced
         }
         bounds = {queue: ends.offered for queue, ends in self._ends.items()}
         if self._target is not None:
@@ -150,10 +165,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         joining = {
             queue: min(self._ends[queue].first, bound)
             for queue, bound in bounds.items()
-            if queue not in position
+            if queue not in position and queue not in self._replaced
         }
         lags = {
-            queue: max(bounds.get(queue, offset) - offset, 0)
+            # A queue that began anew is read from the next trigger on, as one that joins.
+            queue: 0 if queue in anew else max(bounds.get(queue, offset) - offset, 0)
             for queue, offset in sorted(position.items())
         }
         # Spark asks for everything in spite of the default limit with Trigger.Once.
@@ -166,13 +182,72 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             shares = self._admission.share(lags)
         end = {queue: offset + shares[queue] for queue, offset in position.items()}
-        return to_json(end | joining)
+        self._compared = to_json(self._positions(end | joining, before))
+        return self._compared
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the queues when they were last looked at, for the query's progress."""
-        return to_json({queue: ends.offered for queue, ends in self._ends.items()})
+        return to_json({queue: Position(ends.offered) for queue, ends in self._ends.items()})
 
-    def _settled(self, position: Mapping[StreamQueue, int]) -> dict[StreamQueue, QueueEnds]:
+    def _positions(
+        self, offsets: Offsets, before: Mapping[StreamQueue, Position] = {}
+    ) -> Positions:
+        """Return offsets with the marks that tell later whether their queues are still the same.
+        Those of `before` that have not moved stay as they are."""
+        moved = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if queue not in before or before[queue].offset != offset
+        }
+        marks = self._queues.marks(moved)
+        return {
+            queue: Position(offset, marks.get(queue)) if queue in moved else before[queue]
+            for queue, offset in offsets.items()
+        }
+
+    def _begun_anew(self, positions: Mapping[StreamQueue, Position]) -> Offsets:
+        """Return where to go on in queues that are not those that were read. The others that are
+        in `_replaced` do not exist any more."""
+        self._replaced = self._queues.replaced(
+            {
+                queue: mark
+                for queue, (offset, mark) in positions.items()
+                if mark is not None and self._may_differ(queue, offset)
+            }
+        )
+        found = {}
+        for queue, other in self._replaced.items():
+            mark = positions[queue].mark
+            assert mark is not None
+            self._lose_queue(queue, positions[queue].offset, other)
+            if other.exists:
+                found[queue] = self._newer_from(queue, mark, other)
+        return found
+
+    def _may_differ(self, queue: StreamQueue, offset: int) -> bool:
+        """Return whether to compare a queue with the one that was read up to an offset: where there
+        is nothing new, nothing can be passed over."""
+        ends = self._ends.get(queue)
+        return queue.broker in self._queues.brokers and (ends is None or offset != ends.offered)
+
+    def _newer_from(self, queue: StreamQueue, mark: Mark, other: Replaced) -> int:
+        """Return from which offset on the messages of a queue are newer than a mark."""
+        if other.newer_from is not None:
+            return other.newer_from
+        return self._queues.stored_from([queue], mark.stored + 1)[queue]
+
+    def _lose_queue(self, queue: StreamQueue, offset: int, other: Replaced) -> None:
+        reason = f"{self._queues.where(queue.broker)}: {other.reason}"
+        error = QueueReplaced(queue.topic, queue.queue_id, offset, reason)
+        if self._options.fail_on_data_loss:
+            error.args = (
+                f"{error}. Begin with a new checkpoint, or set failOnDataLoss to false to go on "
+                "with the messages that are newer",
+            )
+            raise error
+        log.warning("the stream goes on with newer messages, and may lack others: %s", error)
+
+    def _settled(self, position: Offsets) -> dict[StreamQueue, QueueEnds]:
         """Return the ends of all queues. Where the stream has read more than a queue has, and its
         broker may be recovering from a crash, wait until the queue is there again."""
         deadline = self._clock() + RECOVERY_SECONDS
@@ -216,17 +291,23 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Split what lies between two offsets. Queues that `start` does not have begin at `end`.
 
-        Raises RecordsLost (failOnDataLoss).
+        Raises RecordsLost, QueueReplaced (failOnDataLoss).
         """
         begins, stops = from_json(start), from_json(end)
         ranges = {
-            queue: (begins[queue], stop)
+            queue: (begins[queue].offset, stop.offset)
             for queue, stop in stops.items()
-            if begins.get(queue, stop) < stop
+            if queue in begins and begins[queue].offset < stop.offset
         }
         if not all(self._has(queue, stop) for queue, (_, stop) in ranges.items()):
             self._ends = self._settled({queue: stop for queue, (_, stop) in ranges.items()})
         self._check_brokers(ranges)
+        if end != self._compared:  # a batch that was planned before a restart
+            for positions in (begins, stops):
+                self._begun_anew({queue: positions[queue] for queue in ranges})
+                ranges = {
+                    queue: span for queue, span in ranges.items() if queue not in self._replaced
+                }
         wanted = {}
         for queue, span in sorted(ranges.items()):
             if queue in self._ends:

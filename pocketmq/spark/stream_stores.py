@@ -11,6 +11,7 @@ from pocketmq.spark.options import Options
 from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.store_plans import limits_per_store, request_of
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
+from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
 from pocketmq.store.scan.plan import plan
@@ -18,7 +19,7 @@ from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.scanned_store import ScannedStore
 from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.scan.topic_table import roots_by_broker
 from pocketmq.store.store_lock import may_recover
 
@@ -127,6 +128,27 @@ class StreamStores:
             store = self.snapshots[queue.broker]
             snapshot = store.queues[queue.topic, queue.queue_id]
             found[queue] = store.first_stored_from(snapshot, time)
+        return found
+
+    def marks(self, offsets: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
+        """Return the marks of messages before some offsets, where any is known."""
+        found = {}
+        for queue, offset in offsets.items():
+            store = self.snapshots.get(queue.broker)
+            its = None if store is None else store.queues.get((queue.topic, queue.queue_id))
+            mark = store.mark(its, offset) if store is not None and its is not None else None
+            if mark is not None:
+                found[queue] = mark
+        return found
+
+    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> dict[StreamQueue, Replaced]:
+        """Return which queues are not those that marks were taken of."""
+        found = {}
+        for queue, mark in marks.items():
+            store = self.snapshots.get(queue.broker)
+            other = store.replaced(queue.topic, queue.queue_id, mark) if store else None
+            if other is not None:
+                found[queue] = other
         return found
 
     def partitions(

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from pocketmq.store.scan.stream_offsets import Offsets, OffsetsError, from_json, to_json
+from pocketmq.store.scan.stream_offsets import (
+    OffsetsError,
+    Position,
+    Positions,
+    StreamQueue,
+    from_json,
+    to_json,
+)
 from pocketmq.tables.errors import TableError
 
 #: A name as `table_directory.new_name` gives it. A commit moves and removes files by name, so no
@@ -25,7 +32,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: of the commit; 0 stands for a table that has none.
-        offsets: the next offset to export, by topic, broker and queue.
+        offsets: how far queues are exported, by topic, broker and queue; see `stream_offsets`.
         batches: the last batch of each of Spark's streaming queries, by the query's id.
         files: names of the Parquet files that came with it, in the directory of the table ...
         dead_letters: ... and in that of the dead letters.
@@ -34,7 +41,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     number: int = 0
-    offsets: dict[str, dict[str, dict[str, int]]] = {}
+    offsets: dict[str, dict[str, dict[str, int | list[int]]]] = {}
     batches: dict[str, int] = {}
     files: list[FileName] = []
     dead_letters: list[FileName] = []
@@ -42,8 +49,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = ""
 
     @property
-    def position(self) -> Offsets:
-        """Return the offsets by queue. Raises TableError."""
+    def position(self) -> Positions:
+        """Return how far each queue is exported. Raises TableError."""
         try:
             return from_json(self.offsets)
         except OffsetsError as error:
@@ -55,7 +62,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         files: Sequence[str] = (),
         dead_letters: Sequence[str] = (),
         replaced: Sequence[str] = (),
-        position: Mapping[Any, int] | None = None,
+        position: Mapping[StreamQueue, Position] | None = None,
         batches: Mapping[str, int] | None = None,
     ) -> Commit:
         """Return the next commit, with what has changed."""

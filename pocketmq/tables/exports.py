@@ -22,13 +22,16 @@ FILE_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class Exported:
-    """What an export has done so far. `stored` counts the messages that were there to export."""
+    """What an export has done so far. `stored` counts the messages that were there to export, and
+    `replaced` the queues that are not those of the last export: their topics were deleted, and
+    perhaps created again."""
 
     stored: int = 0
     messages: int = 0
     dead_letters: int = 0
     skipped: int = 0
     lost: int = 0
+    replaced: int = 0
     commits: int = 0
     files: int = 0
 
@@ -93,17 +96,20 @@ def export(
         done.lost = source.lost
 
     open_rows = writer()
-    for queue, offset, batch in source:
+    for queue, reached, batch in source:
         if batch is not None:
             open_rows.add(batch)
             advanced(batch.num_rows)
-        position[queue] = offset
+        if reached is None:
+            del position[queue]
+        else:
+            position[queue] = reached
         if open_rows.is_full:
             commit(open_rows)
             open_rows = writer()
     if position != table.last.position:
         commit(open_rows)
-    done.lost = source.lost
+    done.lost, done.replaced = source.lost, source.replaced
     return done
 
 

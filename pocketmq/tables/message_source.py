@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pocketmq.message.limits import is_internal_topic
-from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
+from pocketmq.store.scan.errors import NoTopic, QueueReplaced, RecordsLost, raise_loss
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.partitioning import PartitionLimits
@@ -18,8 +19,9 @@ from pocketmq.store.scan.queue_listing import QueueChoice
 from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
+from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.store_files import LocalFiles
-from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, Position, Positions, StreamQueue
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import roots_by_broker
 from pocketmq.store.store_lock import may_recover
@@ -32,24 +34,34 @@ class Progress(NamedTuple):
     """A batch of messages, and where its queue is to be read from once they are in the table.
 
     Attributes:
+        reached: None for a queue that does not exist any more.
         batch: a `pyarrow.RecordBatch`; None when only the position has changed.
     """
 
     queue: StreamQueue
-    offset: int
+    reached: Position | None
     batch: Any
 
 
-class Plan(NamedTuple):
+@dataclass(slots=True)
+class Plan:
     """What to read from one store.
 
     Attributes:
-        moved: where queues go on that have lost messages, if that is accepted.
+        parts: in the order of the log.
+        moved: where queues go on that have lost messages, if that is accepted; None for those that
+            do not exist any more.
+        ends: where queues are read to.
+        lost, replaced: counts of messages, and of queues that are not those that were read.
     """
 
-    root: Path
-    parts: list[QueueSlice]
-    moved: Offsets
+    store: StoreSnapshot
+    broker: str
+    parts: list[QueueSlice] = field(default_factory=list)
+    moved: dict[StreamQueue, Position | None] = field(default_factory=dict)
+    ends: Positions = field(default_factory=dict)
+    lost: int = 0
+    replaced: int = 0
 
 
 class NewMessages:
@@ -61,12 +73,14 @@ class NewMessages:
         topics: None reads all topics of applications.
         columns: to read; `queueOffset` must be among them.
         skip_lost: go on behind messages that expired or are corrupt, instead of raising; they are
-            counted in `lost`.
+            counted in `lost`. Queues that are not those that were read are counted in `replaced`,
+            and read from the first message that is newer.
 
     Raises:
         TableError: two stores have the same broker, or a store is missing.
         NoStore, NoTopic: there is none.
         RecordsLost: messages are gone that are not in the table yet.
+        QueueReplaced: a queue is not the one that was read.
     """
 
     def __init__(
@@ -74,7 +88,7 @@ class NewMessages:
         roots: Sequence[Path],
         topics: Sequence[str] | None,
         columns: Sequence[str],
-        position: Mapping[StreamQueue, int],
+        position: Mapping[StreamQueue, Position],
         *,
         skip_lost: bool = False,
     ) -> None:
@@ -82,13 +96,14 @@ class NewMessages:
         self._columns = columns
         self._position = position
         self._skip_lost = skip_lost
-        self.lost = 0
         self._known: set[str] = set()
         self._shown: set[str] = set()
         self._plans = {
             broker: undisturbed(lambda broker=broker, root=root: self._plan(broker, root))  # type: ignore[misc]
             for broker, root in roots_by_broker(roots, _clash).items()
         }
+        self.lost = sum(found.lost for found in self._plans.values())
+        self.replaced = sum(found.replaced for found in self._plans.values())
         for topic in sorted((self._topics or frozenset()) - self._known):
             raise NoTopic(roots[0], topic, listed(self._shown))
         missing = {queue.broker for queue in position} - self._plans.keys()
@@ -101,21 +116,24 @@ class NewMessages:
     @property
     def count(self) -> int:
         """Messages to come."""
-        return sum(len(part) for plan in self._plans.values() for part in plan.parts)
+        return sum(len(part) for found in self._plans.values() for part in found.parts)
 
     def __iter__(self) -> Iterator[Progress]:
-        for broker, (root, parts, moved) in self._plans.items():
-            for queue, offset in moved.items():
-                yield Progress(queue, offset, None)
+        columns = list(dict.fromkeys((*self._columns, "physicalOffset")))
+        for broker, found in self._plans.items():
+            for queue, reached in found.moved.items():
+                yield Progress(queue, reached, None)
             reader = SliceReader(
-                LocalFiles(root, broker), self._columns, fail_on_data_loss=not self._skip_lost
+                LocalFiles(found.store.root, broker),
+                columns,
+                fail_on_data_loss=not self._skip_lost,
             )
-            for part in parts:
+            for part in found.parts:
                 queue = StreamQueue(part.topic, broker, part.queue_id)
                 for batch in reader.read(part):
-                    last = batch.column("queueOffset")[batch.num_rows - 1].as_py()
-                    yield Progress(queue, last + 1, batch)
-                yield Progress(queue, part.stop, None)
+                    yield Progress(queue, _reached(found, part, batch), batch.select(self._columns))
+                if part.stop == found.ends[queue].offset:  # the last messages may be lost
+                    yield Progress(queue, found.ends[queue], None)
             self.lost += reader.skipped
 
     def _wants(self, topic: str, queue_id: int) -> bool:
@@ -128,20 +146,24 @@ class NewMessages:
         store = take_snapshot(root, QueueChoice(self._wants, self._wants_topic))
         self._known |= topics_of(store)
         self._shown.update(application_topics(store))
-        moved: Offsets = {}
+        found = Plan(store, broker)
         flushed = FlushedEnds(store)
         starting: dict[str, dict[int, int]] = {}
         ending: dict[str, dict[int, int]] = {}
+        self._compare(found)
         for (topic, queue_id), queue in store.queues.items():
             if self._wants(topic, queue_id):
-                known = StreamQueue(topic, broker, queue_id)
-                begin = self._position.get(known, EARLIEST)
+                name = StreamQueue(topic, broker, queue_id)
+                moved = found.moved.get(name) or self._position.get(name)
+                begin = EARLIEST if moved is None else moved.offset
                 if begin != EARLIEST and not queue.min_offset <= begin <= queue.max_offset:
-                    moved[known] = min(max(begin, queue.min_offset), queue.max_offset)
+                    at = min(max(begin, queue.min_offset), queue.max_offset)
+                    found.moved[name] = Position(at, store.mark(queue, at))
                 # Behind the end of the queue it is lost; before, it may only not be flushed yet.
                 end = max(flushed.of(queue), min(begin, queue.max_offset))
                 starting.setdefault(topic, {})[queue_id] = begin
                 ending.setdefault(topic, {})[queue_id] = end
+                found.ends[name] = Position(end, store.mark(queue, end))
         request = ScanRequest(
             self._wants, OffsetBounds(LATEST, starting), OffsetBounds(LATEST, ending)
         )
@@ -149,11 +171,59 @@ class NewMessages:
         def lose(count: int, error: RecordsLost) -> None:
             if not self._skip_lost or may_recover(root):
                 raise_loss(count, error)
-            self.lost += count
+            found.lost += count
             log.warning("left out %d messages of the broker %s: %s", count, broker, error)
 
-        parts = [part for each in plan(store, request, PartitionLimits(), lose) for part in each]
-        return Plan(root, parts, moved)
+        for parts in plan(store, request, PartitionLimits(), lose):
+            found.parts += parts
+        return found
+
+    def _compare(self, found: Plan) -> None:
+        """Find the queues that are not those that were read, and where to go on in them."""
+        store, broker = found.store, found.broker
+        for name, (offset, mark) in self._position.items():
+            if name.broker != broker or mark is None or not self._wants_topic(name.topic):
+                continue
+            other = store.replaced(name.topic, name.queue_id, mark)
+            if other is None:
+                continue
+            reason = f"broker {broker} ({store.root}): {other.reason}"
+            error = QueueReplaced(name.topic, name.queue_id, offset, reason)
+            if not self._skip_lost or may_recover(store.root):
+                raise _with_advice(error)
+            log.warning("the export goes on with newer messages, and may lack others: %s", error)
+            found.replaced += 1
+            found.moved[name] = None
+            if other.exists:
+                queue = store.queues[name.topic, name.queue_id]
+                at = other.newer_from
+                if at is None:
+                    at = store.first_stored_from(queue, mark.stored + 1)
+                found.moved[name] = Position(at, store.mark(queue, at))
+
+
+def _reached(found: Plan, part: QueueSlice, batch: Any) -> Position:
+    """Return the position behind a batch. Raises QueueReplaced if it is not of the queue that was
+    there when the export began."""
+    offset, physical = (
+        batch.column(name)[batch.num_rows - 1].as_py() for name in ("queueOffset", "physicalOffset")
+    )
+    place = found.store.place(physical)
+    mark = None if place is None else Mark(offset, physical, place.store_timestamp)
+    last = found.ends[StreamQueue(part.topic, found.broker, part.queue_id)].mark
+    # What came after the export began lies behind everything that was there.
+    if last is not None and physical > last.physical:
+        reason = f"the message {offset} is at the physical offset {physical}, and came later"
+        raise _with_advice(QueueReplaced(part.topic, part.queue_id, part.start, reason))
+    return Position(offset + 1, mark)
+
+
+def _with_advice(error: QueueReplaced) -> QueueReplaced:
+    error.args = (
+        f"{error}. Export to another directory, or go on with the messages that are newer with "
+        "--skip-lost",
+    )
+    return error
 
 
 def _clash(broker: str, root: Path, other: Path) -> TableError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Coroutine
@@ -14,8 +15,14 @@ from pocketmq.message.limits import SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutStatus
+from pocketmq.store.scan.stream_offsets import Position, offsets_of, to_json
 from tests.store.conftest import HOST, put
 from tests.store.made_store import MadeStore, write
+
+
+def offsets_alone(positions: dict[str, Any]) -> dict[str, Any]:
+    """The positions of a stream without the marks of messages."""
+    return to_json({queue: Position(offset) for queue, offset in offsets_of(positions).items()})
 
 
 class GrowingStore(MadeStore):
@@ -35,6 +42,13 @@ class GrowingStore(MadeStore):
             number = self.next_offsets[topic, queue_id]
             self.put(topic, queue_id, b"%s/%d/%d" % (topic.encode(), queue_id, number))
         self.write()
+
+    def delete(self, topic: str = "T") -> None:
+        """Delete a topic: the next message of it has the queue offset 0."""
+        for key in [key for key in self.next_offsets if key[0] == topic]:
+            del self.next_offsets[key]
+            self.entries.pop(key, None)
+        shutil.rmtree(self.root / "consumequeue" / topic, ignore_errors=True)
 
     def expire_first_file(self) -> None:
         min((self.root / "commitlog").iterdir()).unlink()

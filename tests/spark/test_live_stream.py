@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.message import Message
-from pocketmq.sync import Producer
+from pocketmq.sync import Admin, Producer
 from pocketmq.testing import RocketMQ
 
 pytest.importorskip("pyspark")
@@ -23,8 +23,9 @@ from pocketmq.spark.option_error import OptionError
 from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.stream_reader import RocketMQStreamReader
-from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.errors import QueueReplaced, RecordsLost
 from tests.spark.kept_history import kept
+from tests.spark.stream_store import offsets_alone
 
 SCHEMA = StructType(
     [
@@ -52,12 +53,17 @@ def send(server: RocketMQ, count: int, topic: str = "T") -> None:
         producer.send_batch([Message(topic, b"-") for _ in range(count)])
 
 
+def delete(server: RocketMQ, topic: str = "T") -> None:
+    with Admin(namesrv=server.namesrv) as admin:
+        admin.delete_topic(topic)
+
+
 def at(offset: int, topic: str = "T", broker: str = "broker-a") -> Offsets:
     return {topic: {broker: {"0": offset}}}
 
 
 def latest(reader: RocketMQStreamReader, start: Offsets) -> Offsets:
-    return reader.latestOffset(start, reader.getDefaultReadLimit())
+    return offsets_alone(reader.latestOffset(start, reader.getDefaultReadLimit()))
 
 
 def read(reader: RocketMQStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int]]:
@@ -160,7 +166,8 @@ def test_times_over_history(server: RocketMQ, history: str) -> None:
     send(server, 5)
 
     def begins(time: int) -> Offsets:
-        return live(server, path=history, startingTimestamp=str(time)).initialOffset()
+        reader = live(server, path=history, startingTimestamp=str(time))
+        return offsets_alone(reader.initialOffset())
 
     assert begins(1) == at(0)
     assert begins(later - 90_000) == at(5)
@@ -188,7 +195,7 @@ def test_where_a_new_query_begins(server: RocketMQ) -> None:
     send(server, 5)
 
     def begins(**options: str) -> Offsets:
-        return live(server, **options).initialOffset()
+        return offsets_alone(live(server, **options).initialOffset())
 
     assert begins(startingOffsets="latest") == at(10)
     assert begins(startingOffsets='{"T":{"0":3}}') == at(3)
@@ -244,3 +251,44 @@ def test_a_broker_that_restarts_is_waited_for(server: RocketMQ) -> None:
     assert latest(reader, end) == end
     send(server, 5)
     assert read(reader, end, latest(reader, end)) == rows(range(5, 10))
+
+
+def marked(reader: RocketMQStreamReader, start: Offsets) -> Offsets:
+    """The next end with the marks that tell whether queues are still the same."""
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("new", [3, 9])
+def test_a_topic_that_is_created_again(
+    server: RocketMQ, new: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = marked(live(server), at(0))
+    files = stream({"path": str(server.store), "readUnflushed": "true"})
+    assert start == marked(files, at(0))
+    delete(server)
+    with pytest.raises(QueueReplaced, match=r"T/0 .* but there is no such queue"):
+        marked(live(server), start)
+    left = marked(live(server, failOnDataLoss="false"), start)
+    server.sync.create_topic("T", queues=1)
+    assert marked(live(server), start) == start  # it has no message yet
+    server.sync.advance(1)
+    send(server, new)
+    for reader in (live(server), stream({"path": str(server.store), "readUnflushed": "true"})):
+        with pytest.raises(QueueReplaced, match="T/0 was read up to offset 5, and is not the same"):
+            marked(reader, start)
+    lenient = live(server, failOnDataLoss="false")
+    begun = marked(lenient, start)
+    assert begun == marked(lenient, left) == at(0)
+    assert read(lenient, start, begun) == []
+    assert read(lenient, begun, marked(lenient, begun)) == rows(range(new))
+    assert "the stream goes on with newer messages" in caplog.text
+
+
+def test_a_topic_that_is_created_again_behind_its_history(server: RocketMQ, history: str) -> None:
+    start = marked(live(server, path=history), at(0))
+    delete(server)
+    server.sync.create_topic("T", queues=1)
+    server.sync.advance(1)
+    send(server, 15)
+    with pytest.raises(QueueReplaced, match="T/0 was read up to offset 10, and is not the same"):
+        marked(live(server, path=history), start)

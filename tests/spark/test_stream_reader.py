@@ -11,8 +11,8 @@ import pytest
 
 from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
-from pocketmq.store.scan.errors import NotVisible, RecordsLost
-from tests.spark.stream_store import GrowingStore
+from pocketmq.store.scan.errors import NotVisible, QueueReplaced, RecordsLost
+from tests.spark.stream_store import GrowingStore, offsets_alone
 from tests.store.made_store import NOW, held_open, write
 
 pytest.importorskip("pyspark")
@@ -52,7 +52,7 @@ def at(*queues: int, broker: str = A) -> Offsets:
 
 
 def latest(reader: RocketMQStreamReader, start: Offsets) -> Offsets:
-    return reader.latestOffset(start, reader.getDefaultReadLimit())
+    return offsets_alone(reader.latestOffset(start, reader.getDefaultReadLimit()))
 
 
 def read(reader: RocketMQStreamReader, start: Offsets, end: Offsets) -> list[tuple[str, int, int]]:
@@ -105,10 +105,10 @@ def test_where_a_new_query_begins(tmp_path: Path) -> None:
     store.add(5, queue_id=1)
 
     def begins(**options: str) -> Offsets:
-        return reader_of(tmp_path, **options).initialOffset()
+        return offsets_alone(reader_of(tmp_path, **options).initialOffset())
 
     source = RocketMQDataSource({"path": str(tmp_path)})
-    assert source.streamReader(SCHEMA).initialOffset() == at(5, 5)
+    assert offsets_alone(source.streamReader(SCHEMA).initialOffset()) == at(5, 5)
     assert begins(startingOffsets="latest") == at(5, 5)
     assert begins(startingOffsets='{"T":{"0":3}}') == at(3, 0)
     assert begins(startingOffsets='{"T":{"0":-1,"1":-2}}') == at(5, 0)
@@ -181,7 +181,7 @@ def test_limits_of_a_trigger(tmp_path: Path) -> None:
     assert latest(reader, at(0, 0)) == at(10, 1)  # as 90 to 9
     assert reader.reportLatestOffset() == at(90, 9)
     # Trigger.Once reads everything in spite of the limit.
-    assert reader.latestOffset(at(0, 0), ReadAllAvailable()) == at(90, 9)
+    assert offsets_alone(reader.latestOffset(at(0, 0), ReadAllAvailable())) == at(90, 9)
 
 
 def test_a_trigger_waits_for_enough_offsets(tmp_path: Path) -> None:
@@ -328,7 +328,9 @@ def test_only_what_is_flushed_is_read_of_an_open_store(tmp_path: Path) -> None:
         save_checkpoint(tmp_path, flushed, timestamp)
         assert latest(reader, at(0, 0)) == at(5, 0)
         assert latest(hasty, at(0, 0)) == at(8, 2)
-        assert reader_of(tmp_path, startingOffsets="latest").initialOffset() == at(5, 0)
+        assert offsets_alone(reader_of(tmp_path, startingOffsets="latest").initialOffset()) == at(
+            5, 0
+        )
         # What has been read stays read, although it is not known to be flushed.
         assert latest(reader, at(7, 1)) == at(7, 1)
         save_checkpoint(tmp_path, len(store.log), store.now)
@@ -404,3 +406,106 @@ def test_options_that_cannot_be_meant(
     ):
         with pytest.raises(OptionError, match=message):
             call()
+
+
+def marked(reader: RocketMQStreamReader, start: Offsets) -> Offsets:
+    """The next end with the marks that tell whether queues are still the same."""
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+@pytest.mark.parametrize("new", [3, 10, 25])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_topic_that_is_created_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, new: int, restarted: bool
+) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(10)
+    strict, lenient = reader_of(tmp_path), reader_of(tmp_path, failOnDataLoss="false")
+    position = marked(strict, at(0))
+    assert marked(lenient, at(0)) == position
+    if restarted:
+        strict, lenient = reader_of(tmp_path), reader_of(tmp_path, failOnDataLoss="false")
+    store.delete()
+    store.add(new)
+    if new == 10:  # until there is something new, nothing is passed over
+        assert marked(strict, position) == position
+        store.add(1)
+        new += 1
+    with pytest.raises(
+        QueueReplaced,
+        match=rf"T/0 was read up to offset 10, and is .*: broker {A} \({tmp_path}\): expected the "
+        r"message 9 at the physical offset \d+, .*, but .* Begin with a new checkpoint, or set f",
+    ):
+        marked(strict, position)
+    begun = marked(lenient, position)
+    assert begun == at(0)
+    assert "the stream goes on with newer messages" in caplog.text
+    assert read(lenient, position, begun) == []
+    assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(new))
+
+
+def test_a_batch_of_a_topic_that_is_created_again(tmp_path: Path) -> None:
+    """After a restart Spark asks for the last batch again."""
+    store = GrowingStore(tmp_path)
+    store.add(10)
+    start = marked(reader_of(tmp_path), at(0))
+    store.add(10)
+    end = marked(reader_of(tmp_path), start)
+    assert read(reader_of(tmp_path), start, end) == rows(0, range(10, 20))
+    store.delete()
+    store.add(30)
+    for begin in (start, at(10)):
+        with pytest.raises(QueueReplaced, match="T/0 was read up to offset"):
+            reader_of(tmp_path).partitions(begin, end)
+        assert reader_of(tmp_path, failOnDataLoss="false").partitions(begin, end) == []
+
+
+def test_a_topic_that_is_deleted(tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(10)
+    store.add(10, "T2")
+    start = marked(reader_of(tmp_path), at(0) | {"T2": {A: {"0": 0}}})
+    store.delete("T2")
+    with held_open(tmp_path):
+        save_checkpoint(tmp_path, len(store.log), store.now)
+        with pytest.raises(QueueReplaced, match=r"T2/0 .* but there is no such queue"):
+            marked(reader_of(tmp_path), start)
+        lenient = reader_of(tmp_path, failOnDataLoss="false")
+        left = marked(lenient, start)
+        assert offsets_alone(left) == at(10)
+        store.add(3, "T2")
+        save_checkpoint(tmp_path, len(store.log), store.now)
+        joined = marked(lenient, left)
+        assert offsets_alone(joined) == at(10) | {"T2": {A: {"0": 0}}}
+        assert read(lenient, joined, marked(lenient, joined)) == rows(0, range(3), "T2")
+
+
+def test_a_queue_whose_messages_have_expired_is_the_same(tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(3)
+    start = marked(reader_of(tmp_path), at(0))
+    store.add(300, queue_id=1)
+    store.add(5)
+    store.expire_first_file()
+    reader = reader_of(tmp_path)
+    assert read(reader, start, marked(reader, start)) == rows(0, range(3, 8))
+
+
+def test_a_queue_that_lost_its_end_and_grew_again(tmp_path: Path) -> None:
+    """Messages that were read before they were flushed may be lost in a power failure, and their
+    offsets given to others."""
+    root = tmp_path / "store"
+    store = GrowingStore(root)
+    store.add(10)
+    start = marked(reader_of(root), at(0))
+    shutil.rmtree(root)
+    store = GrowingStore(root)
+    store.add(6)
+    store.now += 60_000
+    store.add(20)
+    with pytest.raises(QueueReplaced, match="T/0 was read up to offset 10"):
+        marked(reader_of(root), start)
+    lenient = reader_of(root, failOnDataLoss="false")
+    begun = marked(lenient, start)
+    assert offsets_alone(begun) == at(6)
+    assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(6, 26))

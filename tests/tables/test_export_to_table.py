@@ -192,6 +192,60 @@ def test_lost_messages_end_the_export_unless_they_are_skipped(
     assert places(rows_in(table, "parquet")).count(("T", 0, 4)) == 2
 
 
+@FORMATS
+@pytest.mark.parametrize("new", [4, 10, 16])
+def test_a_topic_that_is_created_again(
+    format: str, new: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, table = GrowingStore(tmp_path / "store"), tmp_path / "table"
+    store.add(10)
+    store.add(2, "other")
+    assert export(store.root, table, format) == ExitCode.OK
+    store.delete("T")
+    store.add(new)
+    capsys.readouterr()
+    assert export(store.root, table, format) == ExitCode.FAILURE
+    said = capsys.readouterr().err
+    assert "T/0 was read up to offset 10, and is not the same queue any more" in said
+    assert "with --skip-lost" in said
+    assert export(store.root, table, format, "--skip-lost") == ExitCode.OK
+    assert "1 queue began anew or ended" in capsys.readouterr().err
+    expected = [("T", 0, n) for n in (*range(10), *range(new))]
+    expected += [("other", 0, n) for n in range(2)]
+    assert places(rows_in(table, format)) == sorted(expected)
+    assert export(store.root, table, format) == ExitCode.OK
+
+
+def test_a_topic_that_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, table = GrowingStore(tmp_path / "store"), tmp_path / "table"
+    store.add(10)
+    store.add(2, "other")
+    assert export(store.root, table, "parquet") == ExitCode.OK
+    store.delete("T")
+    store.write_checkpoint()
+    assert export(store.root, table, "parquet", "--topic", "other") == ExitCode.OK
+    capsys.readouterr()
+    assert export(store.root, table, "parquet") == ExitCode.FAILURE
+    assert "T/0 was read up to offset 10" in capsys.readouterr().err
+    assert export(store.root, table, "parquet", "--skip-lost", "--json") == ExitCode.OK
+    said = json.loads(capsys.readouterr().out)
+    assert (said["replaced"], said["offsets"]) == (1, {"other": {"broker-a": {"0": 2}}})
+    assert export(store.root, table, "parquet") == ExitCode.OK
+
+
+def test_a_table_whose_commits_have_offsets_alone(tmp_path: Path) -> None:
+    store, table = GrowingStore(tmp_path / "store"), tmp_path / "table"
+    store.add(10)
+    assert export(store.root, table, "parquet") == ExitCode.OK
+    commit = table / "_pocketmq" / "commit.json"
+    fields = json.loads(commit.read_bytes())
+    fields["offsets"]["T"]["broker-a"]["0"] = 10
+    commit.write_text(json.dumps(fields))
+    store.add(5)
+    assert export(store.root, table, "parquet") == ExitCode.OK
+    assert places(rows_in(table, "parquet")) == [("T", 0, n) for n in range(15)]
+
+
 def test_unflushed_messages_of_an_open_store_wait(tmp_path: Path) -> None:
     store, table = GrowingStore(tmp_path / "store"), tmp_path / "table"
     store.add(5)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import BrokerNotFound, TopicNotExist
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.record_pulls import RecordPuller
 from pocketmq.client.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.options import LiveOptions
-from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.pulled import mark_of
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 _AT_ONCE: Final = 32
+_EVERYTHING: Final = Expression.of("*", None)
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that Python knows."""
 
@@ -48,6 +54,7 @@ class Brokers:
         self._admin = Admin(
             namesrv=connection.namesrv, timeout=options.timeout, **connection.client_options()
         )
+        self._options = options
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Brokers:
@@ -113,3 +120,34 @@ class Brokers:
                 return queue.name, await self._admin.offset_at(place, moment)
 
         return dict(await asyncio.gather(*map(ask, queues)))
+
+    async def marks(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
+        """Return the marks of messages at offsets of queues, where brokers have them.
+
+        Raises:
+            RemotingError: a broker did not answer in time, or refused.
+        """
+        connection = self._options.connection
+        instance = ClientInstance(
+            connection.namesrv, owner="Spark source", **connection.client_options()
+        )
+        puller = RecordPuller(instance, self._options.group)
+
+        async def ask(name: StreamQueue, offset: int) -> tuple[StreamQueue, Mark | None]:
+            queue = MessageQueue(name.topic, name.broker, name.queue_id)
+            async with self._gate:
+                answer = await puller.pull(
+                    queue, offset, _EVERYTHING, most=1, timeout=self._options.timeout
+                )
+            if answer.status is not PullStatus.FOUND:
+                return name, None
+            found = mark_of(answer.records)
+            # Where an entry is no record's, the next record comes.
+            return name, found if found.offset == offset else None
+
+        await instance.start()
+        try:
+            found = await asyncio.gather(*(ask(*place) for place in places.items()))
+        finally:
+            await instance.shutdown()
+        return {name: mark for name, mark in found if mark is not None}

@@ -17,8 +17,9 @@ from pocketmq.spark.live.splitting import split
 from pocketmq.spark.options import Options
 from pocketmq.spark.store_plans import limits_per_store
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
+from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds, resolve
-from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
@@ -86,6 +87,42 @@ class StreamBrokers:
             return asyncio.run(self._stored_from(queues, time))
         except RemotingError as error:
             raise self._error(error) from error
+
+    def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        """Return the marks of the messages before some offsets, where brokers have them."""
+        places = {queue: at - 1 for queue, at in offsets.items() if at and queue in self._found}
+        return self._marks_at(places)
+
+    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
+        """Return which queues are not those that marks were taken of."""
+        found: dict[StreamQueue, Replaced] = {}
+        known = {queue.name for queue in self.queues}
+        for name, mark in marks.items():
+            if name not in known:
+                found[name] = gone(mark)
+        here = {name: mark for name, mark in marks.items() if name in self._found}
+        now = self._marks_at({name: mark.offset for name, mark in here.items()})
+        doubtful = {name: mark for name, mark in here.items() if now.get(name) != mark}
+        firsts = self._marks_at({name: self._found[name].min_offset for name in doubtful})
+        for name, mark in doubtful.items():
+            queue = self._found[name]
+            bounds = queue.min_offset, queue.max_offset
+            other = compare(mark, KnownQueue(*bounds, firsts.get(name), now.get(name)))
+            if other is not None:
+                found[name] = other
+        return found
+
+    def _marks_at(self, places: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        if not places:
+            return {}
+        try:
+            return asyncio.run(self._ask_marks(places))
+        except RemotingError as error:
+            raise self._error(error) from error
+
+    async def _ask_marks(self, places: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        async with Brokers(self._live) as brokers:
+            return await brokers.marks(places)
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween

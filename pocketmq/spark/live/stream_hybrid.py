@@ -20,7 +20,8 @@ from pocketmq.spark.live.stream_brokers import StreamBrokers
 from pocketmq.spark.options import Options
 from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span
 from pocketmq.spark.stream_stores import StreamStores
-from pocketmq.store.scan.stream_offsets import StreamQueue
+from pocketmq.store.scan.continuity import Replaced
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,32 @@ class StreamHybrid:
     def _decides(held: QueueEnds, asked: QueueEnds, at: int) -> bool:
         """Return whether `at` is the first offset also if the broker's messages are counted in."""
         return at < held.stored and (at > held.first or held.first <= asked.first)
+
+    def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        """Return the marks of messages before some offsets, where any is known."""
+        in_files = {
+            name: offset
+            for name, offset in offsets.items()
+            if name in self._held and self._held[name].first < offset <= self._held[name].stored
+        }
+        found = self._stores.marks(in_files)
+        return found | self._brokers.marks(
+            {name: offset for name, offset in offsets.items() if name not in found}
+        )
+
+    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
+        """Return which queues are not those that marks were taken of. The broker decides, since
+        the files may be an older copy; where it does not have the message, the files do."""
+        at_brokers = {name: mark for name, mark in marks.items() if name in self._asked}
+        found = dict(self._brokers.replaced(at_brokers))
+        in_files = {
+            name: mark
+            for name, mark in marks.items()
+            if name not in found
+            and name in self._held
+            and self._held[name].first <= mark.offset < self._held[name].stored
+        }
+        return self._stores.replaced(in_files) | found
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween

@@ -50,6 +50,31 @@ class RecordsLost(StoreError):
         self.reason = reason
 
 
+class QueueReplaced(RecordsLost):
+    """A queue is not the one that was read up to an offset: its topic was deleted, and perhaps
+    created again, or the store was replaced. How many messages were lost with it is not known."""
+
+    def __init__(self, topic: str, queue_id: int, offset: int, reason: str) -> None:
+        super().__init__(topic, queue_id, offset, offset, reason)
+        self.args = (
+            f"{topic}/{queue_id} was read up to offset {offset}, and is not the same queue any "
+            f"more: {reason}. The topic was deleted, and perhaps created again, or the store was "
+            "replaced",
+        )
+
+
+class StoreRecovering(StoreError):
+    """A store whose broker was killed, and has not built its queues again within the time that a
+    reader waits."""
+
+    def __init__(self, place: Path | str, seconds: float) -> None:
+        super().__init__(
+            f"{place}: the broker was killed, and has not recovered the ends of its queues within "
+            f"{seconds:.0f} s. Read again when it has started"
+        )
+        self.place = place
+
+
 class PulledCorrupt(StoreError):
     """A record that a broker has sent is not what it should be."""
 

@@ -26,12 +26,20 @@ from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.gather import Places
 from pocketmq.store.scan.heads import Heads
 from pocketmq.store.scan.queue_slice import Rows
+from pocketmq.store.scan.queue_snapshot import placed_by
 from pocketmq.store.scan.segments import ByteArray, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
+from pocketmq.store.scan.stream_offsets import Mark
 
 _SIZE: Final = struct.Struct(">i")
 _ALIKE: Final = 8
 """Records of one size after which it is worth while to ask for more of them."""
+
+
+def mark_of(records: ReadableBuffer) -> Mark:
+    """Return the mark of the first of some records."""
+    _, offset, physical, stored = placed_by(memoryview(records))
+    return Mark(offset, physical, stored)
 
 
 class PulledQueue(NamedTuple):

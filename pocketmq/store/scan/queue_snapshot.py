@@ -69,6 +69,17 @@ class QueueSnapshot:
         """Return the entries of [start, stop) if they are in memory."""
         return self.last.array(start, stop)
 
+    def physical_of(self, offset: int) -> int | None:
+        """Return where the record of a queue offset lies, also of one that has expired; None if
+        nothing says so. Raises FileNotFoundError."""
+        if 0 <= offset < self.known_end:
+            physical, size = self.entry(offset)
+            return physical if 0 < size < FILLER_SIZE else None
+        at = int(np.searchsorted(self.tail.offset, offset))
+        if at < len(self.tail.offset) and self.tail.offset[at] == offset:
+            return int(self.tail.physical[at])
+        return None
+
     def max_physical(self) -> int:
         """Return the physical offset behind the record of the last entry; -1 without entries."""
         for offset in range(self.known_end - 1, self.min_offset - 1, -1):
@@ -187,7 +198,10 @@ def place_in(log: Segments, physical: int) -> Place | None:
     segment = log.find(physical)
     if segment is None or physical - segment.base > segment.size - MIN_RECORD:
         return None
-    queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(
-        segment.view, physical - segment.base
-    )
+    return placed_by(segment.view, physical - segment.base)
+
+
+def placed_by(view: memoryview, at: int = 0) -> Place:
+    """Return what the record at a byte says of itself."""
+    queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(view, at)
     return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.queue_slice import QueueSlice, Tail
 from pocketmq.store.scan.store_files import StoreFiles
+from pocketmq.store.scan.stream_offsets import Mark
 
 
 class ScannedQueue(Protocol):
@@ -88,3 +90,10 @@ class ScannedStore(Protocol):
 
     def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
+
+    def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
+        """Return the mark of a record before a queue offset; None if none is known."""
+
+    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
+        """Return what there is in place of the queue that a mark was taken of; None if it is the
+        same, or if that cannot be told."""

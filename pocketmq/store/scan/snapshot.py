@@ -9,6 +9,7 @@ what is committed has an entry, and what has none may still be under way.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ import numpy as np
 from pocketmq.store.foreign_store import check_readable
 from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
+from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
 from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
 from pocketmq.store.scan.queue_slice import queue_directory
@@ -29,6 +31,7 @@ from pocketmq.store.scan.queue_snapshot import Place, QueueSnapshot, place_in
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.segments import Mappings, Segments, mapped, undisturbed
 from pocketmq.store.scan.store_files import LocalFiles
+from pocketmq.store.scan.stream_offsets import Mark
 from pocketmq.store.scan.topic_table import configured_queues, local_files
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
@@ -170,6 +173,33 @@ class StoreSnapshot:
     def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
         return first_stored_from(self.log, queue, timestamp)
+
+    def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
+        """Return the mark of the record before a queue offset; None if there is none."""
+        found = self._mark_at(self.queues[queue.topic, queue.queue_id], offset - 1)
+        return found if found and found.stored else None
+
+    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
+        """Return what there is in place of the queue that a mark was taken of; None if it is the
+        same, or if that cannot be told."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            return missing(mark, self.log.begin)
+        found = self._mark_at(queue, mark.offset)
+        if found and not found.stored:  # expired: only its entry is left
+            found = found._replace(stored=mark.stored)
+        first = self._mark_at(queue, queue.min_offset)
+        return compare(mark, KnownQueue(queue.min_offset, queue.max_offset, first, found))
+
+    def _mark_at(self, queue: QueueSnapshot, offset: int) -> Mark | None:
+        """Return the mark of a queue offset; it was stored at 0 if the log does not have it."""
+        with contextlib.suppress(FileNotFoundError):
+            physical = queue.physical_of(offset)
+            if physical is not None:
+                place = self.place(physical)
+                is_there = place is not None and place.physical_offset == physical
+                return Mark(offset, physical, place.store_timestamp if place and is_there else 0)
+        return None
 
     def place(self, physical: int) -> Place | None:
         """Return what the record at `physical` says of itself; None where there can be none."""

@@ -1,0 +1,76 @@
+"""Whether a queue is still the one that a reader has read up to a position.
+
+A queue that began anew, because its topic was deleted and created again, counts its messages from 0
+again, so that offsets alone would lead behind new messages. In the commit log they lie elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pocketmq.store.scan.stream_offsets import Mark
+
+
+class Replaced(NamedTuple):
+    """What there is in place of the queue that was read.
+
+    Attributes:
+        reason: what was expected, and what was found.
+        exists: whether there is a queue.
+        newer_from: the offset from which its messages are newer than what was read; None where
+            that has to be searched for by the time of the mark.
+    """
+
+    reason: str
+    exists: bool
+    newer_from: int | None
+
+
+class KnownQueue(NamedTuple):
+    """What is known of a queue when a mark is compared with it.
+
+    Attributes:
+        begin, end: its offsets.
+        first: the mark of its first message, if that is known.
+        found: the mark of what it has at the offset of the mark, if that is known.
+    """
+
+    begin: int
+    end: int
+    first: Mark | None
+    found: Mark | None
+
+
+def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
+    """Return why a queue is not the one that `mark` was taken of; None if it is, or if that cannot
+    be told: the message may have expired, or the queue lost its newest messages in a crash."""
+    expected = (
+        f"expected the message {mark.offset} at the physical offset {mark.physical}, stored at "
+        f"{mark.stored}"
+    )
+    first, found = queue.first, queue.found
+    is_new = first is not None and (first.physical > mark.physical or first.stored > mark.stored)
+    if found is not None:
+        if found == mark:
+            return None
+        what = f"it is at {found.physical}, stored at {found.stored}"
+        return Replaced(f"{expected}, but {what}", True, queue.begin if is_new else None)
+    if mark.offset >= queue.end and is_new:
+        return Replaced(f"{expected}, but the queue ends at {queue.end}", True, queue.begin)
+    return None
+
+
+def gone(mark: Mark) -> Replaced:
+    """Return what to say of a queue that does not exist any more."""
+    reason = (
+        f"expected the message {mark.offset} at the physical offset {mark.physical}, but there is "
+        "no such queue"
+    )
+    return Replaced(reason, False, None)
+
+
+def missing(mark: Mark, log_begin: int) -> Replaced | None:
+    """Return why a queue without any entry is not the one that `mark` was taken of. None if the
+    commit log begins behind the message: official brokers remove a queue when all its messages
+    have expired, and it may come back."""
+    return None if mark.physical < log_begin else gone(mark)
