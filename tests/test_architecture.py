@@ -222,6 +222,7 @@ EXECUTORS_LOAD = {
         "gather",
         "heads",
         "noted_queues",
+        "patience",
         "compiled_records",
         "property_table",
         "queue_end",

@@ -75,6 +75,9 @@ class ArchiveFiles:
     def check_visible(self) -> None:
         """Do nothing: what cannot be reached says so when it is read."""
 
+    def recovery(self) -> None:
+        """Return None: what is here does not change."""
+
     def needed_for(self, slices: Iterable[QueueSlice]) -> ArchiveFiles:
         """Return what the readers of these slices need of it."""
         chunks: dict[tuple[str, int], tuple[PlacedChunk, ...]] = {}

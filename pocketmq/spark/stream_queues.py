@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.store_lock import Recovery
 
 Lose = Callable[[int, RecordsLost], None]
 LoseBetween = Callable[[StreamQueue, int, int, str], None]
@@ -54,8 +55,8 @@ class StreamQueues(Protocol):
         """Return the queues that the options ask for, as they are now. `expected` are brokers that
         are waited for if they are away."""
 
-    def may_recover(self, broker: str) -> bool:
-        """Return whether the broker may be building its queues at this moment."""
+    def recovery(self, broker: str) -> Recovery:
+        """Return whether the broker is building its queues at this moment."""
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first record stored at a time (ms) or later."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -32,8 +32,9 @@ from pocketmq.spark.store_plans import task_reader
 from pocketmq.spark.stream_queues import QueueEnds, StreamQueues
 from pocketmq.spark.stream_stores import StreamStores
 from pocketmq.store.scan.continuity import Replaced
-from pocketmq.store.scan.errors import QueueReplaced, RecordsLost
+from pocketmq.store.scan.errors import QueueReplaced, RecordsLost, StoreRecovering
 from pocketmq.store.scan.offsets import EARLIEST, LATEST
+from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.selection import ALL_RECORDS
 from pocketmq.store.scan.stream_offsets import (
     Mark,
@@ -44,12 +45,9 @@ from pocketmq.store.scan.stream_offsets import (
     from_json,
     to_json,
 )
+from pocketmq.store.store_lock import Recovery
 
 log = logging.getLogger(__name__)
-
-RECOVERY_SECONDS: Final = 60.0
-"""How long a stream waits for a broker that builds its queues after a crash."""
-_LOOK_AGAIN_SECONDS: Final = 0.2
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -250,7 +248,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _settled(self, position: Offsets) -> dict[StreamQueue, QueueEnds]:
         """Return the ends of all queues. Where the stream has read more than a queue has, and its
         broker may be recovering from a crash, wait until the queue is there again."""
-        deadline = self._clock() + RECOVERY_SECONDS
+        patience = Patience(self._clock, self._sleep)
         expected = {queue.broker for queue in position} - self._missing
         while True:
             found = self._queues.look(expected)
@@ -259,9 +257,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for queue, offset in position.items()
                 if queue in found and found[queue].stored < offset
             }
-            if not any(map(self._queues.may_recover, behind)) or self._clock() >= deadline:
+            recoveries = {self._queues.recovery(broker): broker for broker in behind}
+            if recoveries.keys().isdisjoint((Recovery.UNDER_WAY, Recovery.PERHAPS)):
                 return found
-            self._sleep(_LOOK_AGAIN_SECONDS)
+            if not patience.wait():
+                if Recovery.UNDER_WAY in recoveries:  # nothing is known to be lost
+                    broker = recoveries[Recovery.UNDER_WAY]
+                    raise StoreRecovering(self._queues.where(broker), RECOVERY_SECONDS)
+                return found
 
     def _continued(
         self, queue: StreamQueue, offset: int, known: Mapping[StreamQueue, QueueEnds]

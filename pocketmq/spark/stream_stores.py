@@ -21,7 +21,7 @@ from pocketmq.store.scan.segments import Unreadable, undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.scan.topic_table import roots_by_broker
-from pocketmq.store.store_lock import may_recover
+from pocketmq.store.store_lock import Recovery, recovery_of
 
 
 class StreamStores:
@@ -116,10 +116,10 @@ class StreamStores:
                 ends[StreamQueue(topic, broker, queue_id)] = found
         return ends
 
-    def may_recover(self, broker: str) -> bool:
-        """Return whether the broker may be building its queues at this moment."""
+    def recovery(self, broker: str) -> Recovery:
+        """Return whether the broker is building its queues at this moment."""
         root = self.roots.get(broker)
-        return root is not None and may_recover(root)
+        return Recovery.NONE if root is None else recovery_of(root)
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> dict[StreamQueue, int]:
         """Return for each queue the offset of the first record stored at a time (ms) or later."""

@@ -22,6 +22,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -135,18 +136,56 @@ def is_locked(root: Path) -> bool:
     return _holder_of_lock(root) is not None
 
 
-def may_recover(root: Path) -> bool:
-    """Return whether the process that has the store at `root` open may still be recovering it.
+class Recovery(Enum):
+    """Whether the queues of a store are as a broker has left them, or may be empty at their ends.
 
-    A broker writes its process id into `abort` when it has recovered. True also where that cannot
-    be compared with the holder of the lock: in another container, on another machine.
+    Attributes:
+        NONE: they are, or a broker has recovered them.
+        UNDER_WAY: a broker is recovering them.
+        PERHAPS: a broker has the store open, and may be recovering them: it cannot be seen from
+            here, as on another machine.
+        AHEAD: a broker was killed, and none has the store open.
     """
+
+    NONE = "none"
+    UNDER_WAY = "under way"
+    PERHAPS = "perhaps"
+    AHEAD = "ahead"
+
+
+def recovery_of(root: Path) -> Recovery:
+    """Return how far the recovery of the store at `root` is: a broker writes its process id into
+    `abort` when it has recovered."""
     holder = _holder_of_lock(root)
     try:
         text = (root / ABORT_FILE).read_text("ascii", "replace").strip()
     except FileNotFoundError:
-        return False  # closed cleanly
-    return holder is not None and (holder == _UNKNOWN or text != str(holder))
+        return Recovery.NONE  # closed cleanly
+    if holder is None:
+        return Recovery.AHEAD
+    names = _names_of(holder)
+    if not names:
+        return Recovery.PERHAPS
+    return Recovery.NONE if text in names else Recovery.UNDER_WAY
+
+
+def may_recover(root: Path) -> bool:
+    """Return whether the process that has the store at `root` open may still be recovering it."""
+    return recovery_of(root) in (Recovery.UNDER_WAY, Recovery.PERHAPS)
+
+
+def _names_of(process: int) -> set[str]:
+    """Return the ids of a process: it has another one in each container that it is in. None are
+    known of a process that cannot be seen from here."""
+    if process == _UNKNOWN:
+        return set()
+    if process == os.getpid():
+        return {str(process)}
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text("ascii", "replace").splitlines():
+            if line.startswith("NSpid:"):
+                return set(line.split()[1:])
+    return set()
 
 
 def _holder_of_lock(root: Path) -> int | None:

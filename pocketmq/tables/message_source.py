@@ -20,7 +20,6 @@ from pocketmq.store.scan.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.stream_offsets import Mark, Position, Positions, StreamQueue
 from pocketmq.store.scan.tail import take_snapshot
 from pocketmq.store.scan.topic_table import roots_by_broker
@@ -123,11 +122,7 @@ class NewMessages:
         for broker, found in self._plans.items():
             for queue, reached in found.moved.items():
                 yield Progress(queue, reached, None)
-            reader = SliceReader(
-                LocalFiles(found.store.root, broker),
-                columns,
-                fail_on_data_loss=not self._skip_lost,
-            )
+            reader = SliceReader(found.store.files, columns, fail_on_data_loss=not self._skip_lost)
             for part in found.parts:
                 queue = StreamQueue(part.topic, broker, part.queue_id)
                 for batch in reader.read(part):

@@ -20,6 +20,7 @@ from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span, los
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone
 from pocketmq.store.scan.offsets import LATEST, OffsetBounds, resolve
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.store_lock import Recovery
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
@@ -77,9 +78,9 @@ class StreamBrokers:
             if self._options.wants(queue.broker, queue.topic, queue.queue_id)
         }
 
-    def may_recover(self, broker: str) -> bool:
-        """Return False: a broker that answers has recovered."""
-        return False
+    def recovery(self, broker: str) -> Recovery:
+        """Return that there is none: a broker that answers has recovered."""
+        return Recovery.NONE
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first message stored at a time (ms) or later."""

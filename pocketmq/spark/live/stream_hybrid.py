@@ -22,6 +22,7 @@ from pocketmq.spark.stream_queues import Lose, LoseBetween, QueueEnds, Span
 from pocketmq.spark.stream_stores import StreamStores
 from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.store_lock import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +93,9 @@ class StreamHybrid:
             return asked
         return asked._replace(first=min(held.first, asked.first))
 
-    def may_recover(self, broker: str) -> bool:
-        """Return False: a broker that answers has recovered."""
-        return False
+    def recovery(self, broker: str) -> Recovery:
+        """Return that there is none: a broker that answers has recovered."""
+        return Recovery.NONE
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first message stored at a time (ms) or later."""

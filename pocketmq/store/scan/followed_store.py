@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
-from pocketmq.store.scan.snapshot import State, StoreSnapshot, check_store, state_of
-from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.store_lock import ABORT_FILE
+from pocketmq.store.scan.snapshot import State, StoreSnapshot, check_store, run_of, state_of
+from pocketmq.store.scan.tail import snapshot_now
 
 # Two changes within a tick of the kernel's clock may leave a file with the same time.
 _SETTLED_NS: Final = 2_000_000_000
@@ -51,7 +50,8 @@ class FollowedStore:
         if last is not None and mark.state is not State.OPEN:
             return last
         self._last = None  # should this fail, its queues may be half read
-        found = take_snapshot(self._root, self._choice, last)
+        # A stream waits by itself, when it knows that something is missing.
+        found = snapshot_now(self._root, self._choice, last)
         self._mark = mark if mark.is_settled(now) and found.state is mark.state else None
         self._last = found
         return found
@@ -73,13 +73,10 @@ class _Mark(NamedTuple):
     @classmethod
     def of(cls, root: Path) -> _Mark:
         state = state_of(root)
-        run = b"", 0
-        with contextlib.suppress(FileNotFoundError):
-            run = (root / ABORT_FILE).read_bytes(), (root / ABORT_FILE).stat().st_mtime_ns
         files = frozenset[tuple[int, int, int, int]]()
         if state is not State.OPEN:
             files = frozenset(_statuses(root))
-        return cls(state, run, files)
+        return cls(state, run_of(root), files)
 
     def is_settled(self, now: int) -> bool:
         """Return whether a change after `now` (ns) is sure to show."""

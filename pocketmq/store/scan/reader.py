@@ -22,10 +22,11 @@ from pocketmq.message.record_layout import RecordError, decode_parts
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
-from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.errors import RecordsLost, StoreRecovering
 from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
+from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.queue_slice import QueueSlice, Rows
 from pocketmq.store.scan.segments import NO_SEGMENTS, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
@@ -61,12 +62,15 @@ class SliceReader:
         selection: which records.
         decompress: whether bodies are given decompressed.
         most_inflated: bytes of decompressed bodies in one block, unless a single body has more.
+        patience: how long to wait for entries that a broker's recovery has emptied.
         fail_on_data_loss: raise at the first record that is gone or corrupt; else leave such
             records out, count them in `skipped`, and log each slice that has any.
 
     Raises (while iterating):
         StoreCorrupt: a record is not what it should be; names the file and the byte.
         RecordsLost: files that were there at planning time are gone.
+        StoreRecovering: entries are missing since a broker was killed, and it has not put them back
+            in time.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class SliceReader:
         decompress: bool = True,
         fail_on_data_loss: bool = True,
         most_inflated: int = MAX_INFLATED,
+        patience: Patience | None = None,
     ) -> None:
         keep_freed_memory()
         self.skipped = 0
@@ -93,6 +98,7 @@ class SliceReader:
         self._with_bodies = "body" in self._columns
         self._with_heads = selection.needs_heads or not ENTRY_COLUMNS.issuperset(columns)
         self._first_loss: StoreError | None = None
+        self._patience = patience or Patience()
 
     def read(self, wanted: QueueSlice) -> Iterator[Any]:
         """Return the records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
@@ -115,8 +121,7 @@ class SliceReader:
     def _parts(self, wanted: QueueSlice) -> Iterator[Rows]:
         """Return the wanted rows, as many together as make a block."""
         limit = _FIRST_ROWS
-        segments = self._files.queue(wanted.topic, wanted.queue_id)
-        for rows in wanted.rows(segments, self._lose):
+        for rows in self._rows(wanted):
             chosen = self._selection.rows(rows, wanted.topic)
             cost: Int64Array = chosen.size
             if self._with_heads:
@@ -125,6 +130,57 @@ class SliceReader:
             for part in _parts(chosen, cost, limit):
                 yield part
                 limit = _BLOCK_ROWS
+
+    def _rows(self, wanted: QueueSlice) -> Iterator[Rows]:
+        """Return the wanted rows. A broker that recovers from a crash empties the ends of its
+        queues and fills them again, and may replace their files: wait until what was planned is
+        there again."""
+        left = wanted
+        is_final = False  # no recovery was under way before this look
+
+        def lose(count: int, error: RecordsLost) -> None:
+            nonlocal left
+            if not is_final:
+                raise _NotThere
+            self._lose(count, error)
+            left = left.cut(error.last + 1, left.stop)
+
+        while True:
+            segments = self._files.queue(wanted.topic, wanted.queue_id)
+            try:
+                for rows in left.rows(segments, lose):
+                    found = self._filled(wanted, rows, is_final=is_final)
+                    left = left.cut(int(rows.offset[-1]) + 1, left.stop)
+                    is_final = False
+                    yield found
+                return
+            except _NotThere:
+                is_final = self._is_final()
+
+    def _filled(self, wanted: QueueSlice, rows: Rows, *, is_final: bool) -> Rows:
+        """Return the rows whose entries are not empty. Raises _NotThere, unless it `is_final`."""
+        empty = (rows.size == 0) & (rows.physical == 0)
+        if not empty.any():
+            return rows
+        if not is_final:
+            raise _NotThere
+        first, last = rows.offset[empty][[0, -1]].tolist()
+        reason = "their entries are empty: the broker lost them in a crash, or the queue began anew"
+        lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
+        self._lose(int(empty.sum()), lost)
+        return rows.take(~empty)
+
+    def _is_final(self) -> bool:
+        """Return whether no recovery is to put entries back; else wait a little."""
+        recovery = self._files.recovery()
+        if recovery is None:
+            self._patience.end()
+            return True
+        if self._patience.wait():
+            return False
+        if recovery == "PERHAPS":  # where nobody can tell, it may as well be over
+            return True
+        raise StoreRecovering(str(self._files), RECOVERY_SECONDS)
 
     def _ahead(self, parts: Iterator[Rows]) -> Iterator[Rows]:
         """Return the same parts, but begin to read some of them early."""
@@ -233,7 +289,7 @@ class SliceReader:
         if not inside.all():
             row = int(np.argmin(inside))
             physical, size = int(rows.physical[row]), int(rows.size[row])
-            reason = f"an entry for {size} bytes at {physical}, where no record can be"
+            reason = f"an entry for {size} bytes at {physical}, outside the commit log"
             path, at = entry_place(self._files, wanted, int(rows.offset[row]))
             self._lose(int((~inside).sum()), StoreCorrupt(path, at, reason))
             rows = rows.take(inside)
@@ -262,6 +318,10 @@ class SliceReader:
             raise error
         self.skipped += count
         self._first_loss = self._first_loss or error
+
+
+class _NotThere(Exception):
+    """Entries that were there at planning time are missing."""
 
 
 def _why(view: memoryview, at: int) -> str:

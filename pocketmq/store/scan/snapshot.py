@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -158,7 +159,7 @@ class StoreSnapshot:
     @cached_property
     def files(self) -> LocalFiles:
         """Where readers find what a plan speaks of."""
-        return local_files(self.root)
+        return replace(local_files(self.root), crashed=self.state is State.CRASHED)
 
     @property
     def broker_name(self) -> str:
@@ -267,6 +268,14 @@ def check_store(root: Path) -> None:
     check_readable(root)
     if not (root / "commitlog").is_dir():
         raise NoStore(root)
+
+
+def run_of(root: Path) -> tuple[bytes, int]:
+    """Return what tells one run of a broker from the next: the abort file, which it makes when it
+    has opened the store; its content and time (ns)."""
+    with contextlib.suppress(FileNotFoundError):
+        return (root / ABORT_FILE).read_bytes(), (root / ABORT_FILE).stat().st_mtime_ns
+    return b"", 0
 
 
 def state_of(root: Path) -> State:

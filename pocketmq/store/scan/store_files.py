@@ -33,16 +33,25 @@ class StoreFiles(Protocol):
     def check_visible(self) -> None:
         """Raise NotVisible if this machine does not have it."""
 
+    def recovery(self) -> str | None:
+        """Return how far a recovery is that may put entries back which a plan has seen, as the name
+        of a `store_lock.Recovery`; None if there is none."""
+
     def needed_for(self, slices: Iterable[QueueSlice]) -> StoreFiles:
         """Return what the readers of these slices need of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """The store in the directory `root`, and the name of its broker."""
+    """The store in the directory `root`, and the name of its broker.
+
+    Attributes:
+        crashed: whether a killed broker had left it so when the read was planned.
+    """
 
     root: Path
     broker_name: str
+    crashed: bool = False
     has_log_per_queue: ClassVar[bool] = False
 
     def log(self, topic: str, queue_id: int) -> Segments:
@@ -57,6 +66,15 @@ class LocalFiles:
         """Raise NotVisible if this machine does not have it."""
         if not (self.root / "commitlog").is_dir():
             raise NotVisible(self.root)
+
+    def recovery(self) -> str | None:
+        """Return how far a recovery is that may put entries back which a plan has seen."""
+        # Imported on use: executors do without, unless something is missing.
+        from pocketmq.store.store_lock import Recovery, recovery_of
+
+        found = recovery_of(self.root)
+        is_as_planned = self.crashed and found is Recovery.AHEAD
+        return None if found is Recovery.NONE or is_as_planned else found.name
 
     def needed_for(self, slices: Iterable[QueueSlice]) -> LocalFiles:
         """Return the same: it is small."""

@@ -21,12 +21,15 @@ from pocketmq.message.limits import STORED_TOPIC_PATTERN
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
+from pocketmq.store.scan.errors import StoreRecovering
 from pocketmq.store.scan.known_records import KnownRecords
+from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import Tail
 from pocketmq.store.scan.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.segments import Segment, Segments, undisturbed
-from pocketmq.store.scan.snapshot import State, StoreSnapshot
+from pocketmq.store.scan.snapshot import State, StoreSnapshot, run_of
+from pocketmq.store.store_lock import Recovery, recovery_of
 
 log = logging.getLogger(__name__)
 
@@ -100,15 +103,43 @@ class _Growing:
 
 
 def take_snapshot(
-    root: Path, choice: QueueChoice = EVERY_QUEUE, before: StoreSnapshot | None = None
+    root: Path,
+    choice: QueueChoice = EVERY_QUEUE,
+    before: StoreSnapshot | None = None,
+    patience: Patience | None = None,
 ) -> StoreSnapshot:
     """Return the store at `root` as it is now, with the records that only its commit log knows.
 
     Queues that are not of `choice` need not be in it. They are not even opened if a broker has the
-    store open, or if this broker closed it. `before`: see `StoreSnapshot`.
+    store open, or if this broker closed it. While a broker recovers from a crash, its queues are
+    too short: wait until it has.
+
+    Args:
+        before: see `StoreSnapshot`.
 
     Raises:
         NoStore: there is none.
+        StoreRecovering: the broker has not recovered in time.
+    """
+    patience = patience or Patience()
+    while True:
+        settled, run = recovery_of(root) is not Recovery.UNDER_WAY, run_of(root)
+        if settled:
+            found = snapshot_now(root, choice, before)
+            # A recovery may have begun, and even ended, meanwhile.
+            if recovery_of(root) is not Recovery.UNDER_WAY and run_of(root) == run:
+                return found
+            before = None
+        if not patience.wait():
+            raise StoreRecovering(root, RECOVERY_SECONDS)
+
+
+def snapshot_now(
+    root: Path, choice: QueueChoice = EVERY_QUEUE, before: StoreSnapshot | None = None
+) -> StoreSnapshot:
+    """Do what `take_snapshot` does without waiting: queues are too short while a broker recovers.
+
+    Raises NoStore.
     """
 
     def take() -> StoreSnapshot:

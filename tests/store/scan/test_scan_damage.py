@@ -23,7 +23,8 @@ from pocketmq.message.identity import pack_host
 from pocketmq.message.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.direct_scan import scan
-from pocketmq.store.scan.errors import NoStore, RecordsLost
+from pocketmq.store.scan.errors import NoStore, RecordsLost, StoreRecovering
+from pocketmq.store.scan.patience import Patience
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.snapshot import State
 from pocketmq.store.scan.tail import take_snapshot
@@ -178,6 +179,67 @@ def test_what_has_no_entry_in_an_open_store_is_not_committed(tmp_path: Path) -> 
         assert offsets(root) == {("T", 0): list(range(10))}
 
 
+def emptied(store: MadeStore, offset: int) -> bytes:
+    """Empty the entries from a queue offset on, as a recovery does; return what they were."""
+    entries = store.entries["T", 0]
+    whole = bytes(entries)
+    entries[offset * 20 :] = bytes(len(whole) - offset * 20)
+    store.write()
+    return whole
+
+
+@pytest.mark.parametrize("columns", [["queueOffset"], ["queueOffset", "body"]])
+@pytest.mark.parametrize("strict", [True, False])
+def test_entries_that_a_recovery_has_emptied_are_waited_for(
+    tmp_path: Path, columns: list[str], strict: bool
+) -> None:
+    store, _ = filled(tmp_path, 30)
+    store.write()
+    with held_open(tmp_path):
+        snapshot = take_snapshot(tmp_path)
+        part = snapshot.queues["T", 0].slice()
+        whole = emptied(store, 7)
+        write(tmp_path / "abort", b"0")  # of the broker that was killed
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:
+                store.entries["T", 0][:] = whole
+                store.write()
+
+        def reader() -> SliceReader:
+            patience = Patience(lambda: sum(slept), sleep)
+            return SliceReader(snapshot.files, columns, fail_on_data_loss=strict, patience=patience)
+
+        found = reader()
+        assert [row["queueOffset"] for row in rows_of(found.read(part))] == list(range(30))
+        assert (len(slept), found.skipped) == (3, 0)
+        emptied(store, 7)
+        with pytest.raises(StoreRecovering, match="was killed, and has not recovered"):
+            list(reader().read(part))
+    # The broker was killed again while it recovered, and none has the store open.
+    with pytest.raises(StoreRecovering, match="was killed, and has not recovered"):
+        list(reader().read(part))
+
+
+def test_entries_that_a_recovery_did_not_bring_back_are_lost(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path, 30)
+    store.write()
+    with held_open(tmp_path):
+        files, part = local_files(tmp_path), take_snapshot(tmp_path).queues["T", 0].slice()
+        emptied(store, 7)
+        with pytest.raises(RecordsLost, match=r"T/0: the records 7 to 29 .* entries are empty"):
+            list(SliceReader(files, ["body"]).read(part))
+        lenient = SliceReader(files, ["body"], fail_on_data_loss=False)
+        assert len(rows_of(lenient.read(part))) == 7
+        assert lenient.skipped == 23
+        shutil.rmtree(tmp_path / "consumequeue")
+        lenient = SliceReader(files, ["body"], fail_on_data_loss=False)
+        assert not rows_of(lenient.read(part))
+        assert lenient.skipped == 30
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="asks for locks as Linux has them")
 def test_a_store_that_another_process_has_open(tmp_path: Path) -> None:
     store, _ = filled(tmp_path, 10)
@@ -198,7 +260,19 @@ def test_a_store_that_another_process_has_open(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
-        assert take_snapshot(root).state is State.OPEN
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == 3:  # it has recovered
+                write(root / "abort", str(process.pid).encode())
+
+        patience = Patience(lambda: sum(slept), sleep)
+        assert take_snapshot(root, patience=patience).state is State.OPEN
+        assert len(slept) == 3
+        write(root / "abort", b"0")
+        with pytest.raises(StoreRecovering, match="has not recovered the ends of its queues"):
+            take_snapshot(root, patience=Patience(lambda: sum(slept), slept.append))
         process.communicate()
     assert take_snapshot(root).state is State.CRASHED
 
@@ -345,7 +419,7 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
     entries = store.entries["T", 0]
     struct.pack_into(">qi", entries, 20 * 7, physical, size)
     root = store.write()
-    with pytest.raises(StoreCorrupt, match=r"where no record can be|has its record 7 here"):
+    with pytest.raises(StoreCorrupt, match=r"outside the commit log|has its record 7 here"):
         list(scan(root))
     part = take_snapshot(root).queues["T", 0].slice()
     reader = SliceReader(local_files(root), ["queueOffset"], fail_on_data_loss=False)
