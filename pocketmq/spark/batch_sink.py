@@ -8,12 +8,14 @@ before the driver died: if the table has it, nothing is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from pocketmq.spark.needed_packages import needed_for
 
@@ -65,7 +67,7 @@ def table_sink(
             if table.last.batches.get(query, -1) >= batch_id:
                 return
             check_keeper(table, "table_sink")
-            schema = to_arrow_schema(frame.schema)
+            schema = _arrow_schema(frame.schema)
             columns = tuple(schema.names)
             table.widen(table_schema(schema, columns, decoder))
             number = table.last.number + 1
@@ -98,3 +100,11 @@ def table_sink(
             table.close()
 
     return write
+
+
+def _arrow_schema(schema: StructType) -> Any:
+    """Return the columns as Arrow has them, with times in UTC. PySpark 4.3 has to be told the time
+    zone; older ones do not take it."""
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)

@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from pocketmq.testing import RocketMQ
 from tests.store.made_store import golden_rows
 
 pytest.importorskip("pyspark")
@@ -29,20 +31,65 @@ VERSIONS = os.environ.get("POCKETMQ_SPARK_VERSIONS", "").split()
 JOB = """
 import json, sys, pyspark
 from pyspark.sql import SparkSession
+from pocketmq.spark import pruned, register, table_sink
 
-settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
+golden, directory, namesrv = sys.argv[1:]
+settings = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+}
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 options = {"includeSystemTopics": "true", "startingOffsets": "earliest"}
-frame = spark.read.format("rocketmq").options(**options).load(sys.argv[1])
-rows = frame.where("queueId = 1").select("brokerName", "physicalOffset").collect()
-try:
-    stream = spark.readStream.format("rocketmq").options(**options).load(sys.argv[1])
-    copy = stream.select("physicalOffset").writeStream.format("memory").queryName("copy")
-    copy.trigger(availableNow=True).start().awaitTermination()
-    streamed = [row[0] for row in spark.table("copy").collect()]
-except Exception as error:
-    streamed = str(error)
-print(json.dumps([pyspark.__version__, streamed, *map(list, rows)]))
+
+def read():
+    return spark.read.format("rocketmq").options(**options).load(golden)
+
+def stream():
+    return spark.readStream.format("rocketmq").options(**options).load(golden)
+
+def run(name, writer):
+    writer = writer.option("checkpointLocation", f"{directory}/{name}.checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+def batch():
+    rows = read().where("queueId = 1").select("brokerName", "physicalOffset").collect()
+    return [list(row) for row in rows]
+
+def streamed():
+    run("copy", stream().select("physicalOffset").writeStream.format("memory").queryName("copy"))
+    return [row[0] for row in spark.table("copy").collect()]
+
+def pruned_rows():
+    rows = pruned(read(), lambda rows: rows.groupBy("queueId").count()).collect()
+    return {row["queueId"]: row["count"] for row in rows}
+
+def sunk():
+    rows = stream().select("physicalOffset", "storeTimestamp", "properties")
+    run("sink", rows.writeStream.foreachBatch(table_sink(f"{directory}/table")))
+    table = spark.read.parquet(f"{directory}/table")
+    return table.join(read(), ["physicalOffset", "storeTimestamp"]).count()
+
+def written():
+    rows = spark.sql("SELECT 'T' AS topic, CAST(id AS STRING) AS body FROM range(5)")
+    rows.write.format("rocketmq").option("namesrv", namesrv).mode("append").save()
+    live = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe="T").load()
+    return sorted(row[0] for row in live.selectExpr("CAST(body AS STRING)").collect())
+
+def write_stream():
+    bodies = stream().selectExpr("'S' AS topic", "CAST(physicalOffset AS STRING) AS body")
+    run("written", bodies.writeStream.format("rocketmq").option("namesrv", namesrv))
+    live = spark.read.format("rocketmq").options(namesrv=namesrv, subscribe="S").load()
+    return sorted(int(row[0]) for row in live.selectExpr("CAST(body AS STRING)").collect())
+
+register(spark)
+found = {"version": pyspark.__version__}
+for feature in (batch, streamed, pruned_rows, sunk, written, write_stream):
+    try:
+        found[feature.__name__] = feature()
+    except Exception as error:
+        found[feature.__name__] = str(error)
+print(json.dumps(found))
 """
 
 
@@ -81,24 +128,37 @@ def fetched(version: str) -> Path:
     return directory
 
 
-@pytest.mark.skipif(not VERSIONS, reason="set POCKETMQ_SPARK_VERSIONS, such as '4.0 4.1'")
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_batch_and_a_stream(version: str, golden_clean: Path) -> None:
-    path = os.pathsep.join(map(str, (fetched(version), PROJECT)))
+@pytest.mark.parametrize("version", ["installed", *VERSIONS])
+def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq: RocketMQ) -> None:
+    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+
+    try:
+        use_java(find_java())
+    except SparkUnavailable as missing:
+        pytest.skip(str(missing))
+    for topic in ("T", "S"):
+        rocketmq.sync.create_topic(topic, queues=1)
+    path = [PROJECT] if version == "installed" else [fetched(version), PROJECT]
     ended = subprocess.run(
-        [sys.executable, "-c", JOB, golden_clean],
-        env=os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+        [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    used, streamed, *rows = json.loads(ended.stdout)
-    assert used.startswith(f"{version}.")
-    expected = {offset for offset, row in golden_rows("clean").items() if row["queueId"] == 1}
-    assert {broker for broker, _ in rows} == {"golden"}
-    assert sorted(offset for _, offset in rows) == sorted(expected)
-    if version in ("4.0", "4.1"):
-        assert "need pyspark 4.2 or newer" in streamed
+    found = json.loads(ended.stdout)
+    assert found["version"].startswith("4." if version == "installed" else f"{version}.")
+    golden = golden_rows("clean")
+    by_queue = Counter(str(row["queueId"]) for row in golden.values())
+    expected = sorted(offset for offset, row in golden.items() if row["queueId"] == 1)
+    assert sorted(found["batch"]) == [["golden", offset] for offset in expected]
+    assert found["pruned_rows"] == by_queue
+    assert found["written"] == list("01234")
+    if found["version"].startswith(("4.0.", "4.1.")):
+        for feature in ("streamed", "sunk", "write_stream"):
+            assert "need pyspark 4.2 or newer" in found[feature]
     else:
-        assert sorted(streamed) == sorted(golden_rows("clean"))
+        assert sorted(found["streamed"]) == found["write_stream"] == sorted(golden)
+        assert found["sunk"] == len(golden)
