@@ -29,6 +29,7 @@ from pocketmq.tables.errors import TableError, UndecodableBody
 
 if TYPE_CHECKING:
     from pocketmq.store.scan.plan import ScanRequest
+    from pocketmq.store.scan.snapshot import StoreSnapshot
 
 #: A row group of the file, bytes in memory. A scan gives a few MiB at a time, and less at the end
 #: of each queue; readers open large groups faster than many small ones.
@@ -159,7 +160,7 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
         ParquetWriter(path, schema, compression=options.compression) as writer,
         progress_bar("exporting", "messages") as (planned, advanced),
     ):
-        batches = scan(root, columns, _request(options), planned=planned)
+        batches = scan(root, columns, _request(options, store), planned=planned)
         for batch in _together(batches, schema, advanced):
             writer.write_table(batch)
             rows += batch.num_rows
@@ -167,8 +168,9 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
     return ExitCode.OK
 
 
-def _request(options: argparse.Namespace) -> ScanRequest:
+def _request(options: argparse.Namespace, store: StoreSnapshot) -> ScanRequest:
     from pocketmq.store.scan.plan import ScanRequest
+    from pocketmq.store.scan.query import application_topics
     from pocketmq.store.scan.selection import Range, Selection
 
     times = [
@@ -176,9 +178,7 @@ def _request(options: argparse.Namespace) -> ScanRequest:
         for time in (options.from_time, options.until_time)
     ]
     selection = Selection(store_timestamp=Range(*times))
-    if options.topics is None:
-        return ScanRequest(selection=selection)
-    wanted = frozenset(options.topics)
+    wanted = frozenset(options.topics or application_topics(store))
     return ScanRequest(wants=lambda topic, queue_id: topic in wanted, selection=selection)
 
 

@@ -4,6 +4,7 @@ Reference: TopicValidator, Validators.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
@@ -38,6 +39,10 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+"""Behind the name of a cluster: its topic for replies to requests."""
+DEFAULT_CLUSTER: Final = "DefaultCluster"
 
 DEFAULT_REGION: Final = "DefaultRegion"
 """The default name of a broker's region (regionId)."""
@@ -106,12 +111,24 @@ def takes_sends(name: str) -> bool:
     return name not in NO_SEND_TOPICS and not name.startswith(REVIVE_LOG_PREFIX)
 
 
-def is_internal_topic(name: str) -> bool:
-    """True for topics that brokers make: system, retry and dead-letter topics, and each cluster's
-    topic for replies to requests. It does not know the topics that are named after a broker or a
-    cluster."""
-    prefixes = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_")
-    return is_system_topic(name) or name.startswith(prefixes) or name.endswith("_REPLY_TOPIC")
+def is_internal_topic(name: str, clusters: Iterable[str] = (DEFAULT_CLUSTER,)) -> bool:
+    """True for topics that brokers make: system, retry and dead-letter topics, and the topics of
+    `clusters` for replies to requests. It does not know the topics that are named after a broker or
+    a cluster."""
+    if is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return True
+    return name.endswith(REPLY_SUFFIX) and name.removesuffix(REPLY_SUFFIX) in clusters
+
+
+def clusters_of(topics: Iterable[str]) -> frozenset[str]:
+    """Return the names of the clusters of some brokers, from `topics`, all that these have. Brokers
+    of 5.x have a topic with the name of their cluster in it; without any it is the default name."""
+    found = {
+        topic.removeprefix(REVIVE_LOG_PREFIX)
+        for topic in topics
+        if topic.startswith(REVIVE_LOG_PREFIX)
+    }
+    return frozenset(found or {DEFAULT_CLUSTER})
 
 
 def _check(kind: str, name: str, limit: int) -> None:

@@ -63,13 +63,34 @@ def by_proper_name(
     not among `names`; `kind` says what it is not."""
     proper = {name.lower(): name for name in names}
     known = {}
-    for name, value in options.items():
+    for name, value in without_catalog(options).items():
         if name.lower() not in proper:
             near = nearest(name, names)
             hint = f"did you mean {near}?" if near else f"known: {', '.join(names)}"
             raise error(name, value, f"there is no such {kind}; {hint}")
         known[proper[name.lower()]] = value
     return known
+
+
+_CATALOG: Final = ("provider", "owner")
+"""What a table of Spark's catalog always has among its options."""
+_GIVEN: Final = "option."
+"""Before the name of an option that was given to CREATE TABLE, beside the option itself."""
+
+
+def is_of_catalog(options: Mapping[str, str]) -> bool:
+    """Return whether options are those of a table that is created in Spark's catalog."""
+    return {name.lower() for name in options}.issuperset(_CATALOG)
+
+
+def without_catalog(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options without what Spark's catalog adds to those of a table: properties of its own
+    and of the user. `path` is the location of the table."""
+    by_lower = {name.lower(): (name, value) for name, value in options.items()}
+    if not is_of_catalog(options):
+        return dict(options)
+    given = {name.removeprefix(_GIVEN) for name in by_lower if name.startswith(_GIVEN)}
+    return dict(each for name, each in by_lower.items() if name == "path" or name in given)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

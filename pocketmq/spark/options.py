@@ -21,13 +21,14 @@ from urllib.parse import unquote, urlsplit
 from pocketmq.archive.archives import is_archive
 from pocketmq.archive.errors import WrongLocation
 from pocketmq.archive.location import Location
-from pocketmq.message.limits import is_internal_topic
+from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
 from pocketmq.spark.live.options import LIVE_NAMES, LiveOptions
 from pocketmq.spark.option_error import OptionError, by_proper_name, shown
 from pocketmq.store.local_path import is_remote
-from pocketmq.store.scan.offsets import EARLIEST, LATEST
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, wrong_ms
 from pocketmq.store.scan.selection import Range
+from pocketmq.store.scan.topic_table import configured_queues
 
 __all__ = ["NAMES", "OptionError", "Options", "Use"]
 
@@ -107,6 +108,7 @@ class Options:
         max_offsets_per_trigger, min_offsets_per_trigger, read_unflushed: the options of these
             names.
         max_trigger_delay: in seconds.
+        clusters: of the brokers of the stores, as far as these say.
         parallelism: partitions that are worth having when there is enough to read for each.
     """
 
@@ -130,6 +132,7 @@ class Options:
     min_offsets_per_trigger: int | None
     max_trigger_delay: float
     read_unflushed: bool
+    clusters: frozenset[str]
     parallelism: int
 
     @property
@@ -190,6 +193,7 @@ class Options:
             min_offsets_per_trigger=least,
             max_trigger_delay=text.duration("maxTriggerDelay", "15m") / 1000,
             read_unflushed=text.flag("readUnflushed", False),
+            clusters=clusters_of(topic for root in roots for topic in configured_queues(root)),
             parallelism=parallelism or os.cpu_count() or 1,
         )
 
@@ -207,7 +211,7 @@ class Options:
             return topic in self.topics
         if self.topic_pattern is not None and not self.topic_pattern.fullmatch(topic):
             return False
-        return self.include_system_topics or not is_internal_topic(topic)
+        return self.include_system_topics or not is_internal_topic(topic, self.clusters)
 
     def named_topics(self) -> frozenset[str]:
         """Return the topics that must be there, since they are named."""
@@ -381,6 +385,9 @@ class _Reader:
             return None
         text = self._given[name].strip()
         if re.fullmatch(r"-?[0-9]+", text):
+            why = wrong_ms(int(text))
+            if why:
+                raise self._error(name, why)
             return int(text)
         try:
             return round(datetime.fromisoformat(text).timestamp() * 1000)

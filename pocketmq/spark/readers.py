@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import Final
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
+from pocketmq.spark.option_error import is_of_catalog, shown, without_catalog
 from pocketmq.spark.options import Options, Use
 from pocketmq.spark.schema import ddl
+from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.snapshot import check_store
 
+_OPTIONS: Final = "rocketmq.options"
+"""Where a column of a table in Spark's catalog keeps the options of the table."""
 
-def columns_of(options: Mapping[str, str]) -> str:
-    """Return the columns of the source in Spark's words. Checks the options and the paths.
+
+def columns_of(options: Mapping[str, str]) -> str | StructType:
+    """Return the columns of the source. Checks the options and the paths.
 
     Raises:
         OptionError: an option has a value that cannot be meant, or does not exist.
@@ -30,7 +38,30 @@ def columns_of(options: Mapping[str, str]) -> str:
         check_store(root)
     for location in parsed.archives:
         brokers_under(location)
+    if is_of_catalog(options):
+        return _table_schema(parsed, without_catalog(options))
     return ddl(parsed.include_metadata)
+
+
+def _table_schema(parsed: Options, given: Mapping[str, str]) -> StructType:
+    """Return the columns of a table of Spark's catalog, with its options in the first one.
+
+    Spark keeps the options of such a table, but does not give them to a Python source that reads
+    it. It does give the schema. Raises OptionError for a secret, which the catalog would show.
+    """
+    for name in ("accessKey", "secretKey", "securityToken"):
+        if name.lower() in given:
+            raise shown(name, "", "cannot be an option of a table; use CREATE TEMPORARY VIEW")
+    columns = ALL_COLUMNS if parsed.include_metadata else COLUMNS
+    schema = from_arrow_schema(pa.schema(list(columns.items())))
+    schema[0].metadata[_OPTIONS] = json.dumps(given)
+    return schema
+
+
+def _options_of(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """Return the options of a read, with those of a table of the catalog."""
+    kept = next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), None)
+    return options if kept is None else {**json.loads(kept), **options}
 
 
 def batch_reader(
@@ -40,7 +71,7 @@ def batch_reader(
 
     Raises OptionError, SchemaError.
     """
-    parsed = Options.parse(options, Use.BATCH, parallelism)
+    parsed = Options.parse(_options_of(options, schema), Use.BATCH, parallelism)
     wanted = PUSHED_PER_SCAN if parsed.push_filters is None else parsed.push_filters
     if wanted and _spark_pushes():
         return PushdownReader(parsed, schema)
@@ -62,6 +93,7 @@ def stream_reader(
         )
     from pocketmq.spark.stream_reader import RocketMQStreamReader  # older ones cannot import it
 
+    options = _options_of(options, schema)
     return RocketMQStreamReader(Options.parse(options, Use.STREAM, parallelism), schema)
 
 

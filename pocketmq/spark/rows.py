@@ -1,5 +1,8 @@
 """Rows as messages: Arrow batches in, messages with the numbers of their rows out.
 
+RocketMQ has no empty tag, key or value of a property. Where a row has an empty or null one, its
+message has none.
+
 What `message_columns` has checked on the driver is done here in the tasks. Everything that Arrow
 can check for a whole batch (no topic, no body, a body that is too large) is checked before the
 first message of the batch is made, so nothing of a batch with such a row is sent.
@@ -180,7 +183,10 @@ class Rows:
                 own = {
                     name: value
                     for name, value in properties
-                    if name not in names.RESERVED and not name.startswith(names.TRANSIENT_PREFIX)
+                    if value
+                    and name
+                    and name not in names.RESERVED
+                    and not name.startswith(names.TRANSIENT_PREFIX)
                 }
                 if prefix is not None:
                     own[ROW_ID] = f"{prefix}{number}"
@@ -191,7 +197,7 @@ class Rows:
         for name, attribute in _ATTRIBUTES.items():
             if name in values:
                 for message, value in zip(messages, values[name], strict=True):
-                    if value is not None:
+                    if value is not None and value != "":
                         setattr(message, attribute, value)
         return messages
 
@@ -232,7 +238,7 @@ def _keys(column: Any) -> list[Any]:
     """Lists of keys; those in a text have spaces between them, as RocketMQ has them."""
     if kinds.is_string(column.type) or kinds.is_large_string(column.type):
         return [text and text.split() for text in column.to_pylist()]
-    return _list(column)
+    return [keys and [key for key in keys if key] for keys in column.to_pylist()]
 
 
 def _pairs(column: Any) -> list[Sequence[tuple[str, str]]]:

@@ -55,6 +55,11 @@ def arrow_schema(schema: StructType) -> Any:
             raise SchemaError(
                 f"column {field.name} is {_TYPES[str(kind)]}, not {asked}: cast it in the query"
             )
+        if field.name == "tags" and not field.nullable:
+            raise SchemaError(
+                "column tags is null where a message has no tag: leave out NOT NULL, and filter by "
+                "tags IS NOT NULL in the query"
+            )
         fields.append(pa.field(field.name, kind, field.nullable))
     if not fields:
         raise SchemaError("the schema has no column")

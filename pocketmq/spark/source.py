@@ -97,7 +97,7 @@ class RocketMQDataSource(DataSource):
         """Return the name of the format."""
         return "rocketmq"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """All columns. Checks the options and the paths, so that a mistake shows at `load`."""
         with needed_for("the source rocketmq"):
             from pocketmq.spark.readers import columns_of

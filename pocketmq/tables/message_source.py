@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pocketmq.message.limits import is_internal_topic
+from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.store.scan.errors import NoTopic, QueueReplaced, RecordsLost, raise_loss
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
@@ -22,7 +22,7 @@ from pocketmq.store.scan.segments import undisturbed
 from pocketmq.store.scan.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import Mark, Position, Positions, StreamQueue
 from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import roots_by_broker
+from pocketmq.store.scan.topic_table import configured_queues, roots_by_broker
 from pocketmq.store.store_lock import may_recover
 from pocketmq.tables.errors import TableError
 
@@ -92,6 +92,7 @@ class NewMessages:
         skip_lost: bool = False,
     ) -> None:
         self._topics = None if topics is None else frozenset(topics)
+        self._clusters = clusters_of(topic for root in roots for topic in configured_queues(root))
         self._columns = columns
         self._position = position
         self._skip_lost = skip_lost
@@ -135,7 +136,9 @@ class NewMessages:
         return self._wants_topic(topic)
 
     def _wants_topic(self, topic: str) -> bool:
-        return not is_internal_topic(topic) if self._topics is None else topic in self._topics
+        if self._topics is None:
+            return not is_internal_topic(topic, self._clusters)
+        return topic in self._topics
 
     def _plan(self, broker: str, root: Path) -> Plan:
         store = take_snapshot(root, QueueChoice(self._wants, self._wants_topic))

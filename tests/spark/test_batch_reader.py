@@ -13,7 +13,7 @@ from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
 from pocketmq.store.scan.partitioning import SPLIT_BYTES, WORTH_A_CORE
 from pocketmq.store.scan.segments import MappedSegment, Mappings
-from tests.store.made_store import MadeStore, comparable, damage, golden_rows, rows_of, write
+from tests.store.made_store import NOW, MadeStore, comparable, damage, golden_rows, rows_of, write
 
 pytest.importorskip("pyspark")
 
@@ -335,7 +335,9 @@ def test_files_that_go_while_partitions_are_planned(
 
     monkeypatch.setattr(Mappings, "bytes_of", bytes_of)
     # To find the first record of that time, planning looks at the first there is.
-    found = [row["queueOffset"] for row in rows(source(root, startingTimestamp="1").reader(BODY))]
+    found = [
+        row["queueOffset"] for row in rows(source(root, startingTimestamp=str(NOW)).reader(BODY))
+    ]
     assert 0 < len(found) < 400
     assert found == list(range(400 - len(found), 400))
 
@@ -371,3 +373,14 @@ def test_reads_without_bodies_have_larger_partitions() -> None:
     assert count(["queueOffset", "tags"]) == count([]) == 8
     size = 1 << 30  # still one for each core
     assert count(["queueOffset"]) == 3
+
+
+def test_the_only_column_that_can_be_null(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path)
+    made.put()
+    asked = source(made.write())
+    tags = StructType([StructField("tags", StringType(), nullable=False)])
+    with pytest.raises(SchemaError, match="column tags is null where a message has no tag"):
+        asked.reader(tags)
+    topic = StructType([StructField("topic", StringType(), nullable=False)])
+    assert rows(asked.reader(topic)) == [{"topic": "T"}]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
+from pocketmq.auth.users import User
+from pocketmq.client.credentials import Credentials
+from pocketmq.sync import Admin
 from tests.cli.running import Running
 from tests.cli.test_credentials import AUTHENTICATION
+from tests.interop.harness.secured import ROOT, SETTINGS, create_user
 from tests.store.made_store import rows_of
 
 pytest.importorskip("pyspark")
@@ -61,3 +66,32 @@ def test_the_broker_refuses_other_requests(namesrv: str, given: dict[str, str]) 
     for error in (unsent, unread):
         assert "NO_PERMISSION" in str(error.value)
         assert "secret" not in str(error.value)
+
+
+@pytest.fixture
+def secured() -> Iterator[str]:
+    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    ports = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
+    options = (*ports, "--set=autoCreateTopicEnable=true", *settings)
+    with Running("serve", "--ephemeral", *options) as server:
+        yield server.wait_for(r"name server listening on (\S+:\d+)")[1]
+
+
+def test_a_stream_takes_only_the_right_to_read_its_topics(secured: str) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+    namesrv = secured
+    write(namesrv, **ROOT)
+    with Admin(namesrv=namesrv, credentials=Credentials(*ROOT.values())) as admin:
+        (broker,) = admin.cluster_info().broker_addr_table.values()
+    user = User("reader", "secret of the reader")
+    resources = "Topic:T", "Group:TOOLS_CONSUMER"
+    asyncio.run(create_user(broker.broker_addrs[0], user, *resources, actions=["Sub"]))
+    signed = {"accessKey": user.username, "secretKey": user.password}
+    asked = {"namesrv": namesrv, "subscribe": "T", "startingOffsets": "earliest", **signed}
+    reader = RocketMQDataSource(asked).streamReader(BODY)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    found = (row for part in reader.partitions(start, end) for row in rows_of(reader.read(part)))
+    assert len(list(found)) >= 100
+    assert len(read(namesrv, **signed)) >= 100

@@ -287,7 +287,7 @@ def test_files_and_brokers_together(rocketmq: RocketMQ, tmp_path: Path, kind: st
     for options in (
         {"startingTimestamp": str(middle)},
         {"endingTimestamp": str(middle)},
-        {"startingTimestamp": "1", "endingTimestamp": str(middle + 10_000_000)},
+        {"startingTimestamp": "0", "endingTimestamp": str(middle + 10_000_000)},
         {"subscribe": "T", "startingOffsets": '{"T":{"0":100,"1":220}}'},
         {"subscribe": "T", "endingOffsets": '{"T":{"0":100,"1":220}}'},
     ):

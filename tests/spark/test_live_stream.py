@@ -169,7 +169,7 @@ def test_times_over_history(server: RocketMQ, history: str) -> None:
         reader = live(server, path=history, startingTimestamp=str(time))
         return offsets_alone(reader.initialOffset())
 
-    assert begins(1) == at(0)
+    assert begins(0) == at(0)
     assert begins(later - 90_000) == at(5)
     assert begins(later) == at(10)
 
@@ -292,3 +292,18 @@ def test_a_topic_that_is_created_again_behind_its_history(server: RocketMQ, hist
     send(server, 15)
     with pytest.raises(QueueReplaced, match="T/0 was read up to offset 10, and is not the same"):
         marked(live(server, path=history), start)
+
+
+def test_what_brokers_refuse_is_known_before_a_query_runs(server: RocketMQ) -> None:
+    broker_and_cluster = {"broker-a", "DefaultCluster"}
+    with pytest.raises(OptionError, match="no such topic; the topics are: ") as unknown:
+        live(server, subscribe="nope").initialOffset()
+    shown = str(unknown.value).rpartition("are: ")[2].split(", ")
+    assert {"T", "New"} <= set(shown)
+    assert broker_and_cluster.isdisjoint(shown)
+    text = r"option sql = 'a > 1': the broker broker-a: .*enablePropertyFilter=false"
+    with pytest.raises(OptionError, match=text):
+        live(server, sql="a > 1").initialOffset()
+    batch = RocketMQDataSource({"namesrv": server.namesrv, "subscribe": "T", "sql": "a > 1"})
+    with pytest.raises(OptionError, match=text):
+        batch.reader(SCHEMA).partitions()

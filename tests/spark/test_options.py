@@ -8,6 +8,7 @@ import pytest
 
 from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.selection import Range
+from tests.store.made_store import write
 
 pytest.importorskip("pyspark")
 
@@ -237,7 +238,36 @@ def test_options_of_streams() -> None:
 )
 def test_options_without_a_meaning(use: Use, option: str) -> None:
     value = {"endingOffsets": "latest", "pushFilters": "true", "readUnflushed": "true"}
-    options = {"path": "/store", option: value.get(option, "5")}
+    options = {"path": "/store", option: value.get(option, "100000000000")}
     Options.parse(options)  # for the schema Spark does not say which it is
     with pytest.raises(OptionError, match=f"option {option} = .*(a stream does not|only a stream)"):
         Options.parse(options, use)
+
+
+@pytest.mark.parametrize(
+    "value", ["20261127", "1700000000", "1", "1764230400000000", "20261127080000"]
+)
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+def test_times_that_are_not_in_milliseconds(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name} = '{value}': as milliseconds since 1970"):
+        parse(**{name: value})
+    assert parse(**{name: "0"}).stored != parse().stored
+
+
+def test_what_a_catalog_adds_is_no_option() -> None:
+    added = {"provider": "rocketmq", "owner": "root", "location": "file:/s", "dbt": "1"}
+    given = {"path": "file:/s", "subscribe": "a", "option.subscribe": "a"}
+    parsed = Options.parse({**added, **given})
+    assert (parsed.roots, parsed.topics) == ((Path("/s"),), {"a"})
+    with pytest.raises(OptionError, match="did you mean subscribe"):
+        Options.parse({**added, **given, "subscrib": "a", "option.subscrib": "a"})
+
+
+def test_only_reply_topics_of_clusters_are_hidden(tmp_path: Path) -> None:
+    topics = {"rmq_sys_REVIVE_LOG_C": {}, "C_REPLY_TOPIC": {}, "ORDERS_REPLY_TOPIC": {}}
+    write(tmp_path / "config" / "topics.json", json.dumps({"topicConfigTable": topics}).encode())
+    parsed = Options.parse({"path": str(tmp_path)})
+    assert not parsed.wants_topic("C_REPLY_TOPIC")
+    assert parsed.wants_topic("ORDERS_REPLY_TOPIC")
+    assert parsed.wants_topic("RMQ_SYS_OF_OURS")
+    assert not parsed.wants_topic("RMQ_SYS_TRACE_TOPIC")

@@ -180,8 +180,8 @@ names = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "__RMQ.TRANSIENT.x"
                 "topic": st.sampled_from(["A", "B-1"]),
                 "body": st.binary(min_size=1, max_size=20),
                 "tags": st.none() | texts,
-                "keys": st.none() | st.lists(texts, max_size=3),
-                "properties": st.none() | st.dictionaries(names, texts, max_size=4),
+                "keys": st.none() | st.lists(st.none() | texts, max_size=3),
+                "properties": st.none() | st.dictionaries(names, st.none() | texts, max_size=4),
                 "flag": st.none() | st.integers(-(2**31), 2**31 - 1),
                 "shardingKey": st.none() | st.integers(-(2**63), 2**63 - 1),
             }
@@ -215,9 +215,9 @@ def test_each_row_is_its_message(
         Message(
             row["topic"],
             row["body"],
-            tags=row["tags"],
-            keys=() if row["keys"] is None else row["keys"],
-            properties={n: v for n, v in (row["properties"] or {}).items() if n in kept},
+            tags=row["tags"] or None,
+            keys=() if row["keys"] is None else [key for key in row["keys"] if key],
+            properties={n: v for n, v in (row["properties"] or {}).items() if v and n in kept},
             flag=row["flag"] or 0,
         )
         for row in given_rows

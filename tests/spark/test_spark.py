@@ -192,3 +192,24 @@ def test_mistakes_are_told(
 ) -> None:
     with pytest.raises(Exception, match=message):
         load(spark, golden_killed, **options).collect()
+
+
+def test_tables_of_a_catalog(spark: SparkSession, tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store")
+    for number in range(4):
+        made.put("ab"[number % 2], body=b"%d" % number)
+    store = made.write()
+    spark.sql(
+        f"CREATE TABLE of_a USING rocketmq OPTIONS (path '{store}', subscribe 'a') "
+        "TBLPROPERTIES ('team' = 'orders')"
+    )
+    spark.sql(f"CREATE TABLE of_all USING rocketmq LOCATION '{store}' COMMENT 'all of them'")
+    try:
+        assert spark.sql("SELECT count(*) FROM of_a WHERE topic = 'a'").collect() == [(2,)]
+        joined = "SELECT of_all.queueOffset FROM of_all JOIN of_a USING (physicalOffset)"
+        assert sorted(spark.sql(joined).collect()) == [(0,), (1,)]
+        assert {"of_a", "of_all"} <= {row.tableName for row in spark.sql("SHOW TABLES").collect()}
+    finally:
+        spark.sql("DROP TABLE of_a")
+        spark.sql("DROP TABLE of_all")
+    assert (store / "commitlog").is_dir()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from pocketmq.client.consumer.expression import SQL92
 from pocketmq.client.errors import RemotingError
-from pocketmq.message.limits import is_internal_topic
+from pocketmq.message.limits import clusters_of
 from pocketmq.spark.by_broker import ByBroker
 from pocketmq.spark.live.errors import BrokersNotRead
 from pocketmq.spark.live.options import LiveOptions
@@ -82,6 +84,7 @@ async def _look(options: Options, live: LiveOptions, wants: Wants, times: Range)
         if not options.reads_stores:
             await check_topics(brokers, queues, options)
         wanted = [queue for queue in queues if wants(queue.broker, queue.topic, queue.queue_id)]
+        await check_sql(brokers, wanted, live)
         if times.start is not None:
             begins = await brokers.stored_from(wanted, times.start - CLOCK_STEP_MS)
         if times.stop is not None:
@@ -110,7 +113,11 @@ def named_loss(broker: str, lose: Lose) -> Lose:
 async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue]:
     """Return the queues of the topics that the options ask for; none of those that do not exist.
     Raises RemotingError, see `Brokers`."""
-    topics = options.named_topics() or filter(options.wants_topic, await brokers.topics())
+    topics = options.named_topics()
+    if not topics:
+        known = await brokers.topics()
+        asked = replace(options, clusters=options.clusters | clusters_of(known))
+        topics = frozenset(filter(asked.wants_topic, known))
     return await brokers.queues(topics)
 
 
@@ -119,9 +126,19 @@ async def check_topics(brokers: Brokers, queues: Sequence[LiveQueue], options: O
     missing = sorted(options.named_topics() - {queue.topic for queue in queues})
     if missing:
         option = "subscribe" if options.topics is not None else "assign"
-        known = [topic for topic in await brokers.topics() if not is_internal_topic(topic)]
+        known = await brokers.users_topics()
         reason = f"no such topic; the topics are: {listed(known)}"
         raise OptionError(option, missing[0], reason)
+
+
+async def check_sql(brokers: Brokers, queues: Sequence[LiveQueue], live: LiveOptions) -> None:
+    """Raise OptionError if a broker refuses the condition in SQL92. Each is asked once."""
+    if live.expression.type != SQL92:
+        return
+    for queue in {queue.broker: queue for queue in queues}.values():
+        why = await brokers.refusal(queue)
+        if why is not None:
+            raise OptionError("sql", live.expression.text, f"the broker {queue.broker}: {why}")
 
 
 def check_names(queues: Sequence[LiveQueue], options: Options) -> None:

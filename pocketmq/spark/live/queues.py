@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.expression import Expression
+from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import PullStatus
-from pocketmq.client.errors import BrokerNotFound, TopicNotExist
+from pocketmq.client.errors import (
+    BrokerNotFound,
+    NoPermission,
+    RemoteSystemError,
+    SubscriptionParseFailed,
+    TopicNotExist,
+)
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.record_pulls import RecordPuller
 from pocketmq.client.route import MASTER_ID
+from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.store.scan.pulled import mark_of
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.topic_table import own_names
 
 _AT_ONCE: Final = 32
-_EVERYTHING: Final = Expression.of("*", None)
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that Python knows."""
 
@@ -68,9 +76,19 @@ class Brokers:
         """Return the names of all topics, RocketMQ's own included. Raises NoNameServer."""
         return await self._admin.topics()
 
+    async def users_topics(self) -> list[str]:
+        """Return the names of the topics that are not RocketMQ's own. Raises NoNameServer."""
+        topics = await self.topics()
+        clusters, own = clusters_of(topics), own_names(topics)
+        return [name for name in topics if not (name in own or is_internal_topic(name, clusters))]
+
     async def registered(self) -> frozenset[str]:
-        """Return the names of the brokers that the name server knows. Raises NoNameServer."""
-        info = await self._admin.cluster_info()
+        """Return the names of the brokers that the name server knows; none if it does not tell,
+        because the client may not ask for clusters. Raises NoNameServer."""
+        try:
+            info = await self._admin.cluster_info()
+        except NoPermission:
+            return frozenset()
         return frozenset(info.broker_addr_table)
 
     async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
@@ -121,23 +139,45 @@ class Brokers:
 
         return dict(await asyncio.gather(*map(ask, queues)))
 
+    async def refusal(self, queue: LiveQueue) -> str | None:
+        """Return why a broker refuses to filter the messages of a queue; None if it does not."""
+        options = self._options
+        async with self._puller() as puller:
+            place = MessageQueue(queue.topic, queue.broker, queue.queue_id)
+            try:
+                await puller.pull(
+                    place, queue.min_offset, options.expression, most=1, timeout=options.timeout
+                )
+            except (RemoteSystemError, SubscriptionParseFailed) as error:
+                return str(error)
+        return None
+
+    @asynccontextmanager
+    async def _puller(self) -> AsyncIterator[RecordPuller]:
+        connection = self._options.connection
+        instance = ClientInstance(
+            connection.namesrv, owner="Spark source", **connection.client_options()
+        )
+        await instance.start()
+        try:
+            yield RecordPuller(instance, self._options.group)
+        finally:
+            await instance.shutdown()
+
     async def marks(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         """Return the marks of messages at offsets of queues, where brokers have them.
 
         Raises:
             RemotingError: a broker did not answer in time, or refused.
         """
-        connection = self._options.connection
-        instance = ClientInstance(
-            connection.namesrv, owner="Spark source", **connection.client_options()
-        )
-        puller = RecordPuller(instance, self._options.group)
 
-        async def ask(name: StreamQueue, offset: int) -> tuple[StreamQueue, Mark | None]:
+        async def ask(
+            puller: RecordPuller, name: StreamQueue, offset: int
+        ) -> tuple[StreamQueue, Mark | None]:
             queue = MessageQueue(name.topic, name.broker, name.queue_id)
             async with self._gate:
                 answer = await puller.pull(
-                    queue, offset, _EVERYTHING, most=1, timeout=self._options.timeout
+                    queue, offset, EVERYTHING, most=1, timeout=self._options.timeout
                 )
             if answer.status is not PullStatus.FOUND:
                 return name, None
@@ -145,9 +185,6 @@ class Brokers:
             # Where an entry is no record's, the next record comes.
             return name, found if found.offset == offset else None
 
-        await instance.start()
-        try:
-            found = await asyncio.gather(*(ask(*place) for place in places.items()))
-        finally:
-            await instance.shutdown()
+        async with self._puller() as puller:
+            found = await asyncio.gather(*(ask(puller, *place) for place in places.items()))
         return {name: mark for name, mark in found if mark is not None}

@@ -11,7 +11,7 @@ from pocketmq.client.errors import BrokerNotFound, RemotingError
 from pocketmq.spark.live.errors import BrokersNotRead
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition, LiveRange
-from pocketmq.spark.live.planning import check_names, check_topics, queues_asked_for
+from pocketmq.spark.live.planning import check_names, check_sql, check_topics, queues_asked_for
 from pocketmq.spark.live.queues import Brokers, LiveQueue
 from pocketmq.spark.live.splitting import split
 from pocketmq.spark.options import Options
@@ -29,7 +29,7 @@ class StreamBrokers:
     """The brokers of one stream, as `StreamQueues` asks for them.
 
     Attributes:
-        brokers: those that were registered at the last `look`.
+        brokers: those that were registered at the last `look`, as far as it had to know.
         queues: those of the last `look`, also if they have no message or are not asked for.
     """
 
@@ -148,20 +148,26 @@ class StreamBrokers:
         deadline = clock.monotonic() + self._live.timeout
         async with Brokers(self._live) as brokers:
             while True:
-                self.brokers = await brokers.registered()
                 left = deadline - clock.monotonic()
-                if set(expected) <= self.brokers or left <= 0:
-                    try:
-                        return await queues_asked_for(brokers, self._options)
-                    except BrokerNotFound:  # its master is away, and a replica is not
-                        if left <= 0:
-                            raise
+                try:
+                    queues = await queues_asked_for(brokers, self._options)
+                except BrokerNotFound:  # its master is away, and a replica is not
+                    if left <= 0:
+                        raise
+                else:
+                    # The routes of topics take no right but that to read these.
+                    self.brokers = frozenset(queue.broker for queue in queues)
+                    if not set(expected) <= self.brokers:
+                        self.brokers |= await brokers.registered()
+                    if set(expected) <= self.brokers or left <= 0:
+                        return queues
                 await asyncio.sleep(min(_LOOK_AGAIN_SECONDS, max(left, 0)))
 
     async def _check_names(self) -> None:
         async with Brokers(self._live) as brokers:
             queues = await queues_asked_for(brokers, self._options)
             await check_topics(brokers, queues, self._options)
+            await check_sql(brokers, queues, self._live)
         check_names(queues, self._options)
 
     async def _stored_from(

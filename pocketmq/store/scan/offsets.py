@@ -18,6 +18,23 @@ LATEST: Final = -1
 CLOCK_STEP_MS: Final = 60_000
 
 
+_FEWEST_MS: Final = 100_000_000_000
+_MOST_MS: Final = 10_000_000_000_000
+
+
+def wrong_ms(value: int) -> str:
+    """Return what is wrong with a number that is to be ms since 1970: one from 1970 to 1973, or
+    after 2286, is in another unit, or a date. The empty text if nothing is; 0 stands for the
+    beginning."""
+    if value <= 0 or _FEWEST_MS <= value <= _MOST_MS:
+        return ""
+    when = "in 1970 to 1973" if value < _FEWEST_MS else "after the year 2286"
+    return (
+        f"as milliseconds since 1970 it is {when}; need milliseconds, such as 1764230400000, or an "
+        "ISO 8601 time, such as 2026-11-27 or 2026-11-27T08:00:00Z"
+    )
+
+
 class QueueBounds(Protocol):
     """A queue with records from `min_offset` up to (not including) `max_offset`."""
 

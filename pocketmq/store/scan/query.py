@@ -10,11 +10,11 @@ from typing import Any, Final, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.message.limits import is_internal_topic
+from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
-from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds, wrong_ms
 from pocketmq.store.scan.partitioning import PartitionLimits
 from pocketmq.store.scan.plan import ScanRequest, plan
 from pocketmq.store.scan.queue_listing import QueueChoice
@@ -111,9 +111,10 @@ class Query:
             for topic, offsets in bounds.by_queue.items():
                 for queue_id in offsets:
                     self._check_queue(stores, name, topic, queue_id)
-        request = ScanRequest(self._wants, self._starting, self._ending, self._selection)
         lose = raise_loss if self._fail_on_data_loss else _log_loss
         for store in stores:
+            wants = self._wanted_of(clusters_of(store.configured))
+            request = ScanRequest(wants, self._starting, self._ending, self._selection)
             for slices in plan(store, request, PartitionLimits(), lose):
                 reader = SliceReader(
                     store.files.needed_for(slices),
@@ -137,6 +138,17 @@ class Query:
             )
         if not self._wants(topic, queue_id):
             raise ValueError(f"{name} names the queue {topic}/{queue_id}, which is not read")
+
+    def _wanted_of(self, clusters: frozenset[str]) -> Callable[[str, int], bool]:
+        """Return which queues are read of a broker of these clusters."""
+        return lambda topic, queue_id: (
+            self._wants(topic, queue_id)
+            and (
+                self._topics is not None
+                or self._include_system_topics
+                or not is_internal_topic(topic, clusters)
+            )
+        )
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         return self._wants_topic(topic)
@@ -199,7 +211,8 @@ def application_topics(store: ScannedStore) -> list[str]:
     named, and those without a message that the broker did not make for itself."""
     stored, listed = store.listing.topics(), store.configured.keys()
     known = stored | (listed - own_names(listed))
-    return sorted(topic for topic in known if not is_internal_topic(topic))
+    clusters = clusters_of(listed)
+    return sorted(topic for topic in known if not is_internal_topic(topic, clusters))
 
 
 def _log_part(error: Unreadable) -> None:
@@ -222,6 +235,9 @@ def _names(name: str, value: str | Iterable[str] | None) -> tuple[str, ...] | No
 
 def _millis(name: str, value: datetime | int | None) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        why = "" if value is None else wrong_ms(value)
+        if why:
+            raise ValueError(f"{name} is {value!r}: {why}")
         return value
     if not isinstance(value, datetime):
         raise TypeError(f"{name} is {value!r}: need a datetime, or ms since 1970 as an int")

@@ -287,13 +287,20 @@ class SliceReader:
             self._lose(int(gone.sum()), lost)
         rows = left
         if not inside.all():
-            row = int(np.argmin(inside))
-            physical, size = int(rows.physical[row]), int(rows.size[row])
-            reason = f"an entry for {size} bytes at {physical}, outside the commit log"
-            path, at = entry_place(self._files, wanted, int(rows.offset[row]))
-            self._lose(int((~inside).sum()), StoreCorrupt(path, at, reason))
+            self._lose(int((~inside).sum()), self._outside(wanted, rows.take(~inside)))
             rows = rows.take(inside)
         return records, rows
+
+    def _outside(self, wanted: QueueSlice, rows: Rows) -> StoreError:
+        """Return the error for rows that lie in no file of the log."""
+        offset, physical, size = (int(column[0]) for column in rows[:3])
+        if self._log.begin <= physical < self._log.end and self._log.find(physical) is None:
+            last = int(rows.offset[-1])
+            reason = f"no file in {self._log.where} has the physical offset {physical}"
+            return RecordsLost(wanted.topic, wanted.queue_id, offset, last, reason)
+        path, at = entry_place(self._files, wanted, offset)
+        reason = f"an entry for {size} bytes at {physical}, outside the commit log"
+        return StoreCorrupt(path, at, reason)
 
     def _report(
         self, wanted: QueueSlice, rows: Rows, bad: _Mask, reasons: Mapping[int, str] = _NO_REASONS

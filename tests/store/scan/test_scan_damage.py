@@ -428,6 +428,21 @@ def test_entries_that_point_anywhere(tmp_path: Path, physical: int, size: int) -
     assert places[-1] < store.segment_size
 
 
+@pytest.mark.parametrize("columns", [["queueOffset"], ["body"]])
+def test_a_missing_file_of_the_log_is_named(tmp_path: Path, columns: list[str]) -> None:
+    store, places = filled(tmp_path, 500)
+    root = store.write()
+    gone = [at for at, place in enumerate(places) if 16_384 <= place < 2 * 16_384]
+    (root / "commitlog" / f"{16_384:020d}").unlink()
+    lost = rf"T/0: the records {gone[0]} to \d+ are gone: no file in {root}/commitlog has the"
+    part = take_snapshot(root).queues["T", 0].slice()
+    with pytest.raises(RecordsLost, match=f"{lost} physical offset {places[gone[0]]}"):
+        list(SliceReader(local_files(root), columns).read(part))
+    lenient = SliceReader(local_files(root), columns, fail_on_data_loss=False)
+    assert len(rows_of(lenient.read(part))) == 500 - len(gone)
+    assert lenient.skipped == len(gone)
+
+
 def test_bodies_that_inflate_to_very_much(tmp_path: Path) -> None:
     store = MadeStore(tmp_path)
     bodies = [bytes([n]) * (300_000 if n else 3_000_000) for n in range(12)]
