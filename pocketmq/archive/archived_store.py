@@ -170,9 +170,12 @@ class ArchivedStore:
         return found.after_fillers(before.chunk.first + offset)
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
-        """Return the mark of the record with which a chunk begins, before a queue offset. Nothing
-        has to be read for it."""
-        placed = self._queues[queue.topic, queue.queue_id].chunk_of(offset - 1)
+        """Return the mark of the record with which a chunk begins, before or at a queue offset.
+        Nothing has to be read for it."""
+        known = self._queues[queue.topic, queue.queue_id]
+        placed = known.chunk_of(offset - 1)
+        if placed is None and offset == known.min_offset:
+            placed = known.chunk_of(offset)
         if placed is None or not placed.chunk.stored:
             return None
         return Mark(placed.chunk.first, placed.chunk.physical, placed.chunk.stored)

@@ -63,7 +63,7 @@ class StreamQueues(Protocol):
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return for queues that the last `look` found the marks of messages before some offsets,
-        where any is known."""
+        or at them where those before have expired, as far as any is known."""
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
         """Return which queues are not those that marks were taken of, as far as that can be told,

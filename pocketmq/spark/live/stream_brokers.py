@@ -90,8 +90,13 @@ class StreamBrokers:
             raise self._error(error) from error
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
-        """Return the marks of the messages before some offsets, where brokers have them."""
-        places = {queue: at - 1 for queue, at in offsets.items() if at and queue in self._found}
+        """Return the marks of the messages before some offsets, or at them where those before have
+        expired."""
+        places = {
+            queue: max(at - 1, self._found[queue].min_offset)
+            for queue, at in offsets.items()
+            if queue in self._found
+        }
         return self._marks_at(places)
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:

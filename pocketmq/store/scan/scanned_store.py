@@ -92,7 +92,8 @@ class ScannedStore(Protocol):
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
-        """Return the mark of a record before a queue offset; None if none is known."""
+        """Return the mark of a record before a queue offset, or at it where those before have
+        expired; None if none is known."""
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
         """Return what there is in place of the queue that a mark was taken of; None if it is the

@@ -176,9 +176,14 @@ class StoreSnapshot:
         return first_stored_from(self.log, queue, timestamp)
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
-        """Return the mark of the record before a queue offset; None if there is none."""
-        found = self._mark_at(self.queues[queue.topic, queue.queue_id], offset - 1)
-        return found if found and found.stored else None
+        """Return the mark of the record before a queue offset, or of the one at it where the one
+        before has expired; None if there is neither."""
+        known = self.queues[queue.topic, queue.queue_id]
+        for at in (offset - 1, offset):
+            found = self._mark_at(known, at)
+            if found and found.stored:
+                return found
+        return None
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
         """Return what there is in place of the queue that a mark was taken of; None if it is the

@@ -47,7 +47,8 @@ class Position(NamedTuple):
 
     Attributes:
         offset: the next one to read.
-        mark: of a message before it; None if none is known.
+        mark: of a message before it, or of the one at it where those before have expired; None if
+            none is known.
     """
 
     offset: int
@@ -105,6 +106,6 @@ def _position(value: Any) -> Position:
         raise ValueError(value)
     if len(numbers) == 1 and numbers[0] is value:
         return Position(value)
-    if len(numbers) != _NUMBERS or numbers[1] >= numbers[0]:
+    if len(numbers) != _NUMBERS or numbers[1] > numbers[0]:
         raise ValueError(value)
     return Position(numbers[0], Mark(*numbers[1:]))
