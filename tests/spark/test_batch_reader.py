@@ -46,7 +46,7 @@ def schema_of(source: RocketMQDataSource) -> StructType:
     """What Spark makes of the schema's text (which takes a session to parse)."""
     types = {"string": "string", "int": "integer", "bigint": "long"}
     fields = []
-    for part in source.schema().split(", "):
+    for part in str(source.schema()).split(", "):
         name, kind = part.split(" ")
         if kind == "map<string,string>":
             json: Any = MapType(StringType(), StringType()).jsonValue()

@@ -10,4 +10,4 @@ from tests.tables import reader_machine
 
 
 def test_every_message_is_read_once_or_said_to_be_missing() -> None:
-    reader_machine.run(examples=15, steps=15)
+    reader_machine.run(examples=25, steps=25)

@@ -124,9 +124,8 @@ class StreamHybrid:
             if name in self._held and self._held[name].first < offset <= self._held[name].stored
         }
         found = self._stores.marks(in_files)
-        return found | self._brokers.marks(
-            {name: offset for name, offset in offsets.items() if name not in found}
-        )
+        others = {name: offset for name, offset in offsets.items() if name not in found}
+        return {**found, **self._brokers.marks(others)}
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
         """Return which queues are not those that marks were taken of. The broker decides, since
