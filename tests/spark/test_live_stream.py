@@ -91,7 +91,7 @@ def server(rocketmq: RocketMQ) -> RocketMQ:
 def test_a_query_reads_what_is_there_and_then_what_comes(server: RocketMQ) -> None:
     reader = live(server)
     start = reader.initialOffset()
-    assert start == at(0)
+    assert offsets_alone(start) == at(0)
     end = latest(reader, start)
     assert end == at(5)
     assert read(reader, start, end) == rows(range(5))
@@ -130,7 +130,7 @@ def test_history_from_files_and_the_rest_from_brokers(server: RocketMQ, history:
     both = live(server, path=history)
     start = both.initialOffset()
     end = latest(both, start)
-    assert (start, end) == (at(0), at(10))
+    assert (offsets_alone(start), end) == (at(0), at(10))
     of_files, of_brokers = both.partitions(start, end)
     assert isinstance(of_files, SlicePartition)
     assert isinstance(of_brokers, LivePartition)
@@ -178,7 +178,7 @@ def test_history_of_a_broker_that_is_away(server: RocketMQ, golden_clean: Path) 
     with pytest.raises(BrokersNotRead, match=r"which is not registered for 0\.1 s"):
         live(server, path=str(golden_clean), timeout="0.1").initialOffset()
     lenient = live(server, path=str(golden_clean), timeout="0.1", failOnDataLoss="false")
-    assert lenient.initialOffset() == at(0)
+    assert offsets_alone(lenient.initialOffset()) == at(0)
 
 
 def test_files_that_are_longer_than_the_queue_of_the_broker(server: RocketMQ, history: str) -> None:
@@ -278,7 +278,8 @@ def test_a_topic_that_is_created_again(
             marked(reader, start)
     lenient = live(server, failOnDataLoss="false")
     begun = marked(lenient, start)
-    assert begun == marked(lenient, left) == at(0)
+    assert begun == marked(lenient, left)
+    assert offsets_alone(begun) == at(0)
     assert read(lenient, start, begun) == []
     assert read(lenient, begun, marked(lenient, begun)) == rows(range(new))
     assert "the stream goes on with newer messages" in caplog.text

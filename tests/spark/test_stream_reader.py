@@ -76,7 +76,7 @@ def test_a_query_reads_what_is_there_and_then_what_comes(tmp_path: Path) -> None
     store.add(3, queue_id=1)
     reader = reader_of(tmp_path)
     start = reader.initialOffset()
-    assert start == at(0, 0)
+    assert offsets_alone(start) == at(0, 0)
     end = latest(reader, start)
     assert end == at(5, 3)
     assert read(reader, start, end) == rows(0, range(5)) + rows(1, range(3))
@@ -229,7 +229,7 @@ def test_expired_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     store = GrowingStore(tmp_path)
     store.add(300)
     strict = reader_of(tmp_path)
-    assert strict.initialOffset() == at(0)
+    assert offsets_alone(strict.initialOffset()) == at(0)
     store.expire_first_file()
     with pytest.raises(
         RecordsLost,
@@ -438,7 +438,7 @@ def test_a_topic_that_is_created_again(
     ):
         marked(strict, position)
     begun = marked(lenient, position)
-    assert begun == at(0)
+    assert offsets_alone(begun) == at(0)
     assert "the stream goes on with newer messages" in caplog.text
     assert read(lenient, position, begun) == []
     assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(new))
