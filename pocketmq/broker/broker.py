@@ -154,6 +154,7 @@ class Broker:
         if not config.authentication_enabled:
             warn_if_exposed(log, "broker", config.bind_address)
         store = self.store = MessageStore(config, store_host=store_host, clock=clock)
+        monitoring.health.starting(lambda: store.recovery_progress.text)
         store.open()
         stack.push_async_callback(store.close)
         self.tables = Tables(

@@ -32,12 +32,17 @@ class Health:
 
     def __init__(self) -> None:
         self._state = STARTING
+        self._progress: Condition = tuple
         self._conditions: Mapping[str, Condition] = {}
 
     @property
     def is_starting(self) -> bool:
         """The server opens its files, which may block its event loop for minutes."""
         return self._state == STARTING
+
+    def starting(self, progress: Condition) -> None:
+        """Show what `progress` says until the server has started; it is called on any thread."""
+        self._progress = progress
 
     def started(self, **conditions: Condition) -> None:
         """The server listens; it is ready while no condition has anything to say."""
@@ -50,6 +55,8 @@ class Health:
 
     def ready(self) -> Answer:
         """Say whether clients should come; to be called on the event loop unless it is starting."""
+        if self.is_starting:
+            return Answer(False, (STARTING, *_each(self._progress())))
         if self._state:
             return Answer(False, (self._state,))
         reasons = tuple(
