@@ -67,7 +67,7 @@ def check_log(config: StoreConfig) -> float:
     log = LogCheck(
         config.commit_log_directory, config.mapped_file_size_commit_log, flushed=None, open=False
     )
-    log.run(lambda base, records: None)
+    log.run(lambda base, records, codes: None)
     return (log.end - log.begin) / (time.perf_counter() - began) / 1e9
 
 

@@ -145,6 +145,7 @@ class PutHooks:
 
 
 def _text(inner: InnerMessage) -> str:
+    inner.properties.pop(names.CRC32, None)  # of the record that it was
     try:
         return names.encode(inner.properties)
     except names.PropertiesError as error:

@@ -359,11 +359,6 @@ _IN_ROCKSDB: Final = (
     "RocksDB is not used here. Start the official broker without this setting until nothing is "
     "left in RocksDB, and set it to false here"
 )
-_PROPERTY_CRC: Final = (
-    "records have no checksum of their properties here, and an official broker with "
-    "forceVerifyPropCRC cuts its log at the first record without one. Set it to false, here and in "
-    "official brokers that open this store or copy it"
-)
 _PROVIDERS: Final = (
     "authenticationProvider",
     "authenticationMetadataProvider",
@@ -398,8 +393,6 @@ REFUSED_BY_BROKER: Final[Mapping[str, Check]] = {
         "controller group (enableControllerMode = true, docs/replication.md), or a master with "
         "slaves",
     ),
-    "enabledAppendPropCRC": _on("enabledAppendPropCRC", _PROPERTY_CRC),
-    "forceVerifyPropCRC": _on("forceVerifyPropCRC", _PROPERTY_CRC),
     "indexRocksDBEnable": _on("indexRocksDBEnable", _IN_ROCKSDB),
     "messageStorePlugIn": _set(
         "messageStorePlugIn",

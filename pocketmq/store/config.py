@@ -63,6 +63,10 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         sync_flush_timeout: how long a send waits for a synchronous flush.
         check_crc_on_read: compare the CRC of each message that is read, and its tags code; not of
             the official broker, whose checkCRCOnRecover this is named after.
+        enabled_append_prop_crc: give each record the checksum of all its bytes as its last property
+            (`__CRC32#`), which takes 20 bytes, and the quick ways of sends.
+        force_verify_prop_crc: a record that differs from this checksum counts as damaged wherever
+            its body's CRC is checked. One that has none counts by its body's CRC.
         max_message_size: of a body, or of a whole batch body.
         max_filter_message_size: consume-queue bytes that one get scans at most.
         message_delay_level: the delay levels, from 1 upwards.
@@ -104,6 +108,8 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     flush_consume_queue_thorough_interval: Millis = 60_000
     sync_flush_timeout: Millis = 5_000
     check_crc_on_read: bool = field(default=False, name="checkCRCOnRead")
+    enabled_append_prop_crc: bool = field(default=False, name="enabledAppendPropCRC")
+    force_verify_prop_crc: bool = field(default=False, name="forceVerifyPropCRC")
     max_message_size: Annotated[int, Meta(ge=1024, le=2**30)] = MAX_BODY
     max_filter_message_size: Annotated[int, Meta(ge=CONSUME_QUEUE_UNIT)] = 16_000
     message_delay_level: Delays = DEFAULT_DELAY_LEVELS

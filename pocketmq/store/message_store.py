@@ -190,7 +190,13 @@ class MessageStore:
         )
         self.replica = ReplicaLog(
             commit_log,
-            LogFollower(commit_log, table, self._pending, self.delay_levels),
+            LogFollower(
+                commit_log,
+                table,
+                self._pending,
+                self.delay_levels,
+                whole_crc=config.force_verify_prop_crc,
+            ),
             self._pending,
             flusher.order if sync else None,
         )
@@ -367,6 +373,7 @@ class MessageStore:
             recovery = Recovery(
                 self.commit_log, self._table, self._checkpoint, self.delay_levels, clean=clean,
                 copied=config.copied_file.exists(), deleted=read_deleted_topics(root),
+                whole_crc=config.force_verify_prop_crc,
                 progress=self.recovery_progress,
             )  # fmt: skip
             try:

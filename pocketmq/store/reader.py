@@ -90,7 +90,9 @@ class StoreReader:
         self._counters = counters
         self._config = config
         self._heads = RecordHeads(commit_log.files)
-        self._damaged = DamagedEntries(commit_log, delay_levels, counters)
+        self._damaged = DamagedEntries(
+            commit_log, delay_levels, counters, whole_crc=config.force_verify_prop_crc
+        )
         self.deleted = self._damaged.deleted
         self._read_together = _compiled()
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT

@@ -18,6 +18,7 @@ from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.properties import WAIT, find
+from pocketmq.message.record_crc import FIELD_SIZE, field, fill_in, with_room
 from pocketmq.message.sysflag import (
     BORN_HOST_V6,
     HOST_MASK,
@@ -139,6 +140,7 @@ class StoreWriter:
         self._counters = counters
         self._delay_levels = delay_levels
         self._order_flush = order_flush
+        self._append_crc = config.enabled_append_prop_crc
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._store_host = store_host
         self._store_host_flag = 0 if len(store_host) == _IPV4_HOST else STORE_HOST_V6
@@ -299,6 +301,8 @@ class StoreWriter:
             except (StoreError, OSError) as error:
                 return self._unusable_queue(topic, queue_id, error)
         property_bytes = properties.encode("utf-8", "replace")
+        if self._append_crc:
+            property_bytes = with_room(property_bytes)
         sys_flag = sys_flag & _NO_HOSTS | self._store_host_flag
         if len(born_host) != _IPV4_HOST:
             sys_flag |= BORN_HOST_V6
@@ -328,6 +332,9 @@ class StoreWriter:
             sys_flag, born_timestamp, born_host, timestamp, self._store_host, reconsume_times,
             prepared_transaction_offset, body, property_bytes,
         )  # fmt: skip
+        if self._append_crc:
+            record = b"".join(parts)[:-FIELD_SIZE]
+            parts = record, field(record)
         commit_log.append(parts, size, timestamp)
         if not sys_flag & _SPECIAL:
             queue.next_offset = queue_offset + 1
@@ -384,6 +391,8 @@ class StoreWriter:
         commit_log = self._log
         timestamp = self._clock()
         suffix = properties_suffix.encode("utf-8", "replace")
+        if self._append_crc:
+            suffix = with_room(suffix)
         if len(body) > self._config.max_message_size or sys_flag & (TRANSACTION_MASK | INNER_BATCH):
             return self._illegal(len(body), len(suffix), len(body), sys_flag)
         shared = Shared(
@@ -406,6 +415,8 @@ class StoreWriter:
             return self._no_room(error)
         buffer, at = commit_log.place
         entries, physical_offsets = batch.encode_into(buffer, at, physical_offset)
+        if self._append_crc:
+            fill_in(memoryview(buffer)[at : at + size])
         commit_log.seal(size, timestamp)
         queue.next_offset = queue_offset + count
         self._pending.add(physical_offset + size, queue, queue_offset, entries, timestamp)
@@ -431,13 +442,13 @@ class StoreWriter:
 
         Storing stops before the first message that needs more than an append: a new commit-log or
         consume-queue file, a queue not seen yet, or a size that is refused. Give that message to
-        `put`, then call `put_many` with the rest.
+        `put`, then call `put_many` with the rest. With enabledAppendPropCRC that is each message.
 
         Returns one result for each stored message; the list may be empty. When the log is flushed
         up to the end of the last one, all of them are on the disk.
         """
         results: list[Stored] = []
-        if self.refusal:
+        if self.refusal or self._append_crc:
             return results
         by_topic = self._by_topic
         commit_log = self._log
@@ -532,7 +543,7 @@ class StoreWriter:
 
         For messages that `put_many` would store as well, and as it would.
         """
-        if self.refusal:
+        if self.refusal or self._append_crc:
             return None
         commit_log = self._log
         try:

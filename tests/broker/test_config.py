@@ -204,8 +204,6 @@ REFUSED = [
     ("aclEnable", "true", "pocketmq auth import"),
     ("configManagerVersion", "V2", "rocksDBConfigToJson"),
     ("enableConsumeQueueExt", "true", "false"),
-    ("enabledAppendPropCRC", "true", "false"),
-    ("forceVerifyPropCRC", "true", "false"),
     ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore", "pocketmq sync"),
     ("rocksdbCQDoubleWriteEnable", "true", "false"),
     ("storePathBrokerIdentity", "/x", "storePathRootDir/brokerIdentity"),

@@ -11,10 +11,11 @@ from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pocketmq.message.record_crc import DIFFERS
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.record_scan import (
     FileEnd,
@@ -22,13 +23,23 @@ from pocketmq.store.check.record_scan import (
     Gap,
     scan_file,
 )
-from pocketmq.store.log.record_blocks import Records, TopicNames
+from pocketmq.store.log.record_blocks import (
+    IntArray,
+    Records,
+    TopicNames,
+    altered,
+    properties_places,
+    tags_codes,
+)
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 # One takes half a second to start, in which this one scans a gigabyte.
 _BYTES_PER_PROCESS: Final = 2 * 1024 * 1024 * 1024
 _EVEN: Final = 1024  # sizes that people choose are multiples of it
 _MOST_MISSING: Final = 10_000  # files; one that is further away was put there by mistake
+
+
+Met: TypeAlias = Callable[[int, Records, IntArray], None]
 
 
 class LogFile(NamedTuple):
@@ -114,10 +125,18 @@ def _numbered(directory: Path) -> list[tuple[Path, int]]:
 
 
 class FileScan(NamedTuple):
-    """What `scan_file` finds in one file, and the names of the topics in it."""
+    """What `scan_file` finds in one file.
+
+    Attributes:
+        topics: the names of the topics in it.
+        codes: the tags codes of the records, by their properties; for each block of records.
+        altered: bytes [begin, end) of records that differ from their own checksums.
+    """
 
     found: list[Found]
     topics: list[str]
+    codes: list[IntArray]
+    altered: list[tuple[int, int]]
 
 
 def scan_path(
@@ -130,8 +149,16 @@ def scan_path(
         return None
     try:
         topics = TopicNames()
-        found = list(scan_file(mapped, topics, advanced, whole=whole))
-        return FileScan(found, topics.names)
+        scan = FileScan([], topics.names, [], [])
+        for found in scan_file(mapped, topics, advanced, whole=whole):
+            scan.found.append(found)
+            if isinstance(found, Records):
+                view = mapped.view
+                scan.codes.append(tags_codes(view, *properties_places(view, found)))
+                wrong = found.rows(altered(view, found))
+                begins, sizes = wrong.at.tolist(), wrong.size.tolist()
+                scan.altered.extend((at, at + size) for at, size in zip(begins, sizes, strict=True))
+        return scan
     finally:
         mapped.close()
 
@@ -149,6 +176,7 @@ class LogCheck:
         end: behind the last record.
         records: how many there are.
         damage: where records are missing, in order.
+        altered: records that can be read, but differ from their own checksums.
         torn: physical offset of what was not written completely at the end; None without it.
     """
 
@@ -170,6 +198,7 @@ class LogCheck:
         self.begin = self.end = self._reached = self.files[0].base if self.files else 0
         self.records = 0
         self.damage: list[Damage] = []
+        self.altered: list[Damage] = []
         self.torn: int | None = None
         self.topics = TopicNames()
         self._flushed = flushed or 0
@@ -197,8 +226,9 @@ class LogCheck:
             )
         ]
 
-    def run(self, met: Callable[[int, Records], None]) -> None:
-        """Look at every file; `met` gets the base and the records of each. Raises OSError."""
+    def run(self, met: Met) -> None:
+        """Look at every file; `met` gets the base and the records of each, and the tags codes that
+        follow from their properties. Raises OSError."""
         # A file that was made ahead has nothing in it yet, but its size.
         used = len(self.files)
         while used > 1 and self.files[used - 1].size and not has_data(self.files[used - 1]):
@@ -241,15 +271,18 @@ class LogCheck:
                 self._advanced(file.size)
                 yield found
 
-    def _take(
-        self, file: LogFile, scan: FileScan, met: Callable[[int, Records], None], *, last: bool
-    ) -> None:
+    def _take(self, file: LogFile, scan: FileScan, met: Met, *, last: bool) -> None:
         base, behind = file.base, file.base + self.file_size
         size = min(file.size, self.file_size)
-        blocks = []
+        blocks, codes = [], []
+        codes_of = iter(scan.codes)
+        self.altered += [
+            Damage(file.path, base + begin, base + end, DIFFERS) for begin, end in scan.altered
+        ]
         for found in scan.found:
             if isinstance(found, Records):
                 blocks.append(found)
+                codes.append(next(codes_of))
                 self.records += len(found.at)
                 self.end = base + int(found.at[-1]) + int(found.size[-1])
             elif isinstance(found, Gap) and last and self._in_progress(base + found.begin):
@@ -268,7 +301,8 @@ class LogCheck:
             columns = zip(*blocks, strict=True)
             records = Records(*(np.concatenate(column).astype(np.int64) for column in columns))
             numbers = [self.topics.number(name.encode()) for name in scan.topics]
-            met(base, records._replace(topic=np.array(numbers, np.int64)[records.topic]))
+            records = records._replace(topic=np.array(numbers, np.int64)[records.topic])
+            met(base, records, np.concatenate(codes))
         if file.size < self.file_size:
             self._note(
                 max(self.end, base), behind,

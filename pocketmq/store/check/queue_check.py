@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN
+from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, SCHEDULE_TOPIC, STORED_TOPIC_PATTERN
 from pocketmq.message.sysflag import (
     INNER_BATCH,
     TRANSACTION_MASK,
@@ -29,6 +29,7 @@ from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 _KEPT: Final = 256  # files whose entries stay in memory
+_LEAST_CODE: Final = -(1 << 31)  # what is below is an address in an extended queue
 _NOTHING: Final = np.zeros(0, ENTRY_DTYPE)
 
 
@@ -103,6 +104,8 @@ class QueueFiles:
         begin, end: the queue offsets that have entries, as they were found.
         not_entered: how many messages of the log belong behind `end`; `missing` of them should
             have been entered.
+        mistagged: queue offsets [begin, end) whose entries lead to their messages, but have other
+            tags codes than these.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class QueueFiles:
         self._entries = entries
         self.not_entered = self.missing = 0
         self._seen: list[tuple[int, int]] = []  # offsets that a record agrees with
+        self.mistagged: list[tuple[int, int]] = []
         self._wrong: list[tuple[int, int]] = []
         self._older: list[tuple[int, int]] = []  # entries of later records, it seems
         self.files = self._list()
@@ -205,14 +209,19 @@ class QueueFiles:
         offsets: npt.NDArray[np.int64],
         physical: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
+        codes: npt.NDArray[np.int64],
         entered: int,
         deleted: int,
     ) -> None:
-        """Compare the entries with the records of one commit-log file. Those before the physical
+        """Compare the entries with the records of one commit-log file, whose properties give
+        `codes`. Those before the physical
         offset `entered` have entries, but those before `deleted` need none."""
         entries = self.at(offsets)
         fits = (entries["physical"] == physical) & (entries["size"] == sizes)
         self._seen += ranges(offsets[fits])
+        if self.topic != SCHEDULE_TOPIC:  # whose entries say when a message is due
+            code = entries["tags_code"]
+            self.mistagged += ranges(offsets[fits & (code != codes) & (code >= _LEAST_CODE)])
         others = ~fits & (physical >= deleted)
         # An entry of a later record: the topic was deleted and made anew, and the record is of its
         # earlier life. If the entry is damaged instead, no record agrees with it.
@@ -311,13 +320,17 @@ class QueueCheck:
         """Files that keep a broker from starting."""
         return [bad for queue in self.queues.values() for bad in queue.bad]
 
-    def compare(self, topics: TopicNames, base: int, records: Records) -> None:
-        """Compare the records of the commit-log file that begins at `base`."""
+    def compare(
+        self, topics: TopicNames, base: int, records: Records, codes: npt.NDArray[np.int64]
+    ) -> None:
+        """Compare the records of the commit-log file that begins at `base`; `codes` are the tags
+        codes that follow from their properties."""
         kind = records.sys_flag & TRANSACTION_MASK
         entered = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
-        records = records.rows(entered & (records.sys_flag & INNER_BATCH == 0))
+        wanted = np.flatnonzero(entered & (records.sys_flag & INNER_BATCH == 0))
+        records, codes = records.rows(wanted), codes[wanted]
         order = np.lexsort((records.at, records.queue_id, records.topic))
-        records = records.rows(order)
+        records, codes = records.rows(order), codes[order]
         changes = (np.diff(records.topic) != 0) | (np.diff(records.queue_id) != 0)
         bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(records.at)]
         for first, behind in itertools.pairwise(bounds):
@@ -330,7 +343,10 @@ class QueueCheck:
                 continue
             physical, deleted = base + part.at, self._deleted.get(key[0], 0)
             if queue is not None:
-                queue.compare(part.queue_offset, physical, part.size, self._entered, deleted)
+                queue.compare(
+                    part.queue_offset, physical, part.size, codes[first:behind], self._entered,
+                    deleted,
+                )  # fmt: skip
             elif len(physical := physical[physical >= deleted]):
                 self.unknown[key] = self.unknown.get(key, 0) + len(physical)
                 if int(physical[0]) < self._entered:

@@ -143,7 +143,7 @@ class StoreCheck:
             open=opened,
             advanced=self._advanced,
         )
-        log.run(lambda base, records: queues.compare(log.topics, base, records))
+        log.run(lambda base, records, codes: queues.compare(log.topics, base, records, codes))
         self.log, self.queues = log, queues
         self._report_log(log)
         self._report_queues(queues, log, state)
@@ -195,6 +195,11 @@ class StoreCheck:
             self._add("commitlog", path, "its name does not fit the size of the files")
         for each in log.damage:
             self._add("commitlog", each.path, each.reason, begin=each.begin, end=each.end)
+        for each in log.altered:
+            self._add(
+                "commitlog", each.path, f"the record can be read, but {each.reason}",
+                begin=each.begin, end=each.end,
+            )  # fmt: skip
         for file in log.misfits:
             reason = f"the file has {file.size} bytes instead of {log.file_size}"
             self._add("commitlog", file.path, reason)
@@ -214,6 +219,12 @@ class StoreCheck:
                 begin=each.begin, end=each.end, derived=True,
             )  # fmt: skip
         for queue in queues.queues.values():
+            for begin, end in queue.mistagged:
+                self._add(
+                    "consumequeue", f"{queue.topic}/{queue.queue_id}",
+                    "the entry has another tags code than the message's tag: one of them is "
+                    "damaged", begin=begin, end=end,
+                )  # fmt: skip
             if queue.missing:
                 self._add(
                     "consumequeue", f"{queue.topic}/{queue.queue_id}",
@@ -290,7 +301,7 @@ class StoreCheck:
             directory, config.max_hash_slot_num, config.max_index_num, log.files
         )
         for each in problems:
-            self._add("index", each.path, each.reason, derived=True)
+            self._add("index", each.path, each.reason, derived=each.derived)
         self._part("index", len(paths), sum(path.stat().st_size for path in paths), entries)
 
     def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
@@ -394,6 +405,7 @@ def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueue
             Recovery(
                 log, table, checkpoint, levels, clean=clean, copied=copied,
                 deleted=read_deleted_topics(config.root),
+                whole_crc=config.force_verify_prop_crc,
             ).run()  # fmt: skip
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):

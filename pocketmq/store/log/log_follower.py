@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.message.record import decode
+from pocketmq.message.record_crc import DIFFERS, is_altered
 from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -50,11 +51,15 @@ class LogFollower:
         table: ConsumeQueueTable,
         pending: PendingEntries,
         delay_levels: DelayLevels,
+        *,
+        whole_crc: bool = False,
     ) -> None:
+        """With `whole_crc`, a record that differs from its own checksum is no continuation."""
         self._log = commit_log
         self._pending = pending
         self._builder = QueueBuilder(table, pending, delay_levels)
         self._blocks: BlockBuilder | None = None
+        self._whole_crc = whole_crc
         self._buffer = bytearray(_FEW_BYTES)
 
     def turn(self) -> bool:
@@ -122,6 +127,8 @@ class LogFollower:
                 record = decode(received, at)
                 if record.physical_offset != begin + at:
                     raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
+                if self._whole_crc and is_altered(received[at : at + record.size]):
+                    raise CorruptRecord(at, DIFFERS)
                 self._builder.enter(record)
                 at += record.size
                 timestamp = record.store_timestamp
@@ -144,7 +151,9 @@ class LogFollower:
             # Only now: importing numpy costs an idle broker 16 MB.
             from pocketmq.store.queue.block_builder import BlockBuilder
 
-            self._blocks = BlockBuilder(self._builder.queue_of, self._pending)
+            self._blocks = BlockBuilder(
+                self._builder.queue_of, self._pending, whole_crc=self._whole_crc
+            )
         entered = self._blocks.enter(received, begin)
         if entered is None:
             return False

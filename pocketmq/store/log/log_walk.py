@@ -3,7 +3,8 @@
 Recovery trusts nothing but what it can decode: a record counts when its magic, its lengths, its
 body's CRC and its own physical offset are right. Where the walk ends there may be zeros (the end),
 a torn record (a crash while it was written), or worse: a bad place with good records behind it.
-The CRC does not cover the properties. Where a power failure may have torn a record, zeros in them
+That CRC does not cover the properties; the one of the whole record does, where there is one and it
+is to be checked (`record_crc`). Where a power failure may have torn a record, zeros in them
 count as a hole: a sector that is missing.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pocketmq.message.record import Record, decode
+from pocketmq.message.record_crc import DIFFERS, is_altered
 from pocketmq.message.record_layout import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -40,7 +42,8 @@ class LogWalk:
 
     `timestamp` is the store timestamp of the record before `start`, if that is known. Records that
     end behind `torn_behind`, a physical offset, may have been torn by a power failure; None: no
-    record may. The last record may lack its end if it ends behind `cut_behind`.
+    record may. The last record may lack its end if it ends behind `cut_behind`. With `whole_crc`, a
+    record that differs from its own checksum does not count.
 
     Attributes:
         end: physical offset behind the last good record; right when the iteration is over.
@@ -59,6 +62,7 @@ class LogWalk:
         *,
         torn_behind: int | None = None,
         cut_behind: int | None = None,
+        whole_crc: bool = False,
     ) -> None:
         self.end = self.reached = self.last = start
         self.store_timestamp = timestamp
@@ -66,6 +70,7 @@ class LogWalk:
         self._files = files
         self._torn_behind = torn_behind
         self._cut_behind = cut_behind
+        self._whole_crc = whole_crc
 
     def __iter__(self) -> Iterator[Record]:
         file = self._files.find(self.end)
@@ -76,6 +81,8 @@ class LogWalk:
                     record = decode(file.view, at)
                     if record.physical_offset != self.end:
                         raise CorruptRecord(at, f"it belongs to offset {record.physical_offset}")
+                    if self._whole_crc and is_altered(file.view[at : at + record.size]):
+                        raise CorruptRecord(at, DIFFERS)
                     if self._is_torn(record):
                         raise CorruptRecord(at, "a part of its properties is missing")
                     self.last = self.end

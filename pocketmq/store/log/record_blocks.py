@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.checksum import CRC_MASK, crc32
+from pocketmq.message.properties import CRC32
+from pocketmq.message.record_crc import FIELD_SIZE, is_altered
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.encoding.tags_codes import tags_code
 from pocketmq.store.index.index_keys import alike_from
@@ -30,6 +32,7 @@ _AT_ONCE: Final = 8192  # records
 _ALIKE: Final = 8  # records of one size after which it is worth while to ask for more of them
 _HEAD: Final = 84  # bytes before the length of the body, with IPv4 hosts
 _IPV6_MORE: Final = 12
+_CRC_NAME: Final = int.from_bytes(CRC32.encode())  # eight bytes
 _STORE_TIMESTAMP: Final = 56  # its byte, with an IPv4 born host
 
 
@@ -89,18 +92,29 @@ class Block(NamedTuple):
 
 
 def read_block(
-    view: memoryview, base: int, at: int, stop: int, topics: TopicNames, most: int = _AT_ONCE
+    view: memoryview,
+    base: int,
+    at: int,
+    stop: int,
+    topics: TopicNames,
+    most: int = _AT_ONCE,
+    *,
+    whole_crc: bool = False,
 ) -> Block | None:
     """Return the records of a file from byte `at` on that end before `stop`, about `most` of them
     at most; None if the bytes at `at` are too few for a record, or state no possible size.
 
     Args:
         base: the physical offset of the file's first byte.
+        whole_crc: a record that differs from its own checksum does not count.
     """
     places, behind = _places(view, at, stop, most)
     if not places:
         return None
     records, bad = _check(view, base, np.array(places, np.int64), topics)
+    if whole_crc and len(rows := altered(view, records)):
+        bad = int(rows[0])
+        records = records.rows(slice(bad))
     return Block(records, behind if bad is None else places[bad], bad is not None)
 
 
@@ -127,6 +141,20 @@ def properties_places(view: memoryview, records: Records) -> tuple[IntArray, Int
         length = np.where(version_2, u16[topic - 1].astype(np.int64), length)
         topic += version_2
     return topic + length + 2, at + records.size
+
+
+def altered(view: memoryview, records: Records) -> IntArray:
+    """Return the rows of the records of a block that differ from their own checksums."""
+    place = records.at.astype(np.int64) + records.size - FIELD_SIZE
+    rows = np.flatnonzero(_unaligned(view, ">u8")[place] == _CRC_NAME)
+    wrong = [
+        row
+        for row, begin, size in zip(
+            rows.tolist(), records.at[rows].tolist(), records.size[rows].tolist(), strict=True
+        )
+        if is_altered(view[begin : begin + size])
+    ]
+    return np.array(wrong, np.int64)
 
 
 def tags_codes(view: memoryview, begin: IntArray, end: IntArray) -> IntArray:

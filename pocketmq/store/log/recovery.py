@@ -85,11 +85,13 @@ class Recovery:
         deleted: Mapping[str, int],
         rebuild: bool = False,
         copied: bool = False,
+        whole_crc: bool = False,
         progress: RecoveryProgress | None = None,
     ) -> None:
         """`deleted` topics have no messages before their physical offset. With `rebuild`, build the
         queues from the whole log, whatever they hold. `copied`: the last process copied the log
-        from a master, in pieces that may end within a record."""
+        from a master, in pieces that may end within a record. With `whole_crc`, a record that
+        differs from its own checksum is damaged."""
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
@@ -97,6 +99,7 @@ class Recovery:
         self._clean = clean and not rebuild
         self._rebuild = rebuild
         self._copied = copied
+        self._whole_crc = whole_crc
         self._deleted = deleted
         self._progress = progress or RecoveryProgress()
         self.left_unflushed = False
@@ -401,6 +404,7 @@ class Recovery:
             timestamp,
             torn_behind=self._flushed if power_failed else None,
             cut_behind=self._flushed or 0 if self._copied else None,
+            whole_crc=self._whole_crc,
         )
         self._progress.reads(start, self._data_end())
         for record in walk:
@@ -433,7 +437,9 @@ class Recovery:
                 # Only now: importing numpy costs an idle broker 16 MB.
                 from pocketmq.store.queue.stretches import StretchReader
 
-                self._stretches = StretchReader(self._delay_levels, self._deleted)
+                self._stretches = StretchReader(
+                    self._delay_levels, self._deleted, whole_crc=self._whole_crc
+                )
             at = walk.end - file.base_offset
             stretch = self._stretches.read(file.view, file.base_offset, at, stop, self._enter_from)
             if stretch is None:

@@ -42,13 +42,19 @@ class _Part(NamedTuple):
 
 
 class BlockBuilder:
-    """Enters blocks of records; `queue_of` returns a queue, open, or None."""
+    """Enters blocks of records; `queue_of` returns a queue, open, or None. With `whole_crc`, a
+    record that differs from its own checksum does not count."""
 
     def __init__(
-        self, queue_of: Callable[[str, int], ConsumeQueue | None], pending: PendingEntries
+        self,
+        queue_of: Callable[[str, int], ConsumeQueue | None],
+        pending: PendingEntries,
+        *,
+        whole_crc: bool,
     ) -> None:
         self._queue_of = queue_of
         self._pending = pending
+        self._whole_crc = whole_crc
         self._topics = TopicNames()
 
     def enter(self, view: memoryview, base: int) -> tuple[int, int] | None:
@@ -57,7 +63,7 @@ class BlockBuilder:
         Return the physical offset behind them, and when the last one was stored (ms); None, and
         do nothing, when one of them is unusual. Raises DiskFull, OSError; then nothing is entered.
         """
-        block = read_block(view, base, 0, len(view), self._topics)
+        block = read_block(view, base, 0, len(view), self._topics, whole_crc=self._whole_crc)
         if block is None or not len(block.records.at):
             return None
         records = block.records

@@ -11,6 +11,7 @@ from typing import Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import Record, decode
+from pocketmq.message.record_crc import DIFFERS, is_altered
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, CorruptRecord, RecordError, peek
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.deletions import note_deleted
@@ -34,15 +35,22 @@ MOST_RECORDS: Final = 10_000
 class DamagedEntries:
     """Checks and mends entries while they are read, on the event loop, which alone writes them.
 
-    `counters` counts what was rebuilt and what was passed over.
+    `counters` counts what was rebuilt and what was passed over. With `whole_crc`, a record that
+    differs from its own checksum cannot be read.
     """
 
     def __init__(
-        self, commit_log: CommitLog, delay_levels: DelayLevels, counters: StoreCounters
+        self,
+        commit_log: CommitLog,
+        delay_levels: DelayLevels,
+        counters: StoreCounters,
+        *,
+        whole_crc: bool = False,
     ) -> None:
         self._commit_log = commit_log
         self._delay_levels = delay_levels
         self._counters = counters
+        self._whole_crc = whole_crc
         self._deleted: dict[str, int] = {}
         self._log = LimitedLog(log)
 
@@ -69,8 +77,11 @@ class DamagedEntries:
             return self._mended(queue, offset, error.reason)
         if not crc:
             return entry
+        at = physical - file.base_offset
         try:
-            record = decode(file.view, physical - file.base_offset)
+            record = decode(file.view, at)
+            if self._whole_crc and is_altered(file.view[at : at + record.size]):
+                raise CorruptRecord(at, DIFFERS)
         except RecordError as error:
             self._pass_over(queue, offset, error.reason)
             return None

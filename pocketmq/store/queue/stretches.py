@@ -71,11 +71,14 @@ class Stretch(NamedTuple):
 
 class StretchReader:
     """Reads stretches of one log; `deleted` topics have no messages before their physical
-    offset."""
+    offset. With `whole_crc`, a record that differs from its own checksum does not count."""
 
-    def __init__(self, delay_levels: DelayLevels, deleted: Mapping[str, int]) -> None:
+    def __init__(
+        self, delay_levels: DelayLevels, deleted: Mapping[str, int], *, whole_crc: bool
+    ) -> None:
         self._delay_levels = delay_levels
         self._deleted = deleted
+        self._whole_crc = whole_crc
         self._topics = TopicNames()
         self._at_once = _LEAST
 
@@ -85,7 +88,9 @@ class StretchReader:
         """Return the next records of a file from byte `at` on that end before `stop`; None if the
         first one needs a closer look. Those before the physical offset `enter_from` get no entry.
         `base` is the physical offset of the file's first byte."""
-        block = read_block(view, base, at, stop, self._topics, self._at_once)
+        block = read_block(
+            view, base, at, stop, self._topics, self._at_once, whole_crc=self._whole_crc
+        )
         if block is None:
             self._at_once = _LEAST
             return None

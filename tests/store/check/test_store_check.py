@@ -164,7 +164,9 @@ async def test_several_processes_find_the_same(bench: Any) -> None:
             advanced=advanced.append,
         )  # fmt: skip
 
-        def met(base: int, records: Any, log: LogCheck = log, topics: Any = topics) -> None:
+        def met(
+            base: int, records: Any, codes: Any, log: LogCheck = log, topics: Any = topics
+        ) -> None:
             for at, topic in zip(records.at.tolist(), records.topic.tolist(), strict=True):
                 topics[base, at] = log.topics.names[topic]
 
