@@ -5,6 +5,7 @@ Reference: DefaultMessageStore.getMessage, ConsumeQueue.binarySearchInQueueByTim
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -13,8 +14,11 @@ from typing import Final, Literal
 import msgspec
 
 from pocketmq._accelerator import accelerator_wanted
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.properties import TAGS
 from pocketmq.message.record_layout import RecordError, properties_of
 from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of
+from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.log.commit_log import CommitLog
@@ -22,9 +26,11 @@ from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, unpack_entry
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, Entry, unpack_entry
 from pocketmq.store.queue.record_heads import RecordHeads, few_agree
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
+
+log = logging.getLogger(__name__)
 
 _FOUND: Final = GetStatus.FOUND
 _NO_MATCHED_MESSAGE: Final = GetStatus.NO_MATCHED_MESSAGE
@@ -89,6 +95,7 @@ class StoreReader:
         self._by_topic = table.by_topic
         self._counters = counters
         self._config = config
+        self._lines = LimitedLog(log)
         self._heads = RecordHeads(commit_log.files)
         self._damaged = DamagedEntries(
             commit_log, delay_levels, counters, whole_crc=config.force_verify_prop_crc
@@ -294,7 +301,8 @@ class StoreReader:
             return None
         left = FILTER_WORK // sql.cost - _ASKED_BEFORE
         asked = queue.read(offset, _ASKED_BEFORE)
-        if sum(self._accepts(sql, physical, size) for physical, size, _ in asked) > 1:
+        wanted = (self._accepts(sql, queue, *each) for each in enumerate(asked, offset))
+        if sum(wanted) > 1:
             return None
         from pocketmq.store.queue.property_search import may_have
 
@@ -313,8 +321,8 @@ class StoreReader:
                 if not left:
                     return offsets, physicals, sizes, scanned + number
                 left -= 1
-                physical, size = int(entries["physical"][number]), int(entries["size"][number])
-                if not self._accepts(sql, physical, size):
+                entry = physical, size, _ = entries[number].item()
+                if not self._accepts(sql, queue, scanned + number, entry):
                     continue
                 offsets.append(scanned + number)
                 physicals.append(physical)
@@ -383,7 +391,7 @@ class StoreReader:
             last_end = physical + size
             if codes is not None and tags_code not in codes:
                 continue
-            if accept is not None and not self._accepts(accept, physical, size):
+            if accept is not None and not self._accepts(accept, queue, next_offset - 1, checked):
                 continue
             # Records that lie side by side are given as one slice.
             joined = log.read(run_begin, last_end - run_begin) if physical == run_end else None
@@ -480,11 +488,25 @@ class StoreReader:
         return self._log.record_at(physical_offset)
 
     def _accepts(
-        self, accept: Callable[[Mapping[str, str]], bool], physical: int, size: int
+        self,
+        accept: Callable[[Mapping[str, str]], bool],
+        queue: ConsumeQueue,
+        offset: int,
+        entry: Entry,
     ) -> bool:
         """Return whether a filter wants a message; one that cannot be read is not left out."""
-        properties = self._properties(physical, size)
-        return properties is None or accept(properties)
+        properties = self._properties(entry[0], entry[1])
+        if properties is None:
+            return True
+        if tag_hash(properties.get(TAGS, "")) != entry[2] and not queue.delayed:
+            self._lines.warning(
+                "%s/%d offset %d has another tag than its queue entry says: one of them is "
+                "damaged; `pocketmq store check` lists all of them",
+                queue.topic,
+                queue.queue_id,
+                offset,
+            )
+        return accept(properties)
 
     def _properties(self, physical: int, size: int) -> dict[str, str] | None:
         record = self._log.read(physical, size)

@@ -395,3 +395,23 @@ async def test_a_slave_becomes_a_master(bench: StoreBench, slave_bench: StoreBen
     again = slave_bench.open()
     assert len(bodies(again, "Topic0")) > len(bodies(master, "Topic0"))
     await again.close()
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+async def test_a_record_that_differs_from_its_checksum_is_not_copied(
+    tmp_path: Path, count: int
+) -> None:
+    big = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 100_000}
+    master = StoreBench(tmp_path / "master").open(enabled_append_prop_crc=True, **big)
+    slave = await following(StoreBench(tmp_path / "slave"), force_verify_prop_crc=True, **big)
+    fill(master, count)
+    data = bytearray(logged(master, 0, master.commit_log.end))
+    at = data.rindex(b"TAGS")
+    data[at] ^= 1
+    failures: list[ForeignBytes] = []
+    slave.replica.on_failure = failures.append
+    await feed(slave, bytes(data), 0, 1 << 20)
+    [failure] = failures
+    assert "differs from its own checksum" in str(failure)
+    await master.close()
+    await slave.close()
