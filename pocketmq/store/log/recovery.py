@@ -449,8 +449,10 @@ class Recovery:
             self._skipped += stretch.batches
             walk.pass_over(stretch.end, stretch.last, stretch.timestamp)
             self._progress.log_many(walk.end)
-            if self._progress.is_save_due():
+            queues = len(self._queues.all)
+            if self._progress.is_save_due(queues):
                 self._save_progress(walk)
+                self._progress.saved(queues)
 
     def _enter_run(self, run: QueueRun) -> None:
         """Make sure that messages of one queue, whose offsets follow each other, have their

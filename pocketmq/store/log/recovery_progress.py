@@ -12,7 +12,10 @@ log = logging.getLogger(__name__)
 INTERVAL: Final = 3.0
 """Seconds between two lines, and before the first one."""
 SAVE_INTERVAL: Final = 5.0
-"""Seconds after which it is worth while to bring what is done to the disk."""
+"""Seconds after which it is worth while to bring what is done to the disk, ..."""
+SAVE_SHARE: Final = 0.1
+"""... unless that takes more than this share of the time. Ten thousand queues may take minutes."""
+_QUEUE_SECONDS: Final = 0.001  # that the sync of a queue takes, until one was measured
 
 _LOOKS: Final = 256  # calls of `log` to one look at the clock
 
@@ -46,7 +49,8 @@ class RecoveryProgress:
         """Note that the recovery begins."""
         self._running = True
         self._next = self._clock() + INTERVAL
-        self._next_save = self._clock() + SAVE_INTERVAL
+        self._saved_at = self._clock()
+        self._queue_seconds = _QUEUE_SECONDS
 
     def end(self) -> None:
         """Note that the recovery is over."""
@@ -84,13 +88,17 @@ class RecoveryProgress:
                 f"read, from physical offset {self._start} on"
             )
 
-    def is_save_due(self) -> bool:
-        """Return whether it is time to save what is done, which the caller then does."""
-        now = self._clock()
-        if now < self._next_save:
-            return False
-        self._next_save = now + SAVE_INTERVAL
-        return True
+    def is_save_due(self, queues: int) -> bool:
+        """Return whether it is time to save what is done, in so many queues. The caller then does
+        so, and calls `saved`."""
+        self._save_began = self._clock()
+        worth = queues * self._queue_seconds / SAVE_SHARE
+        return self._save_began - self._saved_at >= max(SAVE_INTERVAL, worth)
+
+    def saved(self, queues: int) -> None:
+        """Note that so many queues are saved."""
+        self._saved_at = self._clock()
+        self._queue_seconds = (self._saved_at - self._save_began) / max(1, queues)
 
     def _say(self, what: str) -> None:
         # A warning, since an operator waits, and the usual level shows nothing less.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pocketmq.store.log.recovery_progress import INTERVAL, RecoveryProgress
+from pocketmq.store.log.recovery_progress import INTERVAL, SAVE_INTERVAL, RecoveryProgress
 from tests.store.conftest import StoreBench
 
 WHY = "not stopped cleanly; the checkpoint knows everything to be on the disk up to"
@@ -84,3 +84,20 @@ async def test_a_start_that_takes_long_says_why(
     quick = crashed.open()
     assert said(caplog.messages) == []
     await quick.close()
+
+
+def test_saving_takes_a_small_share_of_the_time() -> None:
+    clock = Seconds()
+    progress = RecoveryProgress(clock=clock)
+    progress.begin()
+    clock.now = SAVE_INTERVAL
+    assert progress.is_save_due(10)
+    assert not progress.is_save_due(10_000)
+    clock.now = 100.0
+    assert progress.is_save_due(10_000)
+    clock.now = 150.0
+    progress.saved(10_000)
+    clock.now = 640.0
+    assert not progress.is_save_due(10_000)
+    clock.now = 651.0
+    assert progress.is_save_due(10_000)
