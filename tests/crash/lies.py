@@ -91,7 +91,9 @@ def _bring_deleted_topics_back() -> None:
 LIES: Final = {
     "forget last entries": Lie(_forget_last_entries, "."),  # there is no end to what it breaks
     "forget overdue timers": Lie(_forget_overdue_timers, r"\(timed.* is not delivered"),
-    "forget open transactions": Lie(_forget_open_transactions, r"\(committed.* is not delivered"),
+    "forget open transactions": Lie(
+        _forget_open_transactions, r"\(committed.* is not delivered|has already ended"
+    ),
     "keep offsets in memory": Lie(_keep_offsets_in_memory, "the offset of"),
     "bring deleted topics back": Lie(
         _bring_deleted_topics_back, "was deleted with its topic|Brief.* has the messages"
