@@ -372,7 +372,7 @@ async def test_what_consumers_send_back_is_dropped(
 # --- offsets ----------------------------------------------------------------------------------
 
 
-async def test_a_commit_past_the_end_of_the_new_topic_is_ignored(
+async def test_a_commit_past_the_end_of_the_new_topic_is_rejected(
     broker: Broker, client: Client, time: FakeTime, topic: str
 ) -> None:
     await client.heartbeat("c", subscription(topic))
@@ -388,7 +388,8 @@ async def test_a_commit_past_the_end_of_the_new_topic_is_ignored(
     await client.send(topic)
 
     answer = await client.request(update, header)
-    assert (answer.code, topic in (answer.remark or "")) == (0, True)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert topic in (answer.remark or "")
     await client.pull(topic, 1, sys_flag=5, commit_offset=5)
     assert broker.tables.offsets.query("G", topic, 0) == -1
     header.commit_offset = 1

@@ -9,7 +9,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
-from .ledger import BriefState, BriefTopic, Kind, Ledger
+from .ledger import BriefState, BriefTopic, Kind, Ledger, Sent
 from .traffic import GROUP, Traffic, request, until_cut_off
 
 QUEUES: Final = 2
@@ -65,15 +65,18 @@ class Deletions:
 
     async def _use(self, connection: Connection, topic: BriefTopic) -> None:
         for _ in range(self._chance.randint(1, 8)):
-            await self._send(connection, topic)
-        queue_id = self._chance.randrange(QUEUES)
-        await self._traffic.commit(connection, GROUP, topic.name, queue_id, 1 + queue_id)
+            sent = await self._send(connection, topic)
+        # A topic that was made again has no offset beyond the end of its queue.
+        place = sent.place
+        if place is not None:
+            offset = place.queue_offset + 1
+            await self._traffic.commit(connection, GROUP, topic.name, place.queue_id, offset)
 
-    async def _send(self, connection: Connection, topic: BriefTopic) -> None:
+    async def _send(self, connection: Connection, topic: BriefTopic) -> Sent:
         queue_id = self._chance.randrange(QUEUES)
-        await self._traffic.send(
-            connection, self._ledger.add(Kind.SINGLE, topic.name, queue_id, 100)
-        )
+        sent = self._ledger.add(Kind.SINGLE, topic.name, queue_id, 100)
+        await self._traffic.send(connection, sent)
+        return sent
 
     async def _delete(self, connection: Connection, topic: BriefTopic) -> None:
         topic.state = BriefState.DELETING

@@ -90,7 +90,11 @@ def _bring_deleted_topics_back() -> None:
 
 LIES: Final = {
     "forget last entries": Lie(_forget_last_entries, "."),  # there is no end to what it breaks
-    "forget overdue timers": Lie(_forget_overdue_timers, r"\(timed.* is not delivered"),
+    "forget overdue timers": Lie(
+        # A recall that is forgotten shows in the message that it took back.
+        _forget_overdue_timers,
+        r"\(timed.* is not delivered|was recalled, and is at",
+    ),
     "forget open transactions": Lie(
         _forget_open_transactions, r"\(committed.* is not delivered|has already ended"
     ),

@@ -146,11 +146,14 @@ class OffsetProcessor:
         if self._offsets.has_reset(group, topic, header.queue_id):
             # The consumer does not know of the reset yet; its pull is going to tell.
             return Response(remark="Offset has been previously reset")
-        if self._topics.is_recreated(topic) and (
-            header.commit_offset > self._store.max_offset(topic, header.queue_id)
-        ):
-            # Of messages that were deleted. Its next pull tells the consumer where it is.
-            return Response(remark=f"topic {topic} was created again: it has no such offset")
+        end = self._store.max_offset(topic, header.queue_id)
+        if header.commit_offset > end and self._topics.is_recreated(topic):
+            # Of messages that were deleted. The consumer's next pull tells it where to go on.
+            return Response(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset[{header.commit_offset}] is illegal, topic:[{topic}] was created again: "
+                f"queueId:[{header.queue_id}] ends at {end}",
+            )
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return Response()
 
