@@ -33,9 +33,10 @@ RUNTIME_KEYS = {
 
 #: Which 5.3.3 does not show by default; docs/servers.md explains them.
 OWN_KEYS = {
-    "brokerRole", "damagedEntriesRebuilt", "damagedMessagesPassedOver", "haLargestLag",
-    "haSendsWaiting", "haSlaves", "haSlavesInSync", "heldPullRequests", "isSupportBatchProtocol",
-    "remainHowManyDataToCommit",
+    "brokerRole", "damagedEntriesRebuilt", "damagedMessagesPassedOver", "haCopies",
+    "haCopiesNeeded", "haLargestLag", "haSendsWaiting", "haSlaves", "haSlavesInSync",
+    "heldPullRequests", "isSupportBatchProtocol", "memberAcceptsSends", "memberPermission",
+    "memberProblems", "memberReady", "memberRemarks", "remainHowManyDataToCommit",
 }  # fmt: skip
 
 

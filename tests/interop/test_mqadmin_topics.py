@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.message.incarnation import CREATED_OFFSET, CREATED_TIME
 from pocketmq.remoting.bodies.registration import RegisterBrokerBody
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
@@ -32,6 +33,9 @@ def configs(clusters: tuple[Cluster, Cluster], topic: str) -> Any:
         json.loads(wire.call(c.broker.address, GET_TOPIC_CONFIG, {"topic": topic}).body)
         for c in clusters
     )
+    # When and where in the log our broker created it.
+    for name in (CREATED_OFFSET, CREATED_TIME):
+        assert ours["attributes"].pop(name)
     assert ours == official
     return ours
 
