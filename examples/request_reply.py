@@ -1,6 +1,7 @@
 """A question and its answer, through a topic. Needs a running server: pocketmq serve"""
 
 import asyncio
+from contextlib import suppress
 
 from pocketmq import ConsumedMessage, Message, Producer, PushConsumer, RequesterGone
 
@@ -10,12 +11,9 @@ consumer = PushConsumer("square", namesrv="127.0.0.1:9876", start="begin")
 
 @consumer.on("questions")
 async def answer(question: ConsumedMessage) -> None:
-    if question.deadline is None:
-        return  # an ordinary message: nobody waits for a reply
-    try:
-        await producer.reply(question, str(int(question.body) ** 2).encode())
-    except RequesterGone:
-        print("nobody waits for this answer any more")
+    if question.deadline is not None:  # else it is an ordinary message
+        with suppress(RequesterGone):
+            await producer.reply(question, str(int(question.body) ** 2).encode())
 
 
 async def main() -> None:

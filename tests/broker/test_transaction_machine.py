@@ -67,6 +67,7 @@ class ProducerConnection:
 
     closed = False
     writable = True
+    peer = ("127.0.0.1", 1)
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Record]] = []

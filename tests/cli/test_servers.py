@@ -239,7 +239,7 @@ def test_a_directory_that_the_output_has_no_letters_for(tmp_path: Path) -> None:
     store = tmp_path / "在"
     arguments = ("--store", store, "--listen-port", "0", "--namesrv-port", "0")
     with Running("serve", *arguments, env={"PYTHONIOENCODING": "ascii"}) as server:
-        server.wait_for(r"^name server listening on .*/\\u5728, started")
+        server.wait_for(r"^name server listening on .*/\\u5728, pocketmq .*, started")
         assert server.stop() == ExitCode.OK
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.topic_births import TopicBirths
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.message.record import decode
 from pocketmq.remoting.frame_stream import FrameStream
@@ -137,6 +138,16 @@ async def _at_once(*_: object) -> None:
     """Wait for nothing."""
 
 
+@contextlib.contextmanager
+def _topics_unsaved() -> Iterator[None]:
+    """Topics are used before topics.json is written, and nothing else notes them."""
+    unsaved = mock.patch.multiple(
+        TopicConfigs, saved=_at_once, is_saved=lambda *_: True, check_new=lambda *_: None
+    )
+    with unsaved, mock.patch.object(TopicBirths, "created"):
+        yield
+
+
 DISK_BUGS = {
     "a sync that failed counts as done": DiskBug(
         "taken although a sync of the log has failed",
@@ -157,8 +168,6 @@ DISK_BUGS = {
     "a topic is used before it is on the disk": DiskBug(
         "does not know the topic",
         Fault("replace", errno.EIO, 3, 200, short=False),
-        mock.patch.multiple(
-            TopicConfigs, saved=_at_once, is_saved=lambda *_: True, check_new=lambda *_: None
-        ),
+        _topics_unsaved(),
     ),
 }

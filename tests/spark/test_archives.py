@@ -66,6 +66,11 @@ def archive(store: GrowingStore, url: str) -> None:
     sync(store.root, Location(url).open(), everything=True, clock=lambda: NOW)
 
 
+def offsets_in(positions: Any) -> dict[str, int]:
+    """The queue offsets of a stream's positions; the rest tells which message came before them."""
+    return {queue: position[0] for queue, position in positions["T"]["broker-a"].items()}
+
+
 def rows(path: str | Path, **options: str) -> list[dict[str, Any]]:
     reader = RocketMQDataSource({"path": str(path), **options}).reader(SCHEMA)
     partitions = pickle.loads(pickle.dumps(reader.partitions()))
@@ -120,12 +125,12 @@ def test_a_stream_sees_what_a_sync_adds(
     reader: Any = RocketMQDataSource(options).streamReader(SCHEMA)
     start = reader.initialOffset()
     end = reader.latestOffset(start, datasource.ReadAllAvailable())
-    assert end == {"T": {"broker-a": {"0": 100, "1": 30}}}
+    assert offsets_in(end) == {"0": 100, "1": 30}
     store.add(200)
     assert reader.latestOffset(end, datasource.ReadAllAvailable()) == end
     archive(store, url)
     later = reader.latestOffset(end, datasource.ReadAllAvailable())
-    assert later == {"T": {"broker-a": {"0": 300, "1": 30}}}
+    assert offsets_in(later) == {"0": 300, "1": 30}
     partitions = pickle.loads(pickle.dumps(reader.partitions(end, later)))
     found = [row for part in partitions for row in rows_of(reader.read(part))]
     assert [row["queueOffset"] for row in found] == list(range(100, 300))

@@ -89,11 +89,13 @@ class TopicAdmin(Servers):
             order=flag("order", order),
             attributes=",".join(f"+{name}={value}" for name, value in added.items()),
         )
+        flag("if_not_exists", if_not_exists)
+        flag("allow_shrink", allow_shrink)
         masters = await self._masters(cluster, broker)
-        if flag("if_not_exists", if_not_exists):
+        if if_not_exists:
             for name in await self._configs(masters, header.topic):
                 del masters[name]
-        elif not flag("allow_shrink", allow_shrink):
+        elif not allow_shrink:
             for name, config in (await self._configs(masters, header.topic)).items():
                 if header.read_queue_nums < config.read_queue_nums:
                     raise InvalidParameter(
