@@ -88,9 +88,7 @@ class KeptTask:
             self._pause = FIRST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         how = "was cancelled" if task.cancelled() else f"ended with {error!r}" if error else "ended"
-        log.error(
-            "%s %s and is started again in %.1f s", task.get_name(), how, pause, exc_info=error
-        )
+        log.error("%s %s; restarting it in %.1f s", task.get_name(), how, pause, exc_info=error)
         self._again = self._loop.call_later(pause, self._start)
 
 

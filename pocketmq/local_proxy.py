@@ -110,7 +110,7 @@ class LocalProxy(Lifetime):
         if config.authentication_enabled or not config.inner_client_authentication_credentials:
             return False
         log.warning(
-            "the gRPC port serves broker %s only: with authenticationEnabled=false, anybody's "
+            "gRPC port serves only broker %s: with authenticationEnabled=false, anybody's "
             "requests to other brokers would be signed by innerClientAuthenticationCredentials",
             config.broker_name,
         )

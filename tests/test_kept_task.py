@@ -71,7 +71,7 @@ async def test_whatever_ends_the_work_it_begins_again(
     assert work.begun == 2
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == f"polls {text} and is started again in 0.1 s"
+    assert record.getMessage() == f"polls {text}; restarting it in 0.1 s"
     await asyncio.wait([kept.cancel()])
 
 

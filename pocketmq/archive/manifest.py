@@ -80,14 +80,14 @@ def _read(objects: Objects, name: str) -> Manifest | None:
         return None
     url = objects.url(name)
     if len(content) > _MOST_BYTES:
-        raise WrongManifest(url, f"is no manifest: it has more than {_MOST_BYTES} bytes")
+        raise WrongManifest(url, f"is not a manifest: it has more than {_MOST_BYTES} bytes")
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise WrongManifest(url, f"is no manifest: {error}") from None
+        raise WrongManifest(url, f"is not a manifest: {error}") from None
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         found = fields.get("format", "") if isinstance(fields, dict) else ""
-        raise WrongManifest(url, f"is no manifest of an archive: its format is {found!r}")
+        raise WrongManifest(url, f"is not the manifest of an archive: its format is {found!r}")
     try:
         version = _whole(fields, "version")
         if version > VERSION:

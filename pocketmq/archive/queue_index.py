@@ -57,7 +57,7 @@ def decode_directory(content: bytes, directory_at: int) -> Directory:
 
 def _queue_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _QUEUE_ID_DIGITS):
-        raise ValueError(f"{text[:40]!r} is no queue id")
+        raise ValueError(f"{text[:40]!r} is not a queue id")
     return int(text)
 
 

@@ -456,8 +456,8 @@ def _check_replicas(config: BrokerConfig, warnings: list[str]) -> None:
             f"sends wait for replicas, and bindAddress = {config.bind_address!r} lets other "
             "machines reach the HA port: set haAllowedAddresses to the addresses of the replicas "
             "(10.0.0.2;10.1.0.0/16), or authenticationEnabled = true here and "
-            "innerClientAuthenticationCredentials in all of them. Else whoever reaches the port "
-            "can acknowledge messages that no replica has"
+            "innerClientAuthenticationCredentials in all of them. Otherwise anyone who reaches "
+            "the port can acknowledge messages that no replica has"
         )
         error = ConfigError("haAllowedAddresses", "", "addresses of replicas", text=text)
         raise ConfigErrors([error], warnings)

@@ -254,8 +254,8 @@ class ConsumerFilters:
                 return 0
         if left <= 0:
             self._log.warning(
-                "group %s subscribes to %s by an expression that is not looked at: those before it "
-                "in the heartbeat have %d characters",
+                "group %s: the SQL92 expression for topic %s is ignored: the expressions before "
+                "it in the heartbeat have %d characters",
                 group,
                 topic,
                 NEW_CHARACTERS - left,

@@ -113,7 +113,7 @@ class ConsumerOffsets(OffsetFile):
             self.table = other.offset_table
             self.data_version = other.data_version or self.data_version
             log.warning(
-                "%s has the consumer offsets: from now on they are written to %s as well",
+                "consumer offsets are read from %s; from now on they are also written to %s",
                 self._lmq_file.path, self._file.path.name,
             )  # fmt: skip
         else:

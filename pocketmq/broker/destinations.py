@@ -85,7 +85,7 @@ class Destinations:
             self._told.clear()
         self._told[topic] = created
         log.warning(
-            "topic %s was deleted after it had accepted %s: what is late for it is dropped",
+            "topic %s was deleted after it had accepted %s: its late messages are dropped",
             topic,
             what,
         )

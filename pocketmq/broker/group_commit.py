@@ -53,8 +53,8 @@ class GroupCommit:
         FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT when that takes too long, and with
         SERVICE_NOT_AVAILABLE when it fails.
 
-        Their bodies are let go at once: each is a view of all that its read brought, and what comes
-        in meanwhile would need fresh memory.
+        Drop the bodies now: each keeps its read buffer alive, and new input would need fresh
+        memory.
         """
         count = len(sends)
         for request, _ in sends:

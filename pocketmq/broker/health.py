@@ -95,7 +95,7 @@ class MasterLink(NamedTuple):
         if self.trouble:
             return f"the master {self.master} is not copied: {self.trouble}"
         if self.lag is None:
-            return f"the master {self.master} has not said yet how long its log is"
+            return f"the master {self.master} has not reported the end of its log yet"
         if self.lag >= self.most_lag:
             return (
                 f"{self.lag} bytes behind the master {self.master} "
@@ -147,12 +147,12 @@ class MemberHealth(NamedTuple):
         """What an operator should know although it is ready."""
         found = [self.disk.remark]
         if not self.permission & PERM_WRITE:
-            found.append(f"drained: brokerPermission is {self.permission}, so it takes no sends")
+            found.append(f"drained: brokerPermission is {self.permission}, so it accepts no sends")
         if not self.permission & PERM_READ:
             found.append(f"brokerPermission is {self.permission}, so nothing can be read")
         if self.role is MemberRole.MASTER and self.copies < self.copies_needed:
             found.append(
-                f"sends wait for {self.copies_needed} copies, but {self.copies} in sync are there"
+                f"sends wait for {self.copies_needed} copies, but only {self.copies} are in sync"
             )
         return tuple(filter(None, found))
 

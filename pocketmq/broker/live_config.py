@@ -154,8 +154,8 @@ class LiveConfig:
             self._take_kept()
         elif kept.exists():
             log.warning(
-                "%s is not read, since the settings come from %s: put the changes that it has into "
-                "that, and remove it", kept, self.path,
+                "settings file %s is ignored, since the settings come from %s: move its changes "
+                "there and remove it", kept, self.path,
             )  # fmt: skip
 
     def update(self, properties: Mapping[str, str]) -> list[str]:
@@ -217,7 +217,7 @@ class LiveConfig:
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
-            log.warning("%s cannot be read, so its settings are not taken: %s", self.path, error)
+            log.warning("settings file %s cannot be read and is ignored: %s", self.path, error)
             return
         for key, text in parse_properties(decode_properties(content)[0]).items():
             try:
@@ -228,10 +228,10 @@ class LiveConfig:
             except ConfigError as error:
                 fault = str(error)
             if fault:
-                log.warning("%s is ignored in %s: %s", key, self.path, fault)
+                log.warning("setting %s in %s is ignored: %s", key, self.path, fault)
             elif key not in self.idle and value != self._value(key):
                 log.warning(
-                    "setting %s: %s, which was set while the broker ran, instead of %s; it is kept "
+                    "setting %s is %s, as set at run time, instead of %s; it is kept "
                     "in %s", key, value, self._value(key), self.path,
                 )  # fmt: skip
                 setattr(self.config, self._fields[key], value)

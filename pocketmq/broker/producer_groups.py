@@ -79,12 +79,12 @@ class ProducerGroups:
             user = (client.caller and client.caller.username) or connection.peer[0]
             if len(groups) >= MAX_GROUPS or self._counts[user] >= MAX_GROUPS_OF_USER:
                 self._log.warning(
-                    "%s has %d producer groups already, and its user or address %d; group %s is "
-                    "ignored",
+                    "producer group %s is ignored: connection %s already has %d groups, and its "
+                    "user or address %d",
+                    group,
                     connection,
                     len(groups),
                     self._counts[user],
-                    group,
                 )
                 return
             groups[group] = user

@@ -408,7 +408,7 @@ class TopicConfigs:
         if _counts(name) and self._count >= self._config.max_auto_created_topics:
             return
         self._log.warning(
-            "topic %s is created with %d queues, as messages are due in it and it is not in "
+            "topic %s is created with %d queues: it has messages to deliver and is not in "
             "topics.json",
             name,
             queues,

@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "import",
         help="take over users and access lists of an official broker",
         description="Writes the users and access lists of an official broker into the file of a "
-        "broker or name server of ours, which must not be running. Users that the file has "
+        "pocketmq broker or name server, which must not be running. Users that the file has "
         "already stay as they are. Needs the extra acl: pip install 'pocketmq[acl]'.",
         epilog="SOURCE is a plain_acl.yml of ACL 1.0, a directory with several such files "
         "(conf/acl), or the directory STORE/config of a broker of RocketMQ 5.3 with the tables "

@@ -52,7 +52,7 @@ def add_table_options(parser: CommandParser) -> None:
         "--file-size",
         type=_megabytes,
         metavar="MB",
-        help="commit whenever there are so many megabytes of Parquet (default 128); the target of "
+        help="commit after this many megabytes of Parquet (default 128); the target of "
         "--compact, too",
     )
     table.add_argument(
@@ -187,7 +187,7 @@ def _summarize(done: Exported, compacted: int, target: Path) -> None:
     if done.lost:
         parts.append(f"{done.lost} were lost before")
     if done.replaced:
-        parts.append(f"{counted(done.replaced, 'queue')} began anew or ended")
+        parts.append(f"{counted(done.replaced, 'queue')} recreated or deleted")
     if compacted:
         parts.append(f"joined {compacted} files")
     print("; ".join(parts), file=sys.stderr)

@@ -56,7 +56,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "create",
         help="create a group, or change it",
         description="Creates a consumer group on every broker, or on those of a cluster, or on "
-        "one. Of a group that exists, what you name is changed.",
+        "one. If the group exists, only the settings that you name change.",
     )
     create.add_argument("group", metavar="GROUP")
     create.add_argument(

@@ -74,13 +74,13 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help="the kind of messages it is for (attribute message.type)",
     )
     create.add_argument(
-        "--if-not-exists", action="store_true", help="leave a topic that exists as it is"
+        "--if-not-exists", action="store_true", help="do not change a topic that exists"
     )
     create.add_argument(
         "--allow-shrink",
         action="store_true",
-        help="let a topic have fewer queues than before, although nobody can read what is in the "
-        "others",
+        help="let a topic have fewer queues than before, although the messages in the others "
+        "cannot be read",
     )
     add_place_options(create)
 
@@ -193,7 +193,7 @@ async def _show(admin: Admin, options: argparse.Namespace) -> None:
     for left in unreadable:
         print(
             f"{left['broker']}: nobody can read {counted(left['messages'], 'message')} in queue "  # type: ignore[arg-type]
-            f"{left['queue']}, which the topic does not have any more"
+            f"{left['queue']}, which the topic no longer has"
         )
     print("groups: " + (", ".join(groups) or "none has an offset in this topic"))
 
@@ -216,7 +216,7 @@ async def _create(admin: Admin, options: argparse.Namespace) -> None:
         allow_shrink=options.allow_shrink,
     )
     if not brokers:
-        print(f"topic {options.topic} exists, and is left as it is")
+        print(f"topic {options.topic} exists, unchanged")
         return
     each = " each" if len(brokers) > 1 else ""
     print(

@@ -202,7 +202,7 @@ def _success(answer: Command, address: str, code: RequestCode) -> Command:
         answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         and code == RequestCode.GET_ROUTEINFO_BY_TOPIC
     ):
-        why = f"{(answer.remark or '').strip()}: `namesrv` names a server that is no name server"
+        why = f"{(answer.remark or '').strip()}: `namesrv` is not the address of a name server"
         raise error_for(answer.code, why, address)
     if answer.code != ResponseCode.SUCCESS:
         raise error_for(answer.code, answer.remark, address)

@@ -76,7 +76,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         error = kwargs.get("exc_info")
         if isinstance(error, HttpProcessingError):
             remote = args[0] if args else "a client"
-            self._limited.warning("a request of %s is refused: %s", remote, error.message)
+            self._limited.warning("request from %s refused: %s", remote, error.message)
         else:
             super().exception(msg, *args, **kwargs)
 

@@ -255,8 +255,8 @@ class Monitoring:
         for family in kept:
             if family.dropped:
                 log.warning(
-                    "%d series of %s are not exported (metricsOtelCardinalityLimit is %d)",
-                    *(family.dropped, family.name, most),
+                    "metric %s: %d series are not exported (metricsOtelCardinalityLimit is %d)",
+                    *(family.name, family.dropped, most),
                     cause=("series", family.name),
                 )
         return [*kept, dropped_series(kept)]

@@ -43,13 +43,13 @@ class NamesrvMetrics:
         return [
             _gauge(
                 "pocketmq_namesrv_brokers",
-                "Broker groups that are registered",
+                "Registered broker groups",
                 ("cluster",),
                 [((cluster,), len(names)) for cluster, names in clusters.items()],
             ),
             _gauge(
                 "pocketmq_namesrv_members",
-                "Members of these groups, replicas among them",
+                "Members of these groups, including replicas",
                 ("cluster",),
                 [((cluster,), count) for cluster, count in members.items()],
             ),

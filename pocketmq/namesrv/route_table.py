@@ -220,9 +220,8 @@ class RouteTable:
         if live is None or (holder, group.cluster) == (header.broker_addr, header.cluster_name):
             return
         self._log.warning(
-            "broker %d of %s in cluster %s at %s takes the place of that in cluster %s at %s, "
-            "which gave a sign of life %d ms ago: a change of master, or two brokers with the same "
-            "name and id",
+            "broker %d of %s in cluster %s at %s replaces the one in cluster %s at %s, which was "
+            "alive %d ms ago: the master changed, or two brokers have the same name and id",
             header.broker_id,
             header.broker_name,
             header.cluster_name,

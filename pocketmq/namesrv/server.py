@@ -163,8 +163,8 @@ class NameServer:
         for path in {Path(config.kv_config_path), Path(config.config_store_path)}:
             if not TextFile(path).writable:
                 log.warning(
-                    "%s cannot be written: changes of the key-value table or of settings will be "
-                    "refused. Name other files (kvConfigPath, configStorePath)", path,
+                    "file %s cannot be written: changes of the KV config or of settings will be "
+                    "refused. Set kvConfigPath or configStorePath to another file", path,
                 )  # fmt: skip
         self.kv_config.load()
         if self._own_auth is not None:

@@ -89,7 +89,7 @@ class Budget:
     def _refused(self, request: Request[Any], holder: str, wanted: int, most: int) -> None:
         caller = request.caller
         self._log.warning(
-            "%s: a request of %s:%d%s does not wait: %s would take %d %s, and may take %d",
+            "%s: request from %s:%d%s is not held: %s would use %d %s, the limit is %d",
             self._what,
             request.connection.peer[0],
             request.connection.peer[1],

@@ -1,4 +1,4 @@
-"""A request as handlers see it, their response, and the hot decoder from the one's frame.
+"""A request as handlers see it, their response, and the fast frame decoder.
 
 Decoding is tuned, because every message sent to a broker passes here. One call of msgspec's C
 decoder makes the Request together with its typed header: the frame's JSON header is parsed straight

@@ -239,11 +239,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         error = QueueReplaced(queue.topic, queue.queue_id, offset, reason)
         if self._options.fail_on_data_loss:
             error.args = (
-                f"{error}. Begin with a new checkpoint, or set failOnDataLoss to false to go on "
-                "with the messages that are newer",
+                f"{error}. Begin with a new checkpoint, or set failOnDataLoss to false to "
+                "continue with the newer messages",
             )
             raise error
-        log.warning("the stream goes on with newer messages, and may lack others: %s", error)
+        log.warning("stream continues with newer messages, others may be missing: %s", error)
 
     def _settled(self, position: Offsets) -> dict[StreamQueue, QueueEnds]:
         """Return the ends of all queues. Where the stream has read more than a queue has, and its

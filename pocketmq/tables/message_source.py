@@ -189,7 +189,7 @@ class NewMessages:
             error = QueueReplaced(name.topic, name.queue_id, offset, reason)
             if not self._skip_lost or may_recover(store.root):
                 raise _with_advice(error)
-            log.warning("the export goes on with newer messages, and may lack others: %s", error)
+            log.warning("export continues with newer messages, others may be missing: %s", error)
             found.replaced += 1
             found.moved[name] = None
             if other.exists:
@@ -218,7 +218,7 @@ def _reached(found: Plan, part: QueueSlice, batch: Any) -> Position:
 
 def _with_advice(error: QueueReplaced) -> QueueReplaced:
     error.args = (
-        f"{error}. Export to another directory, or go on with the messages that are newer with "
+        f"{error}. Export to another directory, or continue with the newer messages with "
         "--skip-lost",
     )
     return error

@@ -320,7 +320,7 @@ def test_verify_names_objects_that_are_damaged_or_missing(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"{", "is no manifest"),
+        (b"{", "is not a manifest"),
         (b'{"format": "other"}', "its format is 'other'"),
         (b'{"format": "pocketmq-archive", "version": 2}', "has version 2; .* install a newer"),
         (b'{"format": "pocketmq-archive", "version": 1}', "is damaged"),

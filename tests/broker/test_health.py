@@ -28,7 +28,7 @@ def test_a_slave_in_sync_is_ready_and_takes_no_sends() -> None:
         (LINK._replace(connected=False, seconds=12.4), "the master 10.0.0.1:10911 for 12 s"),
         (LINK._replace(connected=False, trouble="refused"), "for 3 s: refused"),
         (LINK._replace(master=""), "the master of this slave is not known"),
-        (LINK._replace(lag=None), "has not said yet how long its log is"),
+        (LINK._replace(lag=None), "has not reported the end of its log yet"),
         (LINK._replace(lag=100), "100 bytes behind the master 10.0.0.1:10911"),
         (LINK._replace(in_set=False), "not in the SyncStateSet"),
         (LINK._replace(trouble="it cannot be stored"), "is not copied: it cannot be stored"),
@@ -71,13 +71,13 @@ def test_above_the_warning_level_a_master_goes_on_with_a_remark() -> None:
 def test_a_drained_broker_is_ready_and_says_that_it_takes_no_sends() -> None:
     health = MemberHealth(MASTER, 4, DISK)
     assert (health.ready, health.accepts_sends) == (True, False)
-    assert health.remarks == ("drained: brokerPermission is 4, so it takes no sends",)
+    assert health.remarks == ("drained: brokerPermission is 4, so it accepts no sends",)
 
 
 def test_missing_copies_are_a_remark_until_the_store_refuses_sends() -> None:
     lacking = MemberHealth(MASTER, 6, DISK, copies=1, copies_needed=2)
     assert lacking.ready
-    assert lacking.remarks == ("sends wait for 2 copies, but 1 in sync are there",)
+    assert lacking.remarks == ("sends wait for 2 copies, but only 1 are in sync",)
     refusing = lacking._replace(refusal="too few replicas keep up")
     assert (refusing.ready, refusing.accepts_sends) == (False, False)
 

@@ -254,7 +254,7 @@ async def test_without_a_file_a_change_is_kept_in_the_store(
     assert again.config.broker_permission == 4
     kept = broker.config.root / "config" / "broker.properties"
     assert kept.read_text() == "brokerPermission=4\n"
-    line = "setting brokerPermission: 4, which was set while the broker ran, instead of 6"
+    line = "setting brokerPermission is 4, as set at run time, instead of 6"
     assert any(message.startswith(line) and str(kept) in message for message in caplog.messages)
     assert (await update(await connect(again), brokerPermission="6")).code == 0
     await again.stop()
@@ -273,7 +273,7 @@ async def test_what_is_kept_never_prevents_a_start(
     broker = await start_broker()
     assert (broker.config.broker_permission, broker.config.max_message_size) == (6, 2048)
     for name in ("brokerPermission", "storePathRootDir", "nonsense", "aclEnable"):
-        assert any(message.startswith(f"{name} is ignored in") for message in caplog.messages)
+        assert any(message.startswith(f"setting {name} in") for message in caplog.messages)
 
 
 async def test_the_file_of_the_start_goes_before_what_is_kept(
@@ -286,4 +286,4 @@ async def test_the_file_of_the_start_goes_before_what_is_kept(
     file.write_text("brokerPermission=6\n")
     broker = await start_broker(broker_config_path=str(file))
     assert broker.config.broker_permission == 6
-    assert any("broker.properties is not read, since" in message for message in caplog.messages)
+    assert any("broker.properties is ignored, since" in message for message in caplog.messages)

@@ -176,7 +176,7 @@ async def test_what_has_to_be_kept_is_bounded(
     # Some wait, and the others are answered at once.
     assert 0 < len(peer.answers) < 200
     assert resident(server) - before < ALLOWED
-    said = r"held pulls: a request of 127.0.0.1:\d+ does not wait: the connection would take"
+    said = r"held pulls: request from 127.0.0.1:\d+ is not held: the connection would use"
     assert re.search(said, server.everything())
 
 

@@ -51,14 +51,12 @@ def test_a_topic_does_not_lose_queues_unasked(call: Call) -> None:
     assert "topic ledger has 2 queues to read" in refused.err
     assert "--allow-shrink" in refused.err
     kept = call("topics", "create", "ledger", "--queues", "1", "--if-not-exists")
-    assert kept == (ExitCode.OK, "topic ledger exists, and is left as it is\n", "")
+    assert kept == (ExitCode.OK, "topic ledger exists, unchanged\n", "")
     assert call("topics", "create", "ledger", "--queues", "1", "--allow-shrink").code == ExitCode.OK
     [shown] = call("topics", "show", "ledger", "--json").rows
     [left] = shown["unreadable"]
     assert (left["broker"], left["queue"]) == (BROKER, 1)
-    assert (
-        "in queue 1, which the topic does not have any more" in call("topics", "show", "ledger").out
-    )
+    assert "in queue 1, which the topic no longer has" in call("topics", "show", "ledger").out
 
 
 def test_topics_of_the_broker_are_listed_only_with_all(call: Call) -> None:

@@ -119,7 +119,7 @@ def test_a_drained_broker_says_so_and_its_topics_are_not_called_writable(call: C
         call("config", "set", "brokerPermission=4")
         ended = call("status")
         assert ended.code == ExitCode.OK
-        assert "drained: brokerPermission is 4, so it takes no sends" in ended.out
+        assert "drained: brokerPermission is 4, so it accepts no sends" in ended.out
         shown = until(
             lambda: call("topics", "show", "wanted").out, lambda seen: "is drained" in seen
         )

@@ -21,7 +21,7 @@ async def test_a_push_consumer_of_a_misspelt_topic_names_similar_ones(
         await until(lambda: "does not exist" in caplog.text)
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert warnings == [
-        "topic oders does not exist, so the consumer gets nothing of it until it does; "
+        "topic oders does not exist; the consumer gets no messages from it until it is created; "
         "similar topics: orders, Order"
     ]
 

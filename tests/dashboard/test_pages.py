@@ -441,4 +441,4 @@ async def test_a_request_that_is_not_http_leaves_one_line(
     writer.close()
     for record in caplog.records:
         assert not record.exc_info
-        assert record.getMessage().startswith("a request of 127.0.0.1 is refused: ")
+        assert record.getMessage().startswith("request from 127.0.0.1 refused: ")

@@ -417,7 +417,7 @@ def test_a_broker_that_takes_the_place_of_a_living_one_is_logged(
 ) -> None:
     table.register_broker(header(), body("A", "B"), CHANNEL)
     table.register_broker(second, body("A", "B"), CHANNEL)
-    assert caplog.text.count("takes the place of") == lines
+    assert caplog.text.count("replaces the one in") == lines
 
 
 def test_a_broker_that_takes_the_place_of_a_dead_one_is_not_logged(
@@ -427,4 +427,4 @@ def test_a_broker_that_takes_the_place_of_a_dead_one_is_not_logged(
     table.register_broker(header(), body("A", "B"), channel)
     table.channel_lost(channel)
     table.register_broker(header(address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
-    assert "takes the place of" not in caplog.text
+    assert "replaces the one in" not in caplog.text

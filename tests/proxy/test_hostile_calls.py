@@ -284,7 +284,7 @@ async def test_a_flood_beside_open_streams_is_ended_and_others_are_answered(
             other.data(1 + 2 * answers, b"\0\0\0\0\5hello", ended=True)
             await other.until(b"hello")
             answers += 1
-        assert "its frames make too much work" in caplog.text
+        assert "its frames cause too much work" in caplog.text
         assert answers > 2, "the other client waits for the whole flood"
 
 
@@ -298,7 +298,7 @@ async def test_an_address_that_makes_too_much_work_is_not_let_in_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with grpc_server(clock=lambda: 0.0) as server:
-        while "its address makes too much work" not in caplog.text:
+        while "its address causes too much work" not in caplog.text:
             raw = await Raw.open(server)
             raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
             await closed(raw)

@@ -71,8 +71,8 @@ def test_a_refusal_names_connection_and_user(caplog: pytest.LogCaptureFixture) -
     assert not held.take(request(Connection(port=4712)), 12)
 
     assert caplog.messages == [
-        "held pulls: a request of 192.0.2.1:4711 (user eve) does not wait: the connection would "
-        "take 11 bytes, and may take 10"
+        "held pulls: request from 192.0.2.1:4711 (user eve) is not held: the connection would "
+        "use 11 bytes, the limit is 10"
     ]
 
 

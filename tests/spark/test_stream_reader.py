@@ -376,7 +376,7 @@ def test_a_broker_that_recovers_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_source(tmp_path: Path) -> None:
     GrowingStore(tmp_path).add(1)
-    with pytest.raises(OffsetsError, match="Is the checkpoint that of another source"):
+    with pytest.raises(OffsetsError, match="Does the checkpoint belong to another source"):
         latest(reader_of(tmp_path), {"offset": 3})
 
 
@@ -439,7 +439,7 @@ def test_a_topic_that_is_created_again(
         marked(strict, position)
     begun = marked(lenient, position)
     assert offsets_alone(begun) == at(0)
-    assert "the stream goes on with newer messages" in caplog.text
+    assert "stream continues with newer messages" in caplog.text
     assert read(lenient, position, begun) == []
     assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(new))
 

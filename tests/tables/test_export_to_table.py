@@ -209,7 +209,7 @@ def test_a_topic_that_is_created_again(
     assert "T/0 was read up to offset 10, and is not the same queue any more" in said
     assert "with --skip-lost" in said
     assert export(store.root, table, format, "--skip-lost") == ExitCode.OK
-    assert "1 queue began anew or ended" in capsys.readouterr().err
+    assert "1 queue recreated or deleted" in capsys.readouterr().err
     expected = [("T", 0, n) for n in (*range(10), *range(new))]
     expected += [("other", 0, n) for n in range(2)]
     assert places(rows_in(table, format)) == sorted(expected)

@@ -123,7 +123,7 @@ class ControllerClient:
             header = GetMetaDataResponseHeader.from_ext(answer.ext_fields)
             if header.controller_leader_address:
                 if header.controller_leader_address != self._leader:
-                    log.warning("the controllers' leader is %s", header.controller_leader_address)
+                    log.warning("controller leader is %s", header.controller_leader_address)
                 self._leader = header.controller_leader_address
                 return self._leader
             faults.append(f"{address}: it knows no leader")
@@ -269,7 +269,7 @@ class ControllerClient:
         else:
             if address in self._silent:
                 self._silent.discard(address)
-                log.warning("controller %s gets heartbeats again", address)
+                log.warning("controller %s receives heartbeats again", address)
 
     async def _ask(
         self,

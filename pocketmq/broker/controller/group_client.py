@@ -85,7 +85,7 @@ class GroupClient:
     def use(self, address: str) -> None:
         """Copy from this HA address."""
         if address and address != self.address:
-            log.warning("the master's HA address is %s", address)
+            log.warning("master HA address is %s", address)
             self.address = address
             self._known.set()
             if self.connection is not None:
@@ -108,7 +108,7 @@ class GroupClient:
                 )
             except Exception:
                 # A bug here must not leave a slave without its master for ever.
-                self.trouble = "a fault of this broker, which its log shows"
+                self.trouble = "an error in this broker, see its log"
                 log.exception("copying the master %s failed", self.address)
                 pause = _UNFIT_SECONDS
             await asyncio.sleep(pause)

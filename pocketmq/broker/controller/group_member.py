@@ -133,7 +133,7 @@ class GroupMember:
         await self._until_done(self._join)
         self.trouble = ""
         # At the default level: lines of before may say that the controllers do not take it.
-        log.warning("this broker is member %d of the group %s", identity.broker_id, identity.group)
+        log.warning("broker is member %d of group %s", identity.broker_id, identity.group)
         periods = self._periods
         leader, first_role = periods().leader, periods().first_role
         self._spawn(self._every(lambda: periods().heartbeat, 0.0, self._heartbeat))
@@ -216,8 +216,8 @@ class GroupMember:
         standing = self._taker.standing
         if standing is None:
             self._lines.error(
-                "this broker cannot store messages until it is restarted, and sends no heartbeats, "
-                "so that another member is elected"
+                "broker cannot store messages until it is restarted; it sends no heartbeats, so "
+                "that another member is elected"
             )
         elif not self._silent:
             await self._controllers.heartbeat(self.identity, standing)
@@ -266,7 +266,7 @@ class GroupMember:
             try:
                 await action()
                 if not answers:
-                    log.warning("the controllers answer again")
+                    log.warning("controllers answer again")
                 answers = True
             except RemotingError as error:
                 answers = False

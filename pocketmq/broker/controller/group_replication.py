@@ -286,7 +286,7 @@ class GroupReplication:
         if elsewhere:
             raise RoleRefused(explain_copy(identity, told.master_address))
         if leads and self._store.flush_failed:
-            raise RoleRefused("a flush of this broker failed, so it cannot be the master")
+            raise RoleRefused("this broker cannot be the master: a flush failed")
         try:
             if leads and replica.role is not Role.MASTER:
                 await self._stop_following()
@@ -297,7 +297,7 @@ class GroupReplication:
                     await self._lead(order, services)
                 elif isinstance(order, StayMaster):
                     log.warning(
-                        "this broker stays the master of its group %s, in epoch %d",
+                        "broker stays master of group %s, epoch %d",
                         self._config.broker_name, order.epoch,
                     )  # fmt: skip
                     services.new_reign(order.epoch)
@@ -309,7 +309,7 @@ class GroupReplication:
 
     async def _lead(self, order: Lead, services: Services) -> None:
         log.warning(
-            "this broker is the master of its group %s, in epoch %d",
+            "broker is master of group %s, epoch %d",
             self._config.broker_name, order.epoch,
         )  # fmt: skip
         store, config = self._store, self._config
@@ -322,7 +322,7 @@ class GroupReplication:
 
     async def _follow(self, order: Follow, services: Services) -> None:
         log.warning(
-            "this broker is a slave: broker %d at %s is the master of its group %s, in epoch %d",
+            "broker is slave: broker %d at %s is master of group %s, epoch %d",
             order.master_id, order.address, self._config.broker_name, order.epoch,
         )  # fmt: skip
         store, config = self._store, self._config
@@ -481,7 +481,7 @@ class GroupReplication:
         """Take the controller's answer to a request for another set."""
         if self._replica is not None:
             if told is not None:
-                log.warning("the SyncStateSet is %s", sorted(told[0]))
+                log.warning("SyncStateSet is %s", sorted(told[0]))
             self.obey(self._replica.set_answered(told, self._now()))
 
     def _readable(self) -> int:

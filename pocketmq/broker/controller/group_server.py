@@ -132,7 +132,7 @@ class GroupServer:
         not a master."""
         refusal = self._allowed.refusal(host)
         if refusal:
-            self.lines.warning("the HA port refuses %s: %s", connection.peer, refusal)
+            self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
             return None
         replica = self.driver.replica
         if replica is None or len(self.connections) >= MOST_CONNECTIONS:

@@ -345,7 +345,7 @@ class BrokerMetrics:
                 _by_topic(
                     "rocketmq_timing_messages",
                     GAUGE,
-                    "Timed messages that wait",
+                    "Waiting timed messages",
                     timers.waiting(self._tables.topics.table),
                 ),
                 _by_topic(
@@ -382,7 +382,7 @@ class BrokerMetrics:
     def _transactions(self) -> Iterator[Family]:
         counts = self._tables.statistics.transactions
         for name, kind, text, table in (
-            ("half_messages", GAUGE, "Transactions without an end", counts.pending),
+            ("half_messages", GAUGE, "Open transactions", counts.pending),
             ("commit_messages_total", COUNTER, "Transactions committed", counts.committed),
             ("rollback_messages_total", COUNTER, "Transactions rolled back", counts.rolled_back),
         ):

@@ -10,7 +10,7 @@ from pocketmq.monitoring.families import GAUGE, Family
 
 def health_metrics(health: MemberHealth) -> Iterator[Family]:
     """Return the health as metrics; those of a master have no series on a slave."""
-    yield _gauge("pocketmq_ready", "1 while the page /ready says so", int(health.ready))
+    yield _gauge("pocketmq_ready", "1 while /ready answers 200", int(health.ready))
     yield _gauge(
         "pocketmq_accepts_sends", "1 while producers may send here", int(health.accepts_sends)
     )
@@ -22,24 +22,24 @@ def health_metrics(health: MemberHealth) -> Iterator[Family]:
     yield Family(
         "pocketmq_member_role",
         GAUGE,
-        "1 for the role that the broker has",
+        "1 for the role of the broker",
         ("role",),
         [((role.value,), int(role is health.role)) for role in MemberRole],
     )
     is_master = health.role is MemberRole.MASTER
     yield _gauge(
         "pocketmq_replication_copies",
-        "Members in sync, the master among them",
+        "Members in sync, including the master",
         health.copies if is_master else None,
     )
     yield _gauge(
         "pocketmq_replication_copies_needed",
-        "Copies that a send waits for, the master's among them",
+        "Copies that a send waits for, including the master's",
         health.copies_needed if is_master else None,
     )
     yield _gauge(
         "pocketmq_replication_behind",
-        "Log of the master that this slave does not have yet",
+        "Bytes of the master's log that this slave does not have yet",
         None if health.link is None else health.link.lag,
         "bytes",
     )

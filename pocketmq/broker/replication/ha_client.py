@@ -81,7 +81,7 @@ class HaClient:
         """Copy from this address. A connection that lives is not touched: the official slave keeps
         it, too."""
         if address and address != self.address:
-            log.warning("the master's HA address is %s", address)
+            log.warning("master HA address is %s", address)
             self.address = address
             self._known.set()
 
@@ -107,7 +107,7 @@ class HaClient:
                     self.changed_at = asyncio.get_running_loop().time()
                     connection.close()
                 self.lines.warning(
-                    "the connection to the master %s is closed%s",
+                    "connection to master %s closed%s",
                     self.address, f": {self.trouble}" if self.trouble else "",
                 )  # fmt: skip
                 if connection.was_silent:

@@ -117,7 +117,7 @@ class HaServer:
         """Take a connection from an address that is allowed, unless there are too many."""
         refusal = self._allowed.refusal(host)
         if refusal:
-            self.lines.warning("the HA port refuses %s: %s", connection.peer, refusal)
+            self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
             return False
         if len(self.connections) >= MOST_CONNECTIONS:
             self.lines.error(

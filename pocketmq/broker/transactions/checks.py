@@ -248,8 +248,8 @@ class TransactionChecks:
         producer = self._producers.available(group, topic)
         if producer is None:
             self._log.warning(
-                "cannot check transactions of producer group %s: no member is online that may "
-                "publish to topic %s",
+                "producer group %s: cannot check transactions: no online member may publish to "
+                "topic %s",
                 group,
                 topic,
             )

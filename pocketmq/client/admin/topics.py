@@ -100,8 +100,8 @@ class TopicAdmin(Servers):
                 if header.read_queue_nums < config.read_queue_nums:
                     raise InvalidParameter(
                         f"topic {topic} has {config.read_queue_nums} queues to read: with "
-                        f"{header.read_queue_nums}, nobody could read what is in the others. "
-                        "allow_shrink=True (--allow-shrink) does it all the same",
+                        f"{header.read_queue_nums}, the messages in the others could not be read. "
+                        "Set allow_shrink=True (--allow-shrink) to shrink it anyway",
                         name,
                     )
         return list(await self._each(masters, RequestCode.UPDATE_AND_CREATE_TOPIC, header))

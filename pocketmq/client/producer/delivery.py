@@ -7,8 +7,8 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
 - `retries` bounds the attempts that reached a broker. One that found no connection or lost it does
   not count: a broker that restarts is away for a second or two, and the send waits for it. With
   `retries=0` a lost connection counts: the message may be stored, and is not sent twice.
-- A broker that is not the master any more refuses sends at the door. Such an attempt does not count
-  either, unless `retries=0`: the send waits for the route to the new master.
+- A broker that is no longer the master rejects sends before processing them. Such an attempt does
+  not count either, unless `retries=0`: the send waits for the route to the new master.
 - A broker that does not know the queue, or the topic, has the route asked for again. It is well
   otherwise: the send goes on with the other queues at once, each of them once at most.
 - Any other answer that is not among the retried codes ends the send at once, and does not count

@@ -47,7 +47,7 @@ __all__ = ["NOWHERE", "SendEnvelope", "check_queue", "check_target", "running_lo
 
 R = TypeVar("R")
 
-#: In the place of an event loop: no loop at all. Not None, which `running_loop` may return.
+#: Sentinel: not running. Not None, which `running_loop` may return.
 NOWHERE = object()
 #: The running event loop. Where the public function raises, in the child of a process that was
 #: forked by a coroutine, this one returns None.

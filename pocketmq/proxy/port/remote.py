@@ -196,10 +196,10 @@ class RemotePort:
                 continue
             if self._counts[link.owner] >= MAX_GROUPS_OF_USER:
                 self._log.warning(
-                    "%s has clients in %d groups already: brokers do not hear of group %s",
+                    "group %s is not registered at brokers: %s already has clients in %d groups",
+                    group[1],
                     link.owner,
                     MAX_GROUPS_OF_USER,
-                    group[1],
                 )
                 break
             self._counts[link.owner] += 1
@@ -275,7 +275,10 @@ class RemotePort:
         link = self._member(("producer", group), lambda caller: caller.may_publish(topic))
         if link is None:
             self._log.warning(
-                "no client of producer group %s that may publish to %s can be asked", group, topic
+                "producer group %s: cannot check a transaction: no connected client may publish to "
+                "topic %s",
+                group,
+                topic,
             )
             return
         if request.header.bname is None:

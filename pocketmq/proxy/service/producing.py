@@ -260,7 +260,7 @@ class Producing:
         if not fits:
             raise ServiceError(
                 pb.INVALID_TRANSACTION_ID,
-                f"no half message for topic {topic} lies where the transaction id says",
+                f"the transaction id does not lead to a half message for topic {topic}",
             )
 
     async def recall_message(

@@ -241,7 +241,7 @@ class Http2Connection:
         at, end = 0, len(data)
         if not self._greeted:
             if not PREFACE.startswith(data[: len(PREFACE)]):
-                raise self._ended("it does not begin as HTTP/2 does", Reason.PROTOCOL_ERROR)
+                raise self._ended("its first bytes are not HTTP/2", Reason.PROTOCOL_ERROR)
             if end < len(PREFACE):
                 self._rest = data
                 return
@@ -367,7 +367,7 @@ class Http2Connection:
     def charge(self, price: float) -> None:
         """Have the client pay for work. Raises ProtocolError when it cannot."""
         if not self._budget.spend(price):
-            raise self._ended("its frames make too much work")
+            raise self._ended("its frames cause too much work")
 
     def _ended(self, why: str, reason: Reason = Reason.ENHANCE_YOUR_CALM) -> ProtocolError:
         self._connection.close_connection(reason)

@@ -718,7 +718,7 @@ class GrpcServer:
         elif len(self.connections) > self.max_connections:
             connection.close(f"the proxy has {self.max_connections} connections already", "most")
         elif not address.budget.spend(CONNECTION_PRICE):
-            connection.close("its address makes too much work", "work")
+            connection.close("its address causes too much work", "work")
 
     def connection_lost(self, connection: GrpcConnection) -> None:
         self.connections.discard(connection)

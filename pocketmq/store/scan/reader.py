@@ -165,7 +165,9 @@ class SliceReader:
         if not is_final:
             raise _NotThere
         first, last = rows.offset[empty][[0, -1]].tolist()
-        reason = "their entries are empty: the broker lost them in a crash, or the queue began anew"
+        reason = (
+            "their entries are empty: the broker lost them in a crash, or the queue was recreated"
+        )
         lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
         self._lose(int(empty.sum()), lost)
         return rows.take(~empty)

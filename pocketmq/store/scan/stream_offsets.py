@@ -90,7 +90,7 @@ def from_json(nested: Any) -> Positions:
         raise OffsetsError(
             f"the checkpoint has the offsets {nested!r}; need a number by topic, broker and queue, "
             'such as {"orders":{"broker-a":{"0":23}}}, or the list of numbers that this source '
-            "writes. Is the checkpoint that of another source?"
+            "writes. Does the checkpoint belong to another source?"
         ) from None
 
 

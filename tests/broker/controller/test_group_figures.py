@@ -166,13 +166,13 @@ async def test_roles_and_members_are_in_the_log_at_the_default_level(
     await group.start("a", wait=False)
     await until(lambda: "the controllers do not take this broker" in caplog.text, PATIENCE)
     group.controller.leads = True
-    await until(lambda: "this broker is member 1 of the group" in caplog.text, PATIENCE)
-    assert f"this broker is the master of its group {NAME}, in epoch 1" in caplog.text
+    await until(lambda: "broker is member 1 of group" in caplog.text, PATIENCE)
+    assert f"broker is master of group {NAME}, epoch 1" in caplog.text
     await group.start("b")
     await group.in_sync(2)
-    assert f"is the master of its group {NAME}, in epoch 1" in caplog.text
+    assert f"is master of group {NAME}, epoch 1" in caplog.text
     assert "slave 2 connected from" in caplog.text
-    await until(lambda: "the SyncStateSet is [1, 2]" in caplog.text, PATIENCE)
+    await until(lambda: "SyncStateSet is [1, 2]" in caplog.text, PATIENCE)
 
 
 async def test_a_master_whose_disk_fails_at_a_flush_gives_up_its_role(

@@ -64,5 +64,5 @@ def test_the_form() -> None:
     ],
 )
 def test_offsets_of_another_source(nested: Any) -> None:
-    with pytest.raises(OffsetsError, match="Is the checkpoint that of another source"):
+    with pytest.raises(OffsetsError, match="Does the checkpoint belong to another source"):
         from_json(nested)

@@ -105,7 +105,7 @@ class ReplyProcessor:
                 # Again: the topic may have been deleted, or given fewer queues, meanwhile.
                 queue_id = _queue_of(request.header, self._checks.known(topic.topic_name))
             except RemotingError as error:
-                self._log.warning("a reply is not stored: %s", error.remark)
+                self._log.warning("reply is not stored: %s", error.remark)
                 return response
             await self._keep(request, queue_id, properties, answer)
             try:
@@ -164,7 +164,7 @@ class ReplyProcessor:
         try:
             of_client(properties, header.topic)
         except RemotingError as error:
-            self._log.warning("a reply for %s is not stored: %s", header.topic, error)
+            self._log.warning("reply for topic %s is not stored: %s", header.topic, error)
             return
         inner = InnerMessage(
             header.topic,
@@ -180,10 +180,10 @@ class ReplyProcessor:
         try:
             result = self._put_hooks.put(inner)
         except RemotingError as error:
-            self._log.warning("a reply for %s is not stored: %s", header.topic, error)
+            self._log.warning("reply for topic %s is not stored: %s", header.topic, error)
             return
         if not result.ok:
-            self._log.warning("a reply for %s is not stored: %s", header.topic, result.remark)
+            self._log.warning("reply for topic %s is not stored: %s", header.topic, result.remark)
             return
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)

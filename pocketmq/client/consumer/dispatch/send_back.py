@@ -53,7 +53,7 @@ class SendBack:
             if not isinstance(error, ClientError) and not is_silence(error):
                 message.refusals += 1
             self._log.warning(
-                "message %s of %s could not be sent back, it stays here: %s",
+                "message %s of %s could not be sent back, retrying locally: %s",
                 message.msg_id,
                 message.topic,
                 error,

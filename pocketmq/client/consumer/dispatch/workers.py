@@ -145,7 +145,7 @@ class Workers:
             return
         if asyncio._get_running_loop() is None:
             return  # the program has ended without a shutdown
-        log.error("a worker ended with %r; another one takes its place", error, exc_info=error)
+        log.error("consumer worker ended with %r; starting another one", error, exc_info=error)
         if worker.message is not None:
             self._lost(worker.message, error)
         self.wake()

@@ -173,7 +173,7 @@ class QueueFetcher(Generic[M]):
         if result.min_offset <= asked <= result.max_offset:
             # An offset that exists: somebody has reset the group. Messages that were read ahead or
             # are in work do not count any more, so that no commit undoes the reset.
-            self._log.info("%s: the group is reset to offset %d", pq.queue, following, extra=told)
+            self._log.info("%s: offset reset to %d", pq.queue, following, extra=told)
             self.seek(following)
             pq.committed = None  # a commit on its way may have replaced the offset of the reset
             return

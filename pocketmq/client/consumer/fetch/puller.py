@@ -87,7 +87,7 @@ class PullResult(msgspec.Struct, Generic[M]):
 
 
 class BrokenRecord(BodyError):
-    """The first record of an answer is none that can be read."""
+    """The first record of an answer cannot be decoded."""
 
 
 class Puller(Generic[M]):

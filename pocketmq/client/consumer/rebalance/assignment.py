@@ -124,7 +124,7 @@ class Assignment(Generic[M]):
         self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
     ) -> TopicRoute | None:
         """Read this topic from now on. Returns its route; None while it does not exist, and then
-        the shares are worked out again when it does.
+        a rebalance follows when it does.
 
         Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
         way; what a broker answers to a SQL92 condition that it cannot evaluate.
@@ -169,7 +169,8 @@ class Assignment(Generic[M]):
         if not topic.startswith(RETRY_PREFIX):  # that of a new group comes with its first retry
             near = await similar_topics(self._instance, topic)
             log.warning(
-                "topic %s does not exist, so the consumer gets nothing of it until it does%s",
+                "topic %s does not exist; the consumer gets no messages from it until it is "
+                "created%s",
                 self._instance.namespace.unwrap(topic),
                 f"; similar topics: {', '.join(near)}" if near else "",
                 extra=fields(topic=topic, group=self._group),

@@ -36,7 +36,7 @@ RETRY_PERIOD = 1.0
 
 class QueueOwnership:
     """The queues of one consumer. `locks` is None where queues are not locked, else they are
-    renewed every `renewal` seconds; `again` has the shares worked out again."""
+    renewed every `renewal` seconds; `again` triggers a rebalance."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class QueueOwnership:
                     continue
                 if queue in locks.unknown:
                     continue
-            self._log.warning("the lock of %s is lost", queue, extra=fields(queue=queue))
+            self._log.warning("queue %s: its lock is lost", queue, extra=fields(queue=queue))
             shown = self._instance.namespace.unwrap_queue(queue)
             self._events.tell(ConsumerEventKind.LOCK_LOST, shown)
             self._abandoned.add(queue)
