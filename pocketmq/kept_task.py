@@ -20,11 +20,11 @@ LONGEST_PAUSE = 10.0
 
 
 class KeptTask:
-    """Runs `work`, which is not to end, until `cancel`.
+    """Runs `work`, which must not end by itself, until `cancel`.
 
     Whatever ends it otherwise (an exception, a cancellation by somebody else, a return) is logged
-    with its cause, and the work is started again after a pause that doubles. With `ends`, a return
-    is the end that is meant. `spawn` makes the tasks; None makes them in the running loop. `wanted`
+    with its cause, and the work restarts after a pause that doubles. With `ends`, a return is the
+    intended end. `spawn` makes the tasks; None makes them in the running loop. `wanted`
     tells whether the owner still runs.
     """
 

@@ -115,14 +115,14 @@ class MemberHealth(NamedTuple):
 
     Attributes:
         role: what it does.
-        epoch: the reign in which it has its role; None outside a controller group.
+        epoch: the master epoch in which it has its role; None outside a controller group.
         permission: brokerPermission.
         disk: of its commit log.
         link: to its master; None on a master.
         refusal: why the store refuses puts for another reason than the disk; empty if it does not.
         unregistered: why no client finds it; empty if clients do.
-        copies, copies_needed: of a master: how many members are in sync, itself among them, and
-            how many a send waits for.
+        copies, copies_needed: of a master: how many members are in sync, including itself, and how
+            many a send waits for.
     """
 
     role: MemberRole

@@ -76,7 +76,7 @@ class TopicConfigs:
     Attributes:
         table: the topics by name.
         deleted: topics that were deleted, and the physical offset at which the log ended then.
-            Those that were made anew since are among them: after a kill the store finds the
+            Those that were created again since are among them: after a kill the store finds the
             messages from before again, as long as the log has them.
     """
 

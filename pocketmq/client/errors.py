@@ -2,9 +2,9 @@
 
 | kind | class | what to do |
 |---|---|---|
-| the messaging system is away | Unavailable | try again later; answer 503 |
-| the call itself is wrong; nothing was stored | UsageError | mend the program |
-| refused: a server's final answer, or an answer that never comes | all others | look at it |
+| the messaging system is unreachable or overloaded | Unavailable | try again later; answer 503 |
+| the call itself is wrong; nothing was stored | UsageError | fix the program |
+| refused: a server's final answer, or no reply | all others | check `code` and `remark` |
 
 | error | kind | when |
 |---|---|---|
@@ -16,7 +16,7 @@
 | BrokerNotFound | Unavailable | the routes name no address of that broker |
 | SendFailed | – | base of SendError and BatchSendError |
 | SendError | – | a send failed for good; `tries` has the attempts, `__cause__` the last error |
-| SendUnavailable | Unavailable | a SendError whose last attempt failed because a broker is away |
+| SendUnavailable | Unavailable | a SendError whose last attempt failed because of an outage |
 | SendTimeout | Unavailable | a SendUnavailable whose `timeout` passed; also a TimeoutError |
 | MessageRefused | UsageError | a SendError and InvalidMessage: a broker found the message illegal |
 | RequesterGone | – | a SendError: no broker has a connection to the client that a reply is for |
@@ -300,7 +300,7 @@ class SendError(SendFailed):
 
 
 class SendUnavailable(SendError, Unavailable):
-    """A send failed because brokers are away, overloaded, or do not answer."""
+    """A send failed because brokers are unreachable, overloaded, or do not answer."""
 
 
 class SendTimeout(SendUnavailable, TimeoutError):
@@ -313,7 +313,7 @@ class SendTimeout(SendUnavailable, TimeoutError):
 class MessageRefused(SendError, InvalidMessage):
     """A broker refused the message as illegal, so it was not stored.
 
-    It breaks a rule that only the broker knows: its delay is beyond `timerMaxDelaySec`, say.
+    It breaks a rule that only the broker knows, for example with a delay beyond `timerMaxDelaySec`.
     """
 
 
@@ -351,7 +351,7 @@ class BatchSendError(SendFailed):
 
 
 class BatchSendUnavailable(BatchSendError, Unavailable):
-    """Some messages of a `send_batch` were not stored because brokers are away."""
+    """Some messages of a `send_batch` were not stored because brokers are unavailable."""
 
 
 class RequestTimeout(ClientError, TimeoutError):

@@ -328,9 +328,9 @@ class MessageExt(msgspec.Struct):
     def deadline(self) -> int | None:
         """Until when the sender of a request waits for the reply; None for any other message.
 
-        That time counts from the later one of the sender's clock and the broker's, so that a sender
-        whose clock is slow is not taken for one that has given up. Of a redelivered request it
-        counts from the sender's.
+        It counts from the later of the sender's and the broker's timestamp, so that a request does
+        not look expired because the sender's clock is slow. For a redelivered request it counts
+        from the sender's timestamp.
         """
         properties = self.properties
         wait = properties.get(names.TTL, "")

@@ -30,9 +30,9 @@ _VALUE = re.compile(r"(?s)^(Invalid (?:enum )?value) .*?(?= - at `[^`]*`$|$)")
 
 
 class PayloadError(ValueError):
-    """A body is not what its type says.
+    """A body does not match its type.
 
-    The text names the fields. It shows nothing of the body, since it goes into logs and traces.
+    The text names the fields. It shows nothing of the body, since it appears in logs and traces.
     """
 
 
@@ -40,7 +40,7 @@ def encode_payload(payload: object) -> bytes:
     """Encode an object as JSON.
 
     Raises:
-        TypeError: JSON, or msgspec, has no form for it, as for a float that is NaN or infinite.
+        TypeError: JSON or msgspec cannot represent it, for example a float that is NaN or infinite.
     """
     dump = getattr(type(payload), "model_dump_json", None)
     if dump is not None:

@@ -54,9 +54,9 @@ def _name_of(code: int) -> str:
 
 
 class Unavailable(RemotingError):
-    """The messaging system is away, overloaded, or does not answer in time.
+    """The messaging system is unreachable, overloaded, or does not answer in time.
 
-    Nothing is wrong with the call: the same may succeed later. The HTTP status for it is 503.
+    Nothing is wrong with the call: the same call may succeed later. The HTTP status for it is 503.
     """
 
 

@@ -23,7 +23,7 @@ FILE_BYTES: Final = 128 * 1024 * 1024
 @dataclass(slots=True)
 class Exported:
     """What an export has done so far. `stored` counts the messages that were there to export, and
-    `replaced` the queues that are not those of the last export: their topics were deleted, and
+    `replaced` the queues that differ from those of the last export: their topics were deleted, and
     perhaps created again."""
 
     stored: int = 0

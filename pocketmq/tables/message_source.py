@@ -64,14 +64,13 @@ class Plan:
 
 
 class NewMessages:
-    """The messages behind `position` that the stores have now, and that a power failure would not
-    take from them.
+    """The messages after `position` that the stores have now and that survive a power failure.
 
     Args:
         roots: the stores; each of another broker.
         topics: None reads all topics of applications.
         columns: to read; `queueOffset` must be among them.
-        skip_lost: go on behind messages that expired or are corrupt, instead of raising; they are
+        skip_lost: continue after messages that expired or are corrupt, instead of raising; they are
             counted in `lost`. Queues that are not those that were read are counted in `replaced`,
             and read from the first message that is newer.
 

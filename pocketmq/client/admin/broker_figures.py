@@ -38,14 +38,14 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
         unflushed_bytes: what is stored and not on the disk yet.
         running_seconds: since the start.
         oldest_message: its store time, Unix ms; None without a message.
-        role: MASTER, SLAVE, or FENCED for one without a role in its controller group; this and
-            what follows is told by pocketmq's brokers alone.
-        epoch: the reign of the master, in a controller group.
+        role: MASTER, SLAVE, or FENCED for one without a role in its controller group; only pocketmq
+            brokers report this and the following.
+        epoch: the master epoch, in a controller group.
         ready, accepts_sends: whether it does what its role is for; whether producers may send.
         permission: brokerPermission: 4 read, 2 write.
-        in_sync, lag_bytes: of a slave: whether it is in sync; log that it does not have yet.
+        in_sync, lag_bytes: of a slave: whether it is in sync; bytes of log that it lacks.
         members: of a master in a controller group: the ids in its SyncStateSet.
-        copies, copies_needed: of a master: members in sync, itself among them; copies that a send
+        copies, copies_needed: of a master: members in sync, including itself; copies that a send
             waits for.
         problems, remarks: why it is not ready; what else to know.
     """
@@ -131,7 +131,7 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a broker group: one that is registered, or the master that none is.
+    """A member of a broker group: a registered one, or the master that is missing.
 
     Attributes:
         address: empty for a master that is not registered.
@@ -159,7 +159,7 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """In a word or two: how it is."""
+        """Its state in one or two words."""
         if self.problem is not None:
             return "no answer" if self.address else "missing"
         if self.figures.ready is False:

@@ -95,9 +95,9 @@ class MessageAdmin(Servers):
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32
     ) -> PullResult[MessageExt]:
         """The next messages of a queue from an offset on, without a consumer group: nothing is
-        committed. At most `max_messages`, or as many as the broker gives at once (official ones:
-        32), or as take 64 MiB of memory. Go on at the result's next_begin_offset; `messages` does
-        that. Raises TopicNotExist."""
+        committed. At most `max_messages`, or as many as the broker returns at once (official ones:
+        32), or as fit into 64 MiB of memory. Continue at the result's next_begin_offset; `messages`
+        does that. Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
         wrapped = self._queue(queue)

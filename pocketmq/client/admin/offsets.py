@@ -55,7 +55,7 @@ class OffsetAdmin(Servers):
     async def reset_offsets(
         self, group: str, topic: str, to: datetime | int | Literal["begin", "end"]
     ) -> dict[MessageQueue, int]:
-        """Let a group, running or not, go on elsewhere in every queue of a topic.
+        """Move a group, running or not, to another position in every queue of a topic.
 
         `to` is a store time, "begin", "end", or a queue offset, which is the same number in every
         queue, within the bounds of each. A broker with

@@ -59,7 +59,7 @@ class TopicAdmin(Servers):
         """Create a topic, or change it, on every master of `cluster`, or on one `broker` only.
 
         `queues` on each broker (`read_queues` where they differ); `perm`: 4 read + 2 write;
-        `attributes` are added. Without a cluster or broker, on every master there is. Returns the
+        `attributes` are added. Without a cluster or broker, on every master. Returns the
         names of the brokers. To stop sends to a topic, or reads, take the permission away: a topic
         has at least one queue.
 
@@ -120,8 +120,8 @@ class TopicAdmin(Servers):
         return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}
 
     async def unreadable_queues(self, topic: str) -> dict[MessageQueue, int]:
-        """How many messages lie in queues that a topic had before it got fewer queues to read:
-        nobody can read them, until it has more again. Official brokers do not tell. Raises
+        """How many messages are in queues that the topic had before it got fewer queues to read.
+        They cannot be read until it has more again. Official brokers do not report this. Raises
         TopicNotExist."""
         answers = await self._each(
             await self._masters_of(topic),

@@ -179,24 +179,24 @@ class PullConsumer:
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs, and any of its queues could be read last time; while it has none,
-        whether a name server answers. Asks nobody; see `ping`."""
+        """Whether it runs and could read at least one of its queues last time; without queues,
+        whether a name server answers. Sends no request; see `ping`."""
         session = self._sessions.present
         return session is not None and session.life.running and session.assignment.healthy
 
     @property
     def lag(self) -> dict[MessageQueue, int]:
-        """How far each queue that is read is behind: offsets from the first message that is not
-        done to the end, as the last pull told it. Messages that the filter leaves out count. Any
-        thread may ask.
+        """The lag of each assigned queue: offsets from the first unfinished message to the end of
+        the queue, as of the last pull. Messages that the filter excludes count. Callable from any
+        thread.
         """
         session = self._sessions.present
         return {} if session is None else session.assignment.lag
 
     @property
     def last_success(self) -> float | None:
-        """When a broker answered a pull last, Unix seconds; None for never. A pull that finds
-        nothing is answered within `suspend` seconds, or twice that with `share_polls`."""
+        """When a broker last answered a pull, Unix seconds; None before the first answer. A pull
+        that finds nothing takes up to `suspend` seconds, or twice that with `share_polls`."""
         session = self._sessions.present
         return None if session is None else session.assignment.answered_at
 
@@ -428,9 +428,9 @@ class PullConsumer:
     ) -> PullResult[MessageExt]:
         """Pull once from any queue, without buffers, assignments and commits.
 
-        With nothing there, a broker holds the pull for up to `suspend`. Messages that take more
-        memory than `max_buffered_bytes` are left for the next pull, but for the first one. The
-        result's status tells what was found; go on at its `next_begin_offset`. `timeout` is the
+        With nothing there, a broker holds the pull for up to `suspend`. Messages beyond
+        `max_buffered_bytes` of memory are left for the next pull, except for the first one. The
+        result's status says what was found; continue at its `next_begin_offset`. `timeout` is the
         client's own; both take seconds or a timedelta.
 
         Raises:

@@ -102,7 +102,7 @@ class PushConsumer(Routing):
         consume_timeout: seconds (or timedelta) after which a handler is cancelled and its message
             redelivered; not with `orderly`.
         suspend_current_queue: see `orderly`; seconds or timedelta.
-        drop_expired_requests: do not work on a request whose sender no longer waits for the reply
+        drop_expired_requests: drop requests whose sender no longer waits for the reply
             (`message.deadline`); `dropped_requests` counts them.
         pull_batch_size: messages that one pull asks for.
         suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
@@ -276,24 +276,24 @@ class PushConsumer(Routing):
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs, and any of its queues could be read last time; while it has none,
-        whether a name server answers. Asks nobody; see `ping`."""
+        """Whether it runs and could read at least one of its queues last time; without queues,
+        whether a name server answers. Sends no request; see `ping`."""
         session = self._sessions.present
         return session is not None and session.life.running and session.assignment.healthy
 
     @property
     def lag(self) -> dict[MessageQueue, int]:
-        """How far each queue that is read is behind: offsets from the first message that is not
-        done to the end, as the last pull told it. Messages that the filter leaves out count. Any
-        thread may ask.
+        """The lag of each assigned queue: offsets from the first unfinished message to the end of
+        the queue, as of the last pull. Messages that the filter excludes count. Callable from any
+        thread.
         """
         session = self._sessions.present
         return {} if session is None else session.assignment.lag
 
     @property
     def last_success(self) -> float | None:
-        """When a broker answered a pull last, Unix seconds; None for never. A pull that finds
-        nothing is answered within `suspend` seconds, or twice that with `share_polls`."""
+        """When a broker last answered a pull, Unix seconds; None before the first answer. A pull
+        that finds nothing takes up to `suspend` seconds, or twice that with `share_polls`."""
         session = self._sessions.present
         return None if session is None else session.assignment.answered_at
 

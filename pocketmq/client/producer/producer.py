@@ -350,8 +350,8 @@ class Producer:
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs, and sends may succeed by what it knows: a broker that it has sent to
-        answers or, before the first send, a name server. Asks nobody; see `ping`."""
+        """Whether it runs and sends may succeed, as far as it knows: a broker that it has sent to
+        answers; before the first send, a name server. Sends no request; see `ping`."""
         brokers = self.brokers
         if not brokers:
             return self.running and self._instance.name_servers.answering
@@ -359,7 +359,7 @@ class Producer:
 
     @property
     def last_success(self) -> float | None:
-        """When a broker stored a message last, Unix seconds; None for never."""
+        """When a broker last stored a message, Unix seconds; None before the first one."""
         answered_at = self._selector.answered_at
         return None if answered_at is None else unix_seconds(answered_at)
 

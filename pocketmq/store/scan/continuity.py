@@ -1,7 +1,7 @@
 """Whether a queue is still the one that a reader has read up to a position.
 
-A queue that began anew, because its topic was deleted and created again, counts its messages from 0
-again, so that offsets alone would lead behind new messages. In the commit log they lie elsewhere.
+A topic that was deleted and created again numbers its messages from 0 again, so offsets alone would
+skip new messages. Their physical offsets in the commit log differ.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ def gone(mark: Mark) -> Replaced:
 
 def missing(mark: Mark, log_begin: int) -> Replaced | None:
     """Return why a queue without any entry is not the one that `mark` was taken of. None if the
-    commit log begins behind the message: official brokers remove a queue when all its messages
+    commit log begins after the message: official brokers remove a queue when all its messages
     have expired, and it may come back."""
     return None if mark.physical < log_begin else gone(mark)

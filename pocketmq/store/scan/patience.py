@@ -11,7 +11,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.2
 
 
 class Patience:
-    """Waits a little at a time, and only so long in all.
+    """Waits in short steps, up to a limit in all.
 
     Args:
         clock: seconds that never run backwards.
@@ -38,5 +38,5 @@ class Patience:
         return True
 
     def end(self) -> None:
-        """Have the next wait begin anew: what was waited for is there."""
+        """Let the next wait start from zero: what it waited for is there."""
         self._deadline = None

@@ -7,8 +7,8 @@ physical offset, and when it was stored (ms). The mark tells whether a queue is 
 was read: offsets alone are the same again in a topic that was deleted and created again. A position
 may also be the offset alone, as before the first message of a queue.
 
-Brokers go by their names and not by the paths of their stores, because a store can move between two
-runs. Spark compares positions as text, so the same positions always make the same text.
+Brokers are identified by their names, not by the paths of their stores, because a store can move
+between two runs. Spark compares positions as text, so the same positions always make the same text.
 """
 
 from __future__ import annotations
