@@ -185,7 +185,7 @@ class TopicConfigs:
                 end = max((queue.max_physical for queue in of_topic.values()), default=-1)
             except StoreError as error:
                 log.error(
-                    "topic %s is not in topics.json, and is not created anew: %s", name, error
+                    "topic %s is not in topics.json, and is not created again: %s", name, error
                 )
                 continue
             if end > max(self.deleted.get(name, 0), log_begin):
@@ -196,7 +196,7 @@ class TopicConfigs:
         if adopted:
             self._count_change()
             log.warning(
-                "topics created anew, as they have messages but are not in topics.json: %d (%s). "
+                "topics created again, as they have messages but are not in topics.json: %d (%s). "
                 "They have the queues with messages, and no other settings",
                 len(adopted),
                 ", ".join(adopted[:_MOST_NAMED]) + (", ..." if len(adopted) > _MOST_NAMED else ""),

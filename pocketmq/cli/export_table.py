@@ -63,7 +63,7 @@ def add_table_options(parser: CommandParser) -> None:
     table.add_argument(
         "--skip-lost",
         action="store_true",
-        help="go on behind messages that expired or are damaged before they were exported",
+        help="continue after messages that expired or are damaged before they were exported",
     )
     table.add_argument("--json", action="store_true", help="print what was done as a JSON object")
 

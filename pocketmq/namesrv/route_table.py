@@ -302,9 +302,7 @@ class RouteTable:
             (at, live) for at, live in self._live.items() if live.last_update + live.window < now
         ]
         for at, live in expired:
-            self._log.warning(
-                "broker %s gave no sign of life for %d ms", at, now - live.last_update
-            )
+            self._log.warning("broker %s has been silent for %d ms", at, now - live.last_update)
             self._remove_address(at)
         return [live.channel for _, live in expired]
 

@@ -157,7 +157,7 @@ class _Parser:
             return False
         self._next()
         if self.token.lower() != "null":
-            raise self.error("NOT needs NULL behind it")
+            raise self.error("NOT needs NULL after it")
         self._next()
         return True
 

@@ -26,7 +26,7 @@ async def test_it_does_not_hold_up_those_behind_it(
     time.advance(1_000)
     assert broker.bodies() == [b"behind"]
     assert waiting(broker, 2) == [b"stuck"]
-    assert len([line for line in caplog.messages if "delayed message of Stuck" in line]) == 1
+    assert len([line for line in caplog.messages if "topic Stuck: a delayed message" in line]) == 1
 
     time.advance(4_999)  # tried once more with level 2, then with level 3
     assert waiting(broker, 3) == []

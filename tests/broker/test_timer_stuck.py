@@ -29,7 +29,7 @@ async def test_a_queue_without_a_file_does_not_hold_up_the_others(
     broker.send(b"behind", TIMER_DELAY_SEC="2")
     time.advance(2 * SECOND)
     assert broker.bodies() == [b"same slot", b"behind"]
-    assert "timed message of Stuck was not stored" in caplog.text
+    assert "topic Stuck: a timed message was not stored" in caplog.text
 
     unwritable.clear()
     time.advance(10 * SECOND)

@@ -316,7 +316,7 @@ async def test_topics_that_topics_json_lost_are_adopted(
     caplog.clear()
     restarted = await after_kill(lose_topics)
 
-    [line] = [each for each in caplog.messages if "created anew" in each]
+    [line] = [each for each in caplog.messages if "created again" in each]
     assert "not in topics.json: 2 (%RETRY%G, T)." in line
     assert any("topics.json and its .bak are missing" in each for each in caplog.messages)
     [record] = await restarted.pulled("T", queue_id=2)

@@ -99,7 +99,7 @@ class GroupClient:
                 await self._copy()
             except (UnfitMaster, CutRefused, StoreError) as error:
                 self.trouble = str(error)
-                self.lines.error("this broker cannot copy its master %s: %s", self.address, error)
+                self.lines.error("broker cannot copy its master %s: %s", self.address, error)
                 pause = _UNFIT_SECONDS
             except OSError as error:  # TimeoutError is one
                 self.trouble = str(error) or "silence"

@@ -148,10 +148,10 @@ class GroupMember:
                 return await attempt()
             except RemotingError as error:
                 self.trouble = str(error)
-                self._lines.warning("the controllers do not take this broker: %s", error)
+                self._lines.warning("controllers do not accept this broker: %s", error)
             except (IdentityUnusable, OSError) as error:
                 self.trouble = str(error)
-                self._lines.error("this broker cannot become a member of its group: %s", error)
+                self._lines.error("broker cannot become a member of its group: %s", error)
                 pause = self._periods().retry
             # At random, since members that start together ask for the same id.
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
@@ -205,9 +205,9 @@ class GroupMember:
                 await self._taker.take_role(told)
             except RoleRefused as error:
                 self._silent = True
-                self._lines.error("the role that the controller says is not taken: %s", error)
+                self._lines.error("role from the controller is not accepted: %s", error)
             except OSError as error:
-                self._lines.error("the role that the controller says cannot be taken: %s", error)
+                self._lines.error("role from the controller cannot be taken: %s", error)
             else:
                 self._silent = False
 
@@ -248,7 +248,7 @@ class GroupMember:
             told = await self._controllers.alter_set(role, order.members, order.set_epoch)
         except RemotingError as error:
             self._lines.warning(
-                "the SyncStateSet stays as it is, in place of %s: %s", sorted(order.members), error
+                "SyncStateSet is not changed to %s: %s", sorted(order.members), error
             )
         finally:
             self._taker.set_answered(told)
@@ -270,7 +270,7 @@ class GroupMember:
                 answers = True
             except RemotingError as error:
                 answers = False
-                self._lines.warning("the controllers do not answer: %s", error)
+                self._lines.warning("controllers do not answer: %s", error)
             except Exception:
                 # A bug here must not end what keeps the broker in its group.
                 log.exception("%s failed", action)

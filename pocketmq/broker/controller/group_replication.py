@@ -278,7 +278,7 @@ class GroupReplication:
         if known is not None and told.master_epoch <= known.master_epoch:
             if elsewhere and told.master_epoch == known.master_epoch:
                 self._lines.error(
-                    "the controller has another address for this master: %s",
+                    "controller has another address for this master: %s",
                     explain_copy(identity, told.master_address),
                 )
             self.obey(replica.told(told, self._now()))

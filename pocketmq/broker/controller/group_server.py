@@ -241,9 +241,7 @@ class GroupConnection(asyncio.Protocol):
                         begins = True
                         log.info("slave %d copies from %d on", link.slave_id, frame.offset)
         except (BadFrame, UnfitSlave) as error:
-            self._server.lines.error(
-                "the HA port closes the connection of %s: %s", self.peer, error
-            )
+            self._server.lines.error("HA port closes the connection of %s: %s", self.peer, error)
             self.close()
         self._server.driver.obey(orders)
         if begins:

@@ -113,7 +113,7 @@ class ScheduleService:
                 await asyncio.to_thread(self._offsets.write, content)
                 return
         except OSError as error:
-            log.error("cannot save delayOffset.json: %s", error)
+            log.error("delayOffset.json cannot be saved: %s", error)
         self._offsets.not_written()
 
     def progress(self) -> dict[int, tuple[int, int]]:
@@ -145,7 +145,9 @@ class ScheduleService:
         # The log may have expired, or the queue be a new one.
         offset = min(max(known, queue.min_offset), queue.max_offset)
         if offset != known:
-            self._log.error("level %d was delivered up to %d, goes on at %d", level, known, offset)
+            self._log.error(
+                "delay level %d was delivered up to %d, continuing at %d", level, known, offset
+            )
             self._offsets.update(level, offset)
         entry = queue.entry(offset)
         if entry is not None:
@@ -232,7 +234,9 @@ class ScheduleService:
             size = result.end_offset - result.physical_offset
             self._statistics.count_put(inner.topic, size, inner.properties)
             return True
-        self._log.error("a delayed message of %s was not stored: %s", inner.topic, result.remark)
+        self._log.error(
+            "topic %s: a delayed message was not stored: %s", inner.topic, result.remark
+        )
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             return True
         # The next one: what stays unwritable is then tried, and stored, ever less often. This one

@@ -739,12 +739,14 @@ class TimerService:
             self._statistics.count_put(inner.topic, size, inner.properties)
         elif result.status is PutStatus.MESSAGE_ILLEGAL:
             timers.leave(topic, is_recall=is_recall)
-            self._log.error("a timed message of %s is dropped: %s", inner.topic, result.remark)
+            self._log.error("topic %s: a timed message is dropped: %s", inner.topic, result.remark)
         elif roll or not self._waits_again(record):
             raise _NotStored(result.remark)
         else:
             timers.leave(topic, is_recall=is_recall)
-            self._log.error("a timed message of %s was not stored: %s", inner.topic, result.remark)
+            self._log.error(
+                "topic %s: a timed message was not stored: %s", inner.topic, result.remark
+            )
 
     def _put(self, inner: InnerMessage, stamps: dict[str, str]) -> PutResult:
         """Store it with `stamps` among its properties, or without where these do not fit: the

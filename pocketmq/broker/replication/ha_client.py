@@ -115,7 +115,7 @@ class HaClient:
                 if not connection.was_heard:
                     self.trouble = "it closed the connection before it sent anything"
                     self.lines.warning(
-                        "the master %s closed the connection before it sent anything: its log says "
+                        "master %s closed the connection before it sent anything: its log says "
                         "why. enableControllerMode must be the same here and there",
                         self.address,
                     )
@@ -214,7 +214,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         except BadFrame as error:
             self._client.trouble = str(error)
             self._client.lines.error(
-                "the connection to the master %s is closed: %s. If this goes on, the two logs are "
+                "connection to master %s closed: %s. If this goes on, the two logs are "
                 "not the same: empty this slave's store (keep a copy), and start it again",
                 self._client.address, error,
             )  # fmt: skip
@@ -222,7 +222,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         except (StoreError, OSError) as error:
             if self._client.failure is None:
                 self._client.trouble = f"what it sends cannot be stored: {error}"
-                self._client.lines.error("what the master sends cannot be stored: %s", error)
+                self._client.lines.error("data from the master cannot be stored: %s", error)
             self.close()
         else:
             if self._client.failure is None:
@@ -247,7 +247,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         if self.intake.is_lost(now):
             self._client.trouble = "it was silent"
             self._client.lines.warning(
-                "the master %s has been silent for %d ms: connecting again",
+                "master %s has been silent for %d ms: connecting again",
                 self._client.address, self._client.config.ha_housekeeping_interval,
             )  # fmt: skip
             self.was_silent = True

@@ -121,7 +121,7 @@ class HaServer:
             return False
         if len(self.connections) >= MOST_CONNECTIONS:
             self.lines.error(
-                "the HA port refuses %s: %d connections are open", connection.peer, MOST_CONNECTIONS
+                "HA port refuses %s: %d connections are open", connection.peer, MOST_CONNECTIONS
             )
             return False
         self.connections.append(connection)
@@ -233,9 +233,7 @@ class HaConnection(asyncio.Protocol):
                 return
             self.feed.report(offset, self._server.span(), self._loop.time())
         except (BadFrame, UnfitSlave) as error:
-            self._server.lines.error(
-                "the HA port closes the connection of %s: %s", self.peer, error
-            )
+            self._server.lines.error("HA port closes the connection of %s: %s", self.peer, error)
             self.close()
             return
         if is_first:
@@ -256,7 +254,7 @@ class HaConnection(asyncio.Protocol):
         """Close a silent connection, send a heartbeat if it is due, and take the rate."""
         if self.feed.is_lost(self._loop.time()):
             self._server.lines.warning(
-                "the HA port closes the connection of %s, which has been silent for %d ms",
+                "HA port closes the connection of %s, which has been silent for %d ms",
                 self.peer,
                 self._server.config.ha_housekeeping_interval,
             )

@@ -348,7 +348,7 @@ async def test_a_master_whose_identity_another_broker_has_taken_says_so(
     group.controller.addresses[1] = "copy:1"
     await until(lambda: "the broker at copy:1 has this broker's id 1" in caplog.text, PATIENCE)
     group.elect()  # the copy
-    await until(lambda: "the role that the controller says is not taken" in caplog.text, PATIENCE)
+    await until(lambda: "role from the controller is not accepted" in caplog.text, PATIENCE)
     assert a.components.group is not None
     assert a.components.group.master_epoch == 1
 

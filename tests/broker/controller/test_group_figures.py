@@ -164,7 +164,7 @@ async def test_roles_and_members_are_in_the_log_at_the_default_level(
     caplog.set_level("WARNING")
     group.controller.leads = False
     await group.start("a", wait=False)
-    await until(lambda: "the controllers do not take this broker" in caplog.text, PATIENCE)
+    await until(lambda: "controllers do not accept this broker" in caplog.text, PATIENCE)
     group.controller.leads = True
     await until(lambda: "broker is member 1 of group" in caplog.text, PATIENCE)
     assert f"broker is master of group {NAME}, epoch 1" in caplog.text

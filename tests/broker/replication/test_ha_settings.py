@@ -74,7 +74,7 @@ async def test_a_slave_leaves_a_master_that_is_silent_and_connects_again(
         )  # fmt: skip
         await pair.connected()
         proxy.let_pass(0)
-        line = f"the master {proxy.address} has been silent for 500 ms: connecting again"
+        line = f"master {proxy.address} has been silent for 500 ms: connecting again"
         await until(lambda: caplog.text.count(line) >= 1, 30)
         proxy.cut()
         async with client_of(pair.master) as client:

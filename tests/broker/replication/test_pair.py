@@ -381,7 +381,7 @@ async def test_a_stranger_at_the_ha_port(
         assert await reader.read() == b""
     writer.close()
     [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "the HA port closes the connection of 127.0.0.1" in record.getMessage()
+    assert "HA port closes the connection of 127.0.0.1" in record.getMessage()
     assert told in record.getMessage()
 
 

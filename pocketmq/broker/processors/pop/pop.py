@@ -326,7 +326,7 @@ class PopProcessor:
         result = self._get(pop, topic, queue_id, offset)
         if result.status in _CORRECTED:
             self._log.warning(
-                "group %s pops %s/%d at %d, which has %d to %d: it goes on at %d",
+                "group %s pops %s/%d at %d, which has %d to %d: continuing at %d",
                 group,
                 topic,
                 queue_id,
