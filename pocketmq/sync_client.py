@@ -48,7 +48,7 @@ class LoopThread:
             except (SystemExit, KeyboardInterrupt):
                 # Of a hook, say. Without its loop, whoever waits for the client would do so for
                 # ever.
-                log.exception("this is not the program's own thread: it goes on")
+                log.exception("a hook tried to end the process; the client thread continues")
 
     @property
     def is_current(self) -> bool:
