@@ -450,6 +450,6 @@ async def test_the_log_names_the_queues_that_nobody_can_read_any_more(
         await client.send(topic, queue_id=queue_id)
     await create(client, topic, 2, read_queues=4)
     await create(client, topic, 3)
-    (line,) = [line for line in caplog.messages if "nobody can read" in line]
+    (line,) = [line for line in caplog.messages if "cannot be read until it has" in line]
     assert f"topic {topic} has fewer queues now" in line
     assert "the 2 messages in queues 3 " in line

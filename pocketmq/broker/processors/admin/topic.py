@@ -166,7 +166,7 @@ class TopicProcessor:
         left = self._unreadable(name)
         if left:
             log.warning(
-                "topic %s has fewer queues now: nobody can read the %d messages in queues %s until "
+                "topic %s has fewer queues now: the %d messages in queues %s cannot be read until "
                 "it has more queues to read again",
                 name,
                 sum(left.values()),
