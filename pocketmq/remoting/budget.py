@@ -38,6 +38,8 @@ class Budget:
 
     def take(self, request: Request[Any], amount: int) -> bool:
         """Take so much for a request; return False, and log it, if that is too much."""
+        if not amount:
+            return True
         connection = request.connection
         address = connection.peer[0]
         of_connection = self._connections.get(connection, 0) + amount
@@ -58,6 +60,8 @@ class Budget:
 
     def give_back(self, request: Request[Any], amount: int) -> None:
         """Give back what was taken for a request."""
+        if not amount:
+            return
         connection = request.connection
         address = connection.peer[0]
         self.taken -= amount

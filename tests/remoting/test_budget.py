@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.limited_log import LimitedLog
@@ -77,6 +77,7 @@ def test_a_refusal_names_connection_and_user(caplog: pytest.LogCaptureFixture) -
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.booleans())))
+@example([(0, 0, False), (0, 0, False), (0, 0, True), (0, 0, True)])
 def test_nothing_is_lost_or_left(steps: list[tuple[int, int, bool]]) -> None:
     held = budget()
     connections = [request(Connection(f"192.0.2.{n // 2}", n)) for n in range(4)]
