@@ -123,6 +123,7 @@ class Components:
         self._address = address
         self._clock = clock
         self._monotonic = monotonic
+        self._call_later = call_later
         self._announced = announced
         self._ask = ask
         self._auth = auth
@@ -286,7 +287,7 @@ class Components:
                 tables.offsets,
                 self._delayed.delay_offsets,
             ),
-            QueueLockProcessor(tables.locks, tables.client_ids),
+            QueueLockProcessor(tables.locks, tables.client_ids, self._call_later),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
             ClientProcessor(
                 config,

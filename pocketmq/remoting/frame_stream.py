@@ -57,6 +57,8 @@ class FrameStream(asyncio.Protocol):
         attributes: what processors keep for this connection, by their own names.
         closed: no request or answer is accepted any more. Answers to a closed stream are dropped.
         writable: false while more than `HIGH_WATER` bytes wait to be sent.
+        ended_by_peer: whether the peer, or its machine, closed the connection; neither this end
+            nor the kernel for want of an answer.
         last_active: loop time, seconds, of the last read or write.
         log: the dispatcher's, for what the peer does wrong.
     """
@@ -77,6 +79,7 @@ class FrameStream(asyncio.Protocol):
         self.peer_packed = b""
         self.attributes: dict[str, Any] = {}
         self.closed = False
+        self.ended_by_peer = False
         self.writable = True
         self.last_active = 0.0
         self._loop = asyncio.get_running_loop()
@@ -159,6 +162,7 @@ class FrameStream(asyncio.Protocol):
         await asyncio.shield(self._lost)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.ended_by_peer = not self.closed and (exc is None or isinstance(exc, ConnectionError))
         self.closed = True
         self.writable = False
         self._out.clear()

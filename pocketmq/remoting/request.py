@@ -106,6 +106,7 @@ class RequestConnection(Channel, Protocol):
     peer: tuple[str, int]
     peer_packed: bytes
     closed: bool
+    ended_by_peer: bool
     writable: bool
     attributes: dict[str, Any]
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.queue_locks import LOCK_LIVE_MS
+from pocketmq.broker.client_ids import ClientIds
+from pocketmq.broker.processors.queue_lock import RELEASE_DELAY, QueueLockProcessor
+from pocketmq.broker.queue_locks import LOCK_LIVE_MS, QueueLocks
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import ProducerTableInfo
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.request import Request
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 from tests.broker.test_clients import members
 from tests.fake_time import START, FakeTime
@@ -59,6 +64,76 @@ async def test_a_clock_that_is_set_gives_no_lock_away_and_keeps_none(
     time.advance(1)
     assert await lock("b")
     assert not await lock("a")
+
+
+class FakeConnection:
+    """Of a client that asks for locks."""
+
+    def __init__(self, locks: QueueLockProcessor) -> None:
+        self.ended_by_peer = False
+        self._locks = locks
+        self._closed: list[Callable[[FakeConnection], None]] = []
+
+    def add_close_callback(self, callback: Callable[[FakeConnection], None]) -> None:
+        self._closed.append(callback)
+
+    def lock(self, client_id: str, *, bound: bool = True) -> bool:
+        body = LockBatchRequestBody(
+            client_id=client_id, consumer_group="G", mq_set=[QUEUE], release_on_close=bound
+        )
+        request = Request(RequestCode.LOCK_BATCH_MQ, Header(), body=body.encode())
+        request.connection = self  # type: ignore[assignment]
+        response = self._locks.lock(request)
+        answer = LockBatchResponseBody.decode(cast(bytes, response.body))
+        return answer.lock_ok_mq_set == [QUEUE]
+
+    def end(self, *, by_peer: bool = True) -> None:
+        self.ended_by_peer = by_peer
+        for callback in self._closed:
+            callback(self)
+
+
+@pytest.fixture
+def locks(time: FakeTime) -> QueueLockProcessor:
+    return QueueLockProcessor(QueueLocks(time.monotonic), ClientIds(), time.call_later)
+
+
+@pytest.mark.parametrize(
+    ("bound", "by_peer", "released"),
+    [
+        pytest.param(True, True, True, id="killed"),
+        pytest.param(True, False, False, id="closed by the broker"),
+        pytest.param(False, True, False, id="another client"),
+    ],
+)
+def test_a_lock_ends_with_the_connection_of_its_client(
+    time: FakeTime, locks: QueueLockProcessor, bound: bool, by_peer: bool, released: bool
+) -> None:
+    owner, other = FakeConnection(locks), FakeConnection(locks)
+    assert owner.lock("a", bound=bound)
+    assert owner.lock("a", bound=bound)
+    owner.end(by_peer=by_peer)
+
+    time.advance(round(RELEASE_DELAY * 1000) - 1)
+    assert not other.lock("b")
+    time.advance(1)
+    assert other.lock("b") is released
+
+
+def test_a_client_that_connects_again_keeps_its_locks(
+    time: FakeTime, locks: QueueLockProcessor
+) -> None:
+    owner, again, other = [FakeConnection(locks) for _ in range(3)]
+    assert owner.lock("a")
+    owner.end()
+    assert again.lock("a")
+
+    time.advance(round(RELEASE_DELAY * 1000))
+    assert not other.lock("b")
+
+    again.end()
+    time.advance(round(RELEASE_DELAY * 1000))
+    assert other.lock("b")
 
 
 @pytest.mark.parametrize("back", [-HOUR, HOUR])

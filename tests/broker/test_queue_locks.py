@@ -125,3 +125,34 @@ def test_no_lock_keeps_long_names(locks: QueueLocks) -> None:
     assert locks.lock("G", QUEUES, "c" * 2_000) == set()
     assert locks.lock("G" * 2_000, QUEUES, "c") == set()
     assert locks.lock("G", [MessageQueue("T" * 2_000, "b", 0), QUEUES[0]], "c") == {QUEUES[0]}
+
+
+def test_the_end_of_a_connection_releases_what_is_bound_to_it(locks: QueueLocks) -> None:
+    first, second = object(), object()
+    locks.lock("G", QUEUES, "c1", first)
+    locks.lock("H", QUEUES[:1], "c1", first)
+    locks.lock("G", QUEUES[:1], "c1", second)  # renewed over another connection
+    locks.lock("G", QUEUES[1:2], "c1")  # bound no longer
+
+    locks.release(first)
+    assert locks.lock("G", QUEUES, "c2") == {QUEUES[2]}
+    assert locks.lock("H", QUEUES[:1], "c2") == {QUEUES[0]}
+
+    locks.release(second)
+    locks.release(second)
+    assert locks.lock("G", QUEUES, "c3") == {QUEUES[0]}
+
+
+def test_a_connection_releases_nothing_that_has_changed_hands(
+    locks: QueueLocks, clock: Clock
+) -> None:
+    connection = object()
+    locks.lock("G", QUEUES, "c1", connection)
+    locks.unlock("G", QUEUES[:1], "c1")
+    locks.lock("G", QUEUES[:1], "c2", object())
+    clock.now += LOCK_LIVE_MS + 1
+    locks.lock("G", QUEUES[1:], "c2")
+
+    locks.release(connection)
+
+    assert locks.lock("G", QUEUES, "c3") == {QUEUES[0]}  # c2's has expired, too

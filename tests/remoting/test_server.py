@@ -262,6 +262,22 @@ async def test_a_half_frame_and_a_goodbye_leave_nothing() -> None:
         assert not echo.seen
 
 
+@pytest.mark.parametrize("by_peer", [True, False])
+async def test_a_connection_knows_which_end_closed_it(by_peer: bool) -> None:
+    async with echo_server() as (server, _):
+        peer = await RawPeer.open(server.port)
+        connection = await server_side(server, peer)
+        await (peer.close() if by_peer else closed(connection))
+        await connection.wait_closed()
+        assert connection.ended_by_peer is by_peer
+        if not by_peer:
+            await peer.close()
+
+
+async def closed(connection: ServerConnection) -> None:
+    connection.close()
+
+
 async def test_a_reader_that_never_reads_is_not_served_further_and_costs_others_nothing() -> None:
     async with echo_server() as (server, echo):
         greedy = await RawPeer.open(server.port)

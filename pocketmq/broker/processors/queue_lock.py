@@ -5,6 +5,10 @@ Reference: broker AdminBrokerProcessor (lockBatchMQ, unlockBatchMQ).
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any, Final
+
+from pocketmq.broker.background import CallLater
 from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.queue_locks import QueueLocks
 from pocketmq.remoting.bodies.queue_lock import (
@@ -17,13 +21,19 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.request import Request, Response
 
+RELEASE_DELAY: Final = 0.5
+"""Seconds from the end of a connection to the release of the locks that are bound to it: time for a
+client that lives to connect again and renew them."""
+
 
 class QueueLockProcessor:
     """Lock requests of one broker."""
 
-    def __init__(self, locks: QueueLocks, client_ids: ClientIds) -> None:
+    def __init__(self, locks: QueueLocks, client_ids: ClientIds, call_later: CallLater) -> None:
+        self._call_later = call_later
         self._locks = locks
         self._client_ids = client_ids
+        self._watched: set[Any] = set()
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the lock codes here."""
@@ -36,7 +46,11 @@ class QueueLockProcessor:
         wanted.need("consumerGroup", wanted.consumer_group)
         wanted.need("clientId", wanted.client_id)
         self._client_ids.check(wanted.client_id, request.caller)
-        held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        connection = request.connection if wanted.release_on_close else None
+        if connection is not None and connection not in self._watched:
+            self._watched.add(connection)
+            connection.add_close_callback(self._closed)
+        held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id, connection)
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
     def unlock(self, request: Request[Header]) -> Response:
@@ -46,3 +60,9 @@ class QueueLockProcessor:
         self._client_ids.check(given.client_id, request.caller)
         self._locks.unlock(given.consumer_group, given.mq_set, given.client_id)
         return Response()
+
+    def _closed(self, connection: Any) -> None:
+        self._watched.discard(connection)
+        # Where this end gave the connection up, the client may be alive and cut off.
+        if connection.ended_by_peer:
+            self._call_later(RELEASE_DELAY, partial(self._locks.release, connection))

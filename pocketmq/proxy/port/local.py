@@ -94,6 +94,7 @@ class LocalLink:
         self.peer_packed = pack_host(*peer)
         self.caller: Caller | None = None
         self.closed = False
+        self.ended_by_peer = False  # a client of the proxy takes no locks
         self.writable = True
         self.attributes: dict[str, Any] = {}
         self._port = port

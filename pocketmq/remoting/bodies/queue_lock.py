@@ -9,12 +9,17 @@ from pocketmq.remoting.bodies.base import QueueBody, queues
 
 
 class LockBatchRequestBody(QueueBody):
-    """The queues that a client wants to hold, or still to hold."""
+    """The queues that a client wants to hold, or still to hold.
+
+    With `release_on_close`, which only pocketmq knows, its locks end soon after the connection of
+    this request if the client's end closes that.
+    """
 
     client_id: str = ""
     consumer_group: str = ""
     mq_set: list[MessageQueue] = field(default_factory=list)
     only_this_broker: bool = False
+    release_on_close: bool | None = None
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:

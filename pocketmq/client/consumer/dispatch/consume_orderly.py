@@ -21,7 +21,7 @@ class ConsumeOrderly(ConsumeService):
 
     A message whose work fails is tried again after `suspend` seconds, and its queue waits; after
     `max_reconsume_times` (None: never) it moves to the dead letters by `send_back`, or is dropped
-    in broadcast mode (None). With `locked`, a queue waits while its lock may have run out.
+    in broadcast mode (None). With `locked`, a queue waits while its lock may be lost.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ConsumeOrderly(ConsumeService):
             if not pq.buffer or pq.dropped or pq.paused or pq.busy:
                 continue
             now = monotonic()
-            if self._locked and now >= pq.locked_until:
+            if self._locked and (pq.lock_doubtful or now >= pq.locked_until):
                 continue  # the next renewal renews it or takes the queue away
             return self._hand_out(pq, now)
         return None
@@ -134,5 +134,6 @@ class ConsumeOrderly(ConsumeService):
     def renewed(self, pq: Queue, until: float) -> None:
         """The queue's lock holds until then, seconds of the monotonic clock."""
         pq.locked_until = until
+        pq.lock_doubtful = False
         if pq.buffer:
             self.arrived(pq)

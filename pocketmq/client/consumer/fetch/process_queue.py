@@ -41,6 +41,7 @@ class ProcessQueue(Generic[M]):
         paused: nothing is pulled or handed out for now.
         ready: whether it is in the list of queues to hand out from.
         busy: messages in work that the next one has to wait for (orderly).
+        lock_doubtful: the connection over which the lock was taken is lost (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
         commit_failed: whether the last try to store its offset failed.
         pulled_at, answered_at, consumed_at: the last time of each, monotonic seconds; None for
@@ -63,6 +64,7 @@ class ProcessQueue(Generic[M]):
         "end",
         "failing",
         "kept",
+        "lock_doubtful",
         "locked_until",
         "next_offset",
         "paused",
@@ -88,6 +90,7 @@ class ProcessQueue(Generic[M]):
         self.paused = False
         self.ready = False
         self.busy = 0
+        self.lock_doubtful = False
         self.locked_until = 0.0
         self.failing = False
         self.end: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 
@@ -72,6 +73,10 @@ class QueueOwnership:
         #: Queues of this client's share that another one has locked.
         self._awaited: set[MessageQueue] = set()
         self._closing = False
+        #: Set when locks are to be renewed at once.
+        self._doubted = asyncio.Event()
+        if locks is not None:
+            instance.pool.on_disconnected.append(self._connection_lost)
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         """Have exactly this share of a topic; False when some of it can only be had later."""
@@ -113,8 +118,8 @@ class QueueOwnership:
         self._awaited = {queue for queue in self._awaited if queue.topic != topic}.union(queues)
         if fresh:
             log.info(
-                "group %s, topic %s: waiting for %s, which another consumer has locked; a broker "
-                "keeps the locks of one that was killed for %d s",
+                "group %s, topic %s: waiting for %s, which another consumer has locked; an Apache "
+                "broker keeps the locks of one that was killed for %d s",
                 self._group,
                 topic,
                 listed(fresh),
@@ -178,8 +183,20 @@ class QueueOwnership:
         """Renew the locks for ever; ends by cancellation."""
         period = self._renewal
         while True:
-            await asyncio.sleep(period)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(period):
+                    await self._doubted.wait()
+            self._doubted.clear()
             period = self._renewal if await self.renew() else RETRY_PERIOD
+
+    def _connection_lost(self, address: str) -> None:
+        """Hand out nothing that a broker may have given away, until its locks are renewed."""
+        addresses = self._instance.vip_channel.own_addresses(address)
+        masters = self._instance.routes.masters()
+        for queue, fetcher in self._assignment.fetchers.items():
+            if masters.get(queue.broker_name) in addresses:
+                fetcher.pq.lock_doubtful = True
+                self._doubted.set()
 
     async def renew(self) -> bool:
         """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken again.
