@@ -54,8 +54,9 @@ class ProducerGroups:
         return self._by_id.get(client_id)
 
     def available(self, group: str, topic: str) -> ClientInfo | None:
-        """Return a member that can be asked about a message of `topic`, each time another one; None
-        without one. Whoever says so is a member; what is asked shows the message."""
+        """Return a member to ask about a transaction of `topic`, members in rotation; None if there
+        is none. Only a member that may publish to the topic: any client can claim a group, and the
+        question contains the message."""
         members = list(self._groups.get(group, {}).values())
         start = next(self._turn)
         for n in range(len(members)):

@@ -228,10 +228,10 @@ class TopicConfigs:
         return bool(self.deleted) and name in self.deleted
 
     def is_popped_before(self, name: str, pop_time: int) -> bool:
-        """Tell whether what was popped at `pop_time` (ms) was of an earlier topic of this name.
+        """Tell whether a message popped at `pop_time` (ms) belongs to an earlier topic of this name.
 
-        Only for receipt handles, which have no physical offset: one that is misjudged, after the
-        clock was set back, makes its message come again.
+        Only for receipt handles, which contain no physical offset. After the clock was set back the
+        answer can be wrong; the message is then delivered again.
         """
         topic = self.table.get(name)
         return (
@@ -468,9 +468,9 @@ class TopicConfigs:
     def follow_deletions(
         self, table: Mapping[str, TopicConfig], deleted: Mapping[str, int]
     ) -> dict[str, int]:
-        """Before `follow`: take over what a master has `deleted`; return which topics are not those
-        any more that there are here, and the physical offsets before which their messages are
-        deleted."""
+        """Take over the deletions of a master; to be called before `follow`. Return the topics that
+        the master has deleted or created again since this slave last followed it, each with the
+        physical offset before which its messages are deleted."""
         ends = dict(deleted)
         for name, topic in table.items():
             end = created_offset(topic.attributes)

@@ -1,10 +1,9 @@
 """Who may set which of RocketMQ's own properties, for every name in `properties.RESERVED`.
 
-A broker acts on a property only where the right one can have set it. A client sets most of them at
-a send. Others are the broker's: it sets them on messages in topics of its own, and reads them only
-there. On an ordinary message they mean nothing, whoever set them. The official broker keeps them
-there, and so does this one on the straight line of a send; a message that leaves that line, because
-it has to wait, or for another reason, loses them.
+Clients set most reserved properties when they send. The others belong to the broker, which sets
+them on messages in its own topics and reads them only there. On an ordinary message they have no
+effect, whoever set them. Like the official broker, this one stores such a property with a message
+that is stored at once; it removes the property from a message that has to wait first.
 """
 
 from __future__ import annotations

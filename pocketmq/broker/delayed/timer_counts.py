@@ -21,9 +21,9 @@ _hash_of: Final = lru_cache(MOST_TOPICS)(string_hash)
 class TimerCounts:
     """The timed messages of one broker.
 
-    What waits is counted by the hash of its topic, which the units of the timer log have: so a
-    start counts what is there without reading the messages. A recall counts -1 as long as it waits
-    in the slot of the message that it takes back, as in the timer wheel.
+    Waiting messages are counted by the hash of their topic. The units of the timer log contain it,
+    so a start can count them without reading the messages. A recall counts as -1 while it waits in
+    the slot of the message that it takes back, as in the timer wheel.
 
     Attributes:
         enqueued, dequeued: how many entered the timer and were delivered since the start, by topic.
@@ -37,7 +37,7 @@ class TimerCounts:
         self._waiting: dict[int, int] = {}
 
     def waiting(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many messages wait, of those of these topics that have any."""
+        """Return the number of waiting messages by topic, without topics that have none."""
         if not self._waiting:
             return {}
         counts = ((topic, self._waiting.get(_hash_of(topic), 0)) for topic in topics)

@@ -65,7 +65,7 @@ def ok() -> pb.Status:
 def overall(statuses: list[pb.Status], *, by_name: bool = False) -> pb.Status:
     """Return the status of a call by those of its entries: the common one, or that they differ.
 
-    `by_name`: its text is the name of its code, and that of an entry stands there alone.
+    `by_name`: the call's message is the name of its code; only the entries have explanations.
     """
     codes = {status.code for status in statuses}
     code = pb.MULTIPLE_RESULTS if len(codes) > 1 else statuses[0].code
