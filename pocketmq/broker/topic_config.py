@@ -228,7 +228,7 @@ class TopicConfigs:
         return bool(self.deleted) and name in self.deleted
 
     def is_popped_before(self, name: str, pop_time: int) -> bool:
-        """Tell whether a message popped at `pop_time` (ms) belongs to an earlier topic of this name.
+        """Tell whether a message popped at `pop_time` (ms) is of an earlier topic of this name.
 
         Only for receipt handles, which contain no physical offset. After the clock was set back the
         answer can be wrong; the message is then delivered again.

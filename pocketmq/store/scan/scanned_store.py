@@ -96,5 +96,5 @@ class ScannedStore(Protocol):
         expired; None if none is known."""
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
-        """Return what has replaced the queue that a mark was taken of; None if it is the same queue,
-        or if this store cannot tell."""
+        """Return what has replaced the queue that a mark was taken of; None if it is the same
+        queue, or if this store cannot tell."""
