@@ -366,6 +366,8 @@ class PushConsumer:
         strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
+        dead_letter_on: Sequence[type[Exception]] = ...,
+        retry_delays: Mapping[type[Exception], Sequence[Seconds]] | None = None,
         consume_timeout: Seconds = 900.0,
         suspend_current_queue: Seconds = 1.0,
         drop_expired_requests: bool = True,

@@ -40,10 +40,12 @@ class ConsumedMessage(consumed_message.ConsumedMessage):
         owner: PushClient = self.owner
         owner._call(consumed_message.ConsumedMessage.ack, self)
 
-    def reconsume(self, delay_level: int = 0) -> None:  # type: ignore[override]
-        """Have it delivered again; `delay_level` as in ReconsumeLater."""
+    def reconsume(  # type: ignore[override]
+        self, delay_level: int = 0, *, error: Exception | None = None
+    ) -> None:
+        """Have it delivered again; the arguments are those of the asyncio class."""
         owner: PushClient = self.owner
-        owner._run(consumed_message.ConsumedMessage.reconsume(self, delay_level))
+        owner._run(consumed_message.ConsumedMessage.reconsume(self, delay_level, error=error))
 
     def __enter__(self) -> Self:
         owner: PushClient = self.owner

@@ -16,8 +16,12 @@ MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
 MAX_PROPERTIES: Final = 32_767
 """Bytes of a message's properties text; the record has a signed 16-bit length for it."""
-MAX_DELAY_LEVEL: Final = 18
-"""The delay levels of the default messageDelayLevel are 1 (1 s) to 18 (2 h)."""
+DELAY_LEVELS: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""Seconds of the levels from 1 on, of the default messageDelayLevel."""
+MAX_DELAY_LEVEL: Final = len(DELAY_LEVELS)
+"""The highest level: 18, which is 2 h."""
 
 TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Use it with `fullmatch`; topics and groups share it."""

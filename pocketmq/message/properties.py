@@ -63,6 +63,12 @@ POP_CK_OFFSET: Final = "POP_CK_OFFSET"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 CRC32: Final = "__CRC32#"
 
+# Set by consumers of this package on dead letters; docs/consumer.md documents them.
+DLQ_REASON: Final = "DLQ_REASON"
+DLQ_EXCEPTION: Final = "DLQ_EXCEPTION"
+DLQ_CONSUMER: Final = "DLQ_CONSUMER"
+DLQ_ATTEMPTS: Final = "DLQ_ATTEMPTS"
+
 # Added by consumers to what they hold, never stored.
 MIN_OFFSET: Final = "MIN_OFFSET"
 MAX_OFFSET: Final = "MAX_OFFSET"

@@ -63,6 +63,10 @@ _TABLE: Final = {
         # Shown to consumers; brokers neither set nor read them.
         names.DLQ_ORIGIN_TOPIC,
         names.DLQ_ORIGIN_MESSAGE_ID,
+        names.DLQ_REASON,
+        names.DLQ_EXCEPTION,
+        names.DLQ_CONSUMER,
+        names.DLQ_ATTEMPTS,
         # Set by consumers on what they got.
         names.MIN_OFFSET,
         names.MAX_OFFSET,
@@ -119,6 +123,20 @@ NOT_IN_BATCHES: Final = frozenset(
         names.POP_CK,
         names.INNER_BASE,
         names.INNER_MULTI_QUEUE_OFFSET,
+    }
+)
+
+#: What a consumer's copy of a stored message has to leave out: the copy would wait, count as a half
+#: message, be dispatched to more queues, or contradict the header of its send.
+NOT_IN_COPIES: Final = frozenset(
+    {
+        *BROKERS_OWN,
+        *NOT_IN_BATCHES,
+        *_TABLE[SetBy.EACH],
+        names.TRAN_MSG,
+        names.INNER_MULTI_DISPATCH,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
     }
 )
 

@@ -127,8 +127,7 @@ async def test_an_orderly_queue_goes_on_after_a_cancelled_way_to_the_dead_letter
     cluster: FakeCluster,
 ) -> None:
     fill(cluster)
-    silent = cluster["a"].back_answer
-    cluster["a"].back_answer = None  # type: ignore[assignment]
+    cluster["a"].mode = "hang"
     c = consumer(cluster, orderly=True, max_reconsume_times=0, suspend_current_queue=0.001)
     async with c:
         message = await anext(c)
@@ -138,10 +137,10 @@ async def test_an_orderly_queue_goes_on_after_a_cancelled_way_to_the_dead_letter
                 raise ReconsumeLater
 
         working = asyncio.create_task(work())
-        await until(lambda: cluster["a"].sent_back)
+        await until(cluster["a"].arrived.is_set)
         working.cancel()
         await asyncio.wait([working])
-        cluster["a"].back_answer = silent
+        cluster["a"].mode = None
         async with asyncio.timeout(5):
             again = await anext(c)
         assert again.body == b"0"

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.parameters import whole
+from pocketmq.client.parameters import instance, whole
 from pocketmq.message.limits import MAX_DELAY_LEVEL
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["DEAD_LETTER", "ConsumedMessage", "Outcome", "ReconsumeLater"]
+__all__ = ["DEAD_LETTER", "BatchFailure", "ConsumedMessage", "Outcome", "ReconsumeLater"]
 
 
 #: The delay level that stands for the dead letters.
@@ -32,6 +32,17 @@ class ReconsumeLater(Exception):
     def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
         super().__init__(reason)
         self.delay_level = whole("delay_level", delay_level, DEAD_LETTER, MAX_DELAY_LEVEL)
+
+
+class BatchFailure(ReconsumeLater):
+    """Why a message fails together with the first of its batch; `reason` is what ended the batch.
+
+    It has one line in the log, where the first message has the traceback.
+    """
+
+    def __init__(self, first: ConsumedMessage, reason: BaseException) -> None:
+        super().__init__(f"it was in one batch with message {first.msg_id}")
+        self.reason = reason
 
 
 class Outcome(Protocol):
@@ -85,7 +96,9 @@ class ConsumedMessage(MessageExt):
     refusals: int = 0
     #: Those of its `reconsume_times` that its broker does not know of: it did not take it back.
     failures_here: int = 0
-    #: Bytes that the pull limiter counts for it, noted before the application can change the body.
+    #: The body as it was read, and the bytes that the pull limiter counts for the message, both
+    #: noted before the application can change the body.
+    stored_body: bytes = b""
     counted: int = 0
 
     @property
@@ -102,10 +115,18 @@ class ConsumedMessage(MessageExt):
         outcome: Outcome = self.outcome
         outcome.succeeded(self)
 
-    async def reconsume(self, delay_level: int = 0) -> None:
-        """Have it redelivered; `delay_level`, and what it raises, as in ReconsumeLater."""
+    async def reconsume(self, delay_level: int = 0, *, error: Exception | None = None) -> None:
+        """Have it redelivered; `delay_level`, and what it raises, as in ReconsumeLater.
+
+        With `error`, what happens is what would if its handler had raised this: the consumer's
+        `dead_letter_on` and `retry_delays` count. It is for single messages of a batch.
+        """
         outcome: Outcome = self.outcome
-        await outcome.failed(self, ReconsumeLater(delay_level=delay_level))
+        if error is None:
+            error = ReconsumeLater(delay_level=delay_level)
+        elif delay_level:
+            raise ValueError("only one of delay_level and error may be given")
+        await outcome.failed(self, instance("error", error, Exception))
 
     async def __aenter__(self) -> Self:
         outcome: Outcome = self.outcome

@@ -33,6 +33,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions
+from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, TypedHandler
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
 from pocketmq.client.consumer.offsets.local_offset_store import default_directory
@@ -99,6 +100,12 @@ class PushConsumer(Routing):
         concurrency: handlers that run at the same time.
         max_reconsume_times: redeliveries until a message becomes a dead letter; None for 16, and
             for no limit with `orderly`.
+        dead_letter_on: types of exceptions that make a message a dead letter at once, as
+            `(PayloadError,)`.
+        retry_delays: seconds (or timedeltas) before each redelivery by type of exception, as
+            `{TimeoutError: (1, 5, 30)}`: after as many, the message is a dead letter. A broker
+            has 18 delays from 1 s to 2 h, of which the next longer one counts; with `orderly` the
+            queue waits for exactly so long.
         consume_timeout: seconds (or timedelta) after which a handler is cancelled and its message
             redelivered; not with `orderly`.
         suspend_current_queue: see `orderly`; seconds or timedelta.
@@ -143,6 +150,8 @@ class PushConsumer(Routing):
         strategy: Strategy | None = None,
         concurrency: int = 64,
         max_reconsume_times: int | None = None,
+        dead_letter_on: Sequence[type[Exception]] = (),
+        retry_delays: Mapping[type[Exception], Sequence[Seconds]] | None = None,
         consume_timeout: Seconds = 900.0,
         suspend_current_queue: Seconds = 1.0,
         drop_expired_requests: bool = True,
@@ -164,6 +173,12 @@ class PushConsumer(Routing):
         self.group = group
         self.orderly = flag("orderly", orderly)
         self.broadcast = flag("broadcast", broadcast)
+        policy = FailurePolicy(dead_letter_on, retry_delays)
+        if policy and broadcast:
+            raise ValueError(
+                "dead_letter_on and retry_delays have no effect with broadcast=True, which retries "
+                "nothing and has no dead letters"
+            )
         self.hooks = ConsumeHookList(hooks)
         topic_size = whole_or_none(
             "pull_threshold_size_for_topic", pull_threshold_size_for_topic, 1
@@ -201,6 +216,7 @@ class PushConsumer(Routing):
                     "max_reconsume_times", max_reconsume_times, 0, MOST_REDELIVERIES
                 ),
                 suspend_current_queue=seconds("suspend_current_queue", suspend_current_queue),
+                policy=policy,
                 drop_expired_requests=flag("drop_expired_requests", drop_expired_requests),
             ),
             consume_timeout=seconds("consume_timeout", consume_timeout, above_zero=True),

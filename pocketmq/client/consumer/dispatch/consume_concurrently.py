@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from pocketmq.client.backoff import backoff
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import (
+    DEAD_LETTER,
+    BatchFailure,
+    ConsumedMessage,
+    ReconsumeLater,
+)
 from pocketmq.client.consumer.dispatch.consume_service import (
     Begun,
     Consume,
     ConsumeService,
     Fate,
+    GiveBack,
     Queue,
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy, delay_level
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.pauses import Pauses
@@ -29,7 +35,8 @@ log = logging.getLogger(__name__)
 class ConsumeConcurrently(ConsumeService):
     """Hands out messages of all queues in turn, whether or not earlier ones are done.
 
-    The broker makes what failed after `max_reconsume_times` redeliveries a dead letter.
+    What fails after `max_reconsume_times` redeliveries is a dead letter, unless the policy has
+    something else for its exception.
     """
 
     def __init__(
@@ -37,12 +44,13 @@ class ConsumeConcurrently(ConsumeService):
         limiter: PullLimiter,
         stats: ConsumeStats,
         names: ShownNames,
-        send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+        send_back: GiveBack | None,
+        policy: FailurePolicy,
         pauses: Pauses,
         *,
         max_reconsume_times: int,
     ) -> None:
-        super().__init__(limiter, stats, names, send_back)
+        super().__init__(limiter, stats, names, send_back, policy)
         self._max_reconsume_times = max_reconsume_times
         self._pauses = pauses
         self._again: deque[ConsumedMessage] = deque()
@@ -142,13 +150,20 @@ class ConsumeConcurrently(ConsumeService):
             self._say(message, error, Fate.DROPPED)
             self._finish(message)
             return
-        delay_level = error.delay_level if isinstance(error, ReconsumeLater) else 0
+        reason = error.reason if isinstance(error, BatchFailure) else error
+        level = reason.delay_level if isinstance(reason, ReconsumeLater) else 0
+        # Those that the broker knows of: to be tried again here is no attempt of the policy's.
         failures = message.reconsume_times - message.failures_here
-        dead = delay_level < 0 or failures >= self._max_reconsume_times
+        delay = self._policy.delay(reason, failures)
+        if delay is not None:
+            level = DEAD_LETTER if delay < 0 else delay_level(delay)
+        elif failures >= self._max_reconsume_times:
+            level = DEAD_LETTER
+        dead = level < 0
         self._say(message, error, Fate.DEAD if dead else Fate.REDELIVERED)
         taken = False
         try:
-            taken = await self._send_back(message, delay_level)
+            taken = await self._send_back(message, level, reason)
         finally:
             # Also when this is cancelled: somebody has to work on it.
             if taken:
@@ -159,8 +174,8 @@ class ConsumeConcurrently(ConsumeService):
                 # While it is not refused but not answered, the pause stays as it is.
                 times = max(message.refusals, 1)
                 pauses = self._pauses
-                delay = backoff(pauses.local_retry, pauses.longest_local_retry, times)
-                self._later(delay, self._retry, message)
+                pause = backoff(pauses.local_retry, pauses.longest_local_retry, times)
+                self._later(pause, self._retry, message)
 
     def _retry(self, message: ConsumedMessage) -> None:
         if message.process_queue.paused:

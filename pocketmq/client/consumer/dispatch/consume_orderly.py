@@ -4,12 +4,22 @@ next when it is done (ConsumeMessageOrderlyService)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from time import monotonic
 
-from pocketmq.client.consumer.consumed_message import DEAD_LETTER, ConsumedMessage, ReconsumeLater
-from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Fate, Queue
+from pocketmq.client.consumer.consumed_message import (
+    DEAD_LETTER,
+    BatchFailure,
+    ConsumedMessage,
+    ReconsumeLater,
+)
+from pocketmq.client.consumer.dispatch.consume_service import (
+    ConsumeService,
+    Fate,
+    GiveBack,
+    Queue,
+)
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
@@ -19,7 +29,8 @@ __all__ = ["ConsumeOrderly"]
 class ConsumeOrderly(ConsumeService):
     """Hands out the first message of each queue that is not in work.
 
-    A message whose work fails is tried again after `suspend` seconds, and its queue waits; after
+    A message whose work fails is tried again after `suspend` seconds, or those that the policy has
+    for its exception, and its queue waits; after
     `max_reconsume_times` (None: never) it moves to the dead letters by `send_back`, or is dropped
     in broadcast mode (None). With `locked`, a queue waits while its lock may be lost.
     """
@@ -29,13 +40,14 @@ class ConsumeOrderly(ConsumeService):
         limiter: PullLimiter,
         stats: ConsumeStats,
         names: ShownNames,
-        send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+        send_back: GiveBack | None,
+        policy: FailurePolicy,
         *,
         suspend: float,
         max_reconsume_times: int | None,
         locked: bool,
     ) -> None:
-        super().__init__(limiter, stats, names, send_back)
+        super().__init__(limiter, stats, names, send_back, policy)
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
         self._locked = locked
@@ -81,9 +93,15 @@ class ConsumeOrderly(ConsumeService):
             self._go_on(message)
             return
         self._count(message, ok=False)
-        wanted = isinstance(error, ReconsumeLater) and error.delay_level < 0
-        limit = self._max_reconsume_times
-        over = wanted or (limit is not None and message.reconsume_times >= limit)
+        reason = error.reason if isinstance(error, BatchFailure) else error
+        pause, limit = self._suspend, self._max_reconsume_times
+        delay = self._policy.delay(reason, message.reconsume_times)
+        if delay is not None:
+            over, pause = delay < 0, delay
+        elif isinstance(reason, ReconsumeLater) and reason.delay_level < 0:
+            over = True
+        else:
+            over = limit is not None and message.reconsume_times >= limit
         fate = Fate.REDELIVERED
         if over:
             fate = Fate.DROPPED if self._send_back is None else Fate.DEAD
@@ -91,7 +109,7 @@ class ConsumeOrderly(ConsumeService):
         taken = False
         try:
             taken = over and (
-                self._send_back is None or await self._send_back(message, DEAD_LETTER)
+                self._send_back is None or await self._send_back(message, DEAD_LETTER, reason)
             )
         finally:
             # Also when this is cancelled: the queue waits for it.
@@ -100,7 +118,8 @@ class ConsumeOrderly(ConsumeService):
                 self._go_on(message)
             else:
                 message.reconsume_times += 1
-                self._later(self._suspend, self._again, message)
+                # What could not be sent to the dead letters is tried again, too.
+                self._later(pause if pause >= 0 else self._suspend, self._again, message)
 
     def _again(self, message: ConsumedMessage) -> None:
         message.process_queue.put_back(message)

@@ -10,20 +10,22 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
+from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
-from pocketmq.client.consumer.fetch.process_queue import ProcessQueue, message_size
+from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.log_fields import fields
+from pocketmq.message.message import MESSAGE_OVERHEAD
 from pocketmq.message.payload import PayloadError
 
-__all__ = ["Begun", "Consume", "ConsumeService", "Fate", "Queue", "describe"]
+__all__ = ["Begun", "Consume", "ConsumeService", "Fate", "GiveBack", "Queue", "describe", "text_of"]
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,11 @@ Queue = ProcessQueue[ConsumedMessage]
 #: Begins the work on a message. None when it has succeeded already, which is not reported; else
 #: what to await, which tells the outcome and raises nothing but a cancellation.
 Consume: TypeAlias = Callable[[ConsumedMessage], Awaitable[None] | None]
+
+#: Gives a message back to the broker with a delay level and the reason (SendBack).
+GiveBack: TypeAlias = Callable[
+    [ConsumedMessage, int, BaseException | None], Coroutine[Any, Any, bool]
+]
 
 
 class Fate(Enum):
@@ -54,8 +61,8 @@ class Begun(NamedTuple):
 class ConsumeService(ABC):
     """Hands out the messages of one consumer.
 
-    `send_back` returns a message to the broker with a delay level and tells whether it was taken;
-    None in broadcast mode, where what failed is dropped.
+    `send_back` returns a message to the broker with a delay level and the reason, and tells whether
+    it was taken; None in broadcast mode, where what failed is dropped.
     """
 
     _outcome: Outcome
@@ -66,9 +73,11 @@ class ConsumeService(ABC):
         limiter: PullLimiter,
         stats: ConsumeStats,
         names: ShownNames,
-        send_back: Callable[[ConsumedMessage, int], Awaitable[bool]] | None,
+        send_back: GiveBack | None,
+        policy: FailurePolicy,
     ) -> None:
         self.stopped = False
+        self._policy = policy
         self._limiter = limiter
         self._stats = stats
         self._names = names
@@ -150,7 +159,8 @@ class ConsumeService(ABC):
         names = self._names
         message.process_queue = pq
         if not message.counted:
-            message.counted = message_size(message)
+            body = message.stored_body = message.body
+            message.counted = len(body) + MESSAGE_OVERHEAD
         message.outcome = self._outcome
         if pq.retries or names.renames_all:
             message.topic = names.topic(message)
@@ -194,10 +204,10 @@ class ConsumeService(ABC):
         if error is None and fate is Fate.REDELIVERED:
             return
         traceback = None
-        why = str(error)
+        why = text_of(error)
         level = logging.WARNING
         if error is None or isinstance(error, ReconsumeLater):
-            why = (error and str(error)) or "its handler asked for it"
+            why = why or "its handler asked for it"
             level = logging.INFO if fate is Fate.REDELIVERED else logging.WARNING
         elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
             why = "its handler failed"
@@ -219,6 +229,14 @@ class ConsumeService(ABC):
             topic=message.topic,
             msg_id=message.msg_id,
         )
+
+
+def text_of(error: BaseException | None) -> str:
+    """The text of an exception of the application; none where its class cannot tell."""
+    try:
+        return "" if error is None else str(error)
+    except Exception:
+        return ""
 
 
 def describe(message: ConsumedMessage) -> str:

@@ -15,6 +15,7 @@ from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
+from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.handler_calls import HandlerCalls
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.iteration import Iteration
@@ -36,7 +37,8 @@ UNLIMITED = 2**31 - 1
 
 
 class ConsumeOptions(msgspec.Struct, frozen=True):
-    """PushConsumer's options of these names. `group` is its name on the wire."""
+    """PushConsumer's options of these names. `group` is its name on the wire; `policy` has
+    `dead_letter_on` and `retry_delays`."""
 
     group: str
     orderly: bool
@@ -44,6 +46,7 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
     concurrency: int
     max_reconsume_times: int | None
     suspend_current_queue: float
+    policy: FailurePolicy
     drop_expired_requests: bool
 
     @property
@@ -143,13 +146,20 @@ def _make_service(
         send_back = SendBack(instance, options.group, most, pauses.send_back_timeout)
     if not options.orderly:
         return ConsumeConcurrently(
-            limiter, stats, names, send_back, pauses, max_reconsume_times=most
+            limiter,
+            stats,
+            names,
+            send_back,
+            options.policy,
+            pauses,
+            max_reconsume_times=most,
         )
     return ConsumeOrderly(
         limiter,
         stats,
         names,
         send_back,
+        options.policy,
         suspend=options.suspend_current_queue,
         max_reconsume_times=limit,
         locked=not options.broadcast,

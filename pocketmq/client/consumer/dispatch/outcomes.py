@@ -9,7 +9,11 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHookList
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import (
+    BatchFailure,
+    ConsumedMessage,
+    ReconsumeLater,
+)
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.instance import ClientInstance
@@ -85,10 +89,7 @@ class Outcomes:
         if not unknown:
             return
         first, *others = unknown
-        level = error.delay_level if isinstance(error, ReconsumeLater) else 0
-        together = ReconsumeLater(
-            f"it was in one batch with message {first.msg_id}", delay_level=level
-        )
+        together = BatchFailure(first, error)
         await asyncio.gather(
             self._service.failed(first, error),
             *(self._service.failed(message, together) for message in others),

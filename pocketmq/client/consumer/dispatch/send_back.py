@@ -1,21 +1,56 @@
-"""Giving a message back to the broker, to have it delivered again later or kept as a dead letter
-(CONSUMER_SEND_MSG_BACK)."""
+"""Giving a message back to the broker, to have it delivered again later (CONSUMER_SEND_MSG_BACK),
+or kept as a dead letter with the reason.
+
+A broker makes its own copy of what is sent back, and takes no properties for it. So this client
+sends a dead letter itself, as official ones do in order: to the retry topic, with more attempts
+than are allowed, which the broker puts into the dead letters. If the broker refuses that message,
+because it became too large, say, the broker is asked for its own copy, which has no reason.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
+from typing import Final
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.errors import ClientError, RemotingError, is_silence
+from pocketmq.client.consumer.dispatch.consume_service import text_of
+from pocketmq.client.errors import (
+    ClientError,
+    FlushDiskTimeout,
+    FlushSlaveTimeout,
+    RemotingError,
+    SlaveNotAvailable,
+    Unavailable,
+    is_silence,
+)
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
+from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message import properties as names
+from pocketmq.message.compression import CompressionType
+from pocketmq.message.limits import AUTO_CREATE_TOPIC, RETRY_PREFIX
+from pocketmq.message.message import MessageQueue
+from pocketmq.message.reserved import NOT_IN_COPIES
+from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_MASK
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from pocketmq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 
-__all__ = ["SendBack"]
+__all__ = ["MOST_REASON", "SendBack"]
 
 log = logging.getLogger(__name__)
+
+#: Characters of the reason that a dead letter keeps, and of the other texts.
+MOST_REASON: Final = 1024
+MOST_NAME: Final = 255
+#: What official clients call the producer that sends messages back.
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 class SendBack:
@@ -30,34 +65,149 @@ class SendBack:
         self._max_reconsume_times = max_reconsume_times
         self._timeout = timeout
 
-    async def __call__(self, message: ConsumedMessage, delay_level: int) -> bool:
+    async def __call__(
+        self, message: ConsumedMessage, delay_level: int, error: BaseException | None
+    ) -> bool:
         """Whether the broker took it; the message counts how often it was refused. `delay_level`:
-        1…18, 0 for what the broker thinks best, below 0 for the dead letters."""
+        1…18, 0 for what the broker thinks best, below 0 for the dead letters. `error` is why."""
+        try:
+            if delay_level < 0 and await self._bury(message, error):
+                return True
+            await self._return(message, delay_level)
+        except RemotingError as refusal:
+            if not isinstance(refusal, ClientError) and not is_silence(refusal):
+                message.refusals += 1
+            self._log.warning(
+                "message %s of %s could not be sent back, retrying locally: %s",
+                message.msg_id,
+                message.topic,
+                refusal,
+                extra=self._fields(message, refusal),
+            )
+            return False
+        return True
+
+    async def _return(self, message: ConsumedMessage, delay_level: int) -> None:
+        failures = message.reconsume_times - message.failures_here
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self._group,
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
             origin_topic=self._instance.namespace.wrap(message.topic),
-            max_reconsume_times=self._max_reconsume_times,
+            # Whether it is redelivered is decided here: retry_delays may allow more.
+            max_reconsume_times=max(self._max_reconsume_times, failures + 1),
+        )
+        await self._instance.request(
+            await self._instance.broker_address(message.process_queue.queue),
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            header,
+            timeout=self._timeout,
+            broker=message.broker_name,
+        )
+
+    async def _bury(self, message: ConsumedMessage, error: BaseException | None) -> bool:
+        """Send it to the dead letters with the reason; False if the broker refuses that.
+
+        Raises RemotingError when it may be stored, or when no broker is there.
+        """
+        outgoing = self._dead_letter(message, error)
+        if COMPRESSED & ~message.sys_flag and len(outgoing.body) > message.store_size:
+            # It was decompressed here.
+            kind = CompressionType.of(message.sys_flag)
+            await compress_body(outgoing, Compression(kind, 0))
+        queue: MessageQueue = message.process_queue.queue
+        header = SendMessageRequestHeaderV2(
+            producer_group=INNER_PRODUCER,
+            topic=outgoing.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=message.born_timestamp,
+            flag=message.flag,
+            properties=outgoing.properties,
+            reconsume_times=message.reconsume_times + 1,
+            max_reconsume_times=message.reconsume_times,
+            bname=queue.broker_name,
         )
         try:
             await self._instance.request(
-                await self._instance.broker_address(message.process_queue.queue),
-                RequestCode.CONSUMER_SEND_MSG_BACK,
+                await self._instance.broker_address(queue),
+                RequestCode.SEND_MESSAGE_V2,
                 header,
+                bytes(outgoing.body),
                 timeout=self._timeout,
                 broker=message.broker_name,
             )
-        except RemotingError as error:
-            if not isinstance(error, ClientError) and not is_silence(error):
-                message.refusals += 1
+        except (FlushDiskTimeout, FlushSlaveTimeout, SlaveNotAvailable):
+            pass  # it is stored, as a copy of the broker's own would be
+        except RemotingError as refusal:
+            # It may be stored, or the broker has no room for any copy: to be tried again.
+            if isinstance(refusal, ClientError | Unavailable) or is_silence(refusal):
+                raise
             self._log.warning(
-                "message %s of %s could not be sent back, retrying locally: %s",
+                "message %s of %s becomes a dead letter without the reason, because the broker "
+                "refused one with it: %s",
                 message.msg_id,
                 message.topic,
-                error,
-                extra=fields(error, topic=message.topic, group=self._group, msg_id=message.msg_id),
+                refusal,
+                extra=self._fields(message, refusal),
             )
             return False
         return True
+
+    def _dead_letter(
+        self, message: ConsumedMessage, error: BaseException | None
+    ) -> PreparedMessage:
+        """What is stored of a message in the dead letters: all that its broker stored of it, and
+        why it died. The application may have changed the message: that does not count."""
+        properties = {
+            name: value
+            for name, value in names.decode(message.properties_bytes).items()
+            if name not in NOT_IN_COPIES
+        }
+        queue: MessageQueue = message.process_queue.queue
+        retry_topic = RETRY_PREFIX + self._group
+        if queue.topic != retry_topic or names.RETRY_TOPIC not in properties:
+            properties[names.RETRY_TOPIC] = queue.topic
+            properties[names.ORIGIN_MESSAGE_ID] = message.offset_msg_id
+        for name, text in why_dead(message, error, self._instance.client_id).items():
+            properties.pop(name, None)  # of an earlier death
+            if text:
+                properties[name] = text
+        sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK)
+        return PreparedMessage(
+            RequestCode.SEND_MESSAGE_V2,
+            retry_topic,
+            message.stored_body,
+            names.encode(properties),
+            (message.msg_id,),
+            message.flag,
+            sys_flag if sys_flag & COMPRESSED else 0,
+        )
+
+    def _fields(self, message: ConsumedMessage, error: RemotingError) -> dict[str, object]:
+        return fields(error, topic=message.topic, group=self._group, msg_id=message.msg_id)
+
+
+def why_dead(
+    message: ConsumedMessage, error: BaseException | None, client_id: str
+) -> dict[str, str]:
+    """The properties of a dead letter that say why it died, each in one line of bounded length.
+
+    Tools believe them while DLQ_ATTEMPTS is what the broker counts: another client, which leaves
+    them as they are, may have given the message up after that.
+    """
+    kind = "" if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
+    return {
+        names.DLQ_REASON: _one_line(text_of(error), MOST_REASON),
+        names.DLQ_EXCEPTION: _one_line(kind.removeprefix("builtins."), MOST_NAME),
+        names.DLQ_CONSUMER: _one_line(client_id, MOST_NAME),
+        names.DLQ_ATTEMPTS: str(message.reconsume_times + 1),
+    }
+
+
+def _one_line(text: str, most: int) -> str:
+    text = _CONTROLS.sub(" ", text[: most + 1]).strip()
+    return text if len(text) <= most else f"{text[: most - 1]}…"
