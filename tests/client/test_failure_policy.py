@@ -1,5 +1,5 @@
-"""What becomes of messages by the exception that ended their work: `dead_letter_on`, `retry_delays`,
-and what a dead letter says of its death."""
+"""What becomes of messages by the exception that ended their work, and what a dead letter says of
+its death."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ from tests.client.waiting import until
 
 
 def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any) -> PushConsumer:
-    options = {"start": "begin", "commit_interval": 0.01} | options
-    return impatient(PushConsumer, pauses)("G", {"T": "*"}, namesrv=cluster.namesrv, **options)
+    kind = impatient(PushConsumer, pauses)
+    given: dict[str, Any] = {"start": "begin", "commit_interval": 0.01} | options
+    return kind("G", {"T": "*"}, namesrv=cluster.namesrv, **given)
 
 
 def properties_of(header: SendMessageRequestHeaderV2) -> dict[str, str]:

@@ -202,7 +202,41 @@ async def test_orderly_ends_in_the_dead_letters_too(cluster: Cluster, topic: str
             [letter] = await poll(reader, 1)
     assert seen == [b"creates the topic"] * 3
     assert letter.body == b"creates the topic"
-    assert letter.reconsume_times == 1
+    assert letter.reconsume_times == 3
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_dead_letter_says_why_it_died(cluster: Cluster, topic: str, orderly: bool) -> None:
+    """Also one that was delayed and compressed, and no broker has it wait once more."""
+    await create_topic(cluster, topic)
+    body = b"no order" * 1000
+    tries: list[bytes] = []
+
+    async def handle(message: ConsumedMessage) -> None:
+        if message.body == body:
+            tries.append(body)
+            raise LookupError("unknown customer")
+
+    async with push(
+        cluster, topic, handler=handle, orderly=orderly, retry_delays={LookupError: (1,)},
+    ) as consumer:  # fmt: skip
+        group, client_id = consumer.group, consumer.client_id
+        async with Producer("our_producer", namesrv=cluster.address, compression="zlib") as p:
+            sent = await p.send(Message(topic, body, tags="t", keys=["k"], delay_level=1))
+        await eventually(lambda: len(tries) == 2)
+        async with PullConsumer("reads_why", namesrv=cluster.address, start="begin") as reader:
+            await reader.assign(f"%DLQ%{group}")
+            [letter] = await poll(reader, 1)
+    assert (letter.body, letter.tags, letter.keys) == (body, "t", ("k",))
+    assert (letter.msg_id, letter.reconsume_times) == (sent.msg_id, 2)
+    assert letter.properties["RETRY_TOPIC"] == topic
+    why = {name: value for name, value in letter.properties.items() if name[:4] == "DLQ_"}
+    assert why == {
+        "DLQ_REASON": "unknown customer",
+        "DLQ_EXCEPTION": "LookupError",
+        "DLQ_CONSUMER": client_id,
+        "DLQ_ATTEMPTS": "2",
+    }
 
 
 async def test_sql92(cluster: Cluster, topic: str) -> None:
