@@ -95,7 +95,10 @@ async def test_a_single_dead_letter_counts_where_it_is_the_oldest_one_left(
     async with failing(namesrv, "charging", "charges", [b"a", b"b"]) as handler:
         first, second = (await asyncio.to_thread(call, "dlq", "list", "charging", "--json")).rows
         sent = await asyncio.to_thread(call, "dlq", "resend", "charging", "--id", second["msgId"])
-        assert "stays in the list, because older dead letters of broker-a are left" in sent.err
+        assert sent.err == (
+            "1 dead letter stays in the list, because older ones of the queue are left; a "
+            "resend of all sends it once more\n"
+        )
         assert (await handler.taken()).body == b"b"
         sent = await asyncio.to_thread(call, "dlq", "resend", "charging", "--id", first["msgId"])
         assert sent.err == ""
@@ -125,3 +128,90 @@ def test_a_group_without_dead_letters(call: Call) -> None:
     assert missing.code == ExitCode.FAILURE
     assert "no dead letter with the id" in missing.err
     assert call("dlq", "resend", "nobody").code == ExitCode.UNAVAILABLE
+
+
+class Unknown(LookupError):
+    """A customer that there is not."""
+
+
+async def test_dead_letters_say_why_they_died_and_are_chosen_by_it(
+    namesrv: str, call: Call
+) -> None:
+    again: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def refuse(message: ConsumedMessage) -> None:
+        if message.reconsume_times:
+            again.put_nowait(message.body)
+            return
+        if message.tags == "old":
+            raise Unknown(f"customer {message.body.decode()}\nis Unknown")
+        raise TimeoutError("the bank is away")
+
+    async def run(*words: str) -> tuple[str, str, list[str]]:
+        result = await asyncio.to_thread(call, "dlq", *words)
+        assert result.code == ExitCode.OK
+        return (
+            result.out,
+            result.err,
+            [row["body"] for row in result.rows] if "--json" in words else [],
+        )
+
+    async with Admin(namesrv=namesrv) as admin, Producer("PG", namesrv=namesrv) as producer:
+        await admin.create_topic("claims", queues=1)
+        for number, tag in enumerate(("old", "new", "old", "new")):
+            message = Message("claims", b"%d" % number, tags=tag, keys=[f"k{number}"])
+            await producer.send(message)
+        consumer = PushConsumer(
+            "claiming", namesrv=namesrv, start="begin", dead_letter_on=(LookupError, TimeoutError)
+        )
+        consumer.on("claims")(refuse)
+        dead = MessageQueue("%DLQ%claiming", "broker-a", 0)
+        async with consumer:
+            async with asyncio.timeout(TIMEOUT):
+                while dead.topic not in await admin.topics():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                while await admin.max_offset(dead) < 4:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            client_id = consumer.client_id
+            table, _, _ = await run("list", "claiming", "--tag", "old")
+            assert "Unknown: customer 0 is Unknown" in table
+            assert client_id in table
+            assert "the bank" not in table
+            rows = (await asyncio.to_thread(call, "dlq", "list", "claiming", "--json")).rows
+            assert [row["reason"] for row in rows][1] == "the bank is away"
+            assert rows[0]["exception"] == f"{__name__}.Unknown"
+            assert {row["consumer"] for row in rows} == {client_id}
+
+            for words, bodies in (
+                (("--reason", "BANK"), ["1", "3"]),
+                (("--exception", "Unknown"), ["0", "2"]),
+                (("--exception", f"{__name__}.Unknown"), ["0", "2"]),
+                (("--exception", "LookupError"), []),
+                (("--key", "k2", "--tag", "old"), ["2"]),
+                (("--key", "k2", "--tag", "new"), []),
+                (("--from", "-1h"), ["0", "1", "2", "3"]),
+                (("--until", "-1h"), []),
+            ):
+                assert (await run("list", "claiming", "--json", *words))[2] == bodies, words
+            nothing = await run("resend", "claiming", "--tag", "none")
+            assert nothing[1] == "group claiming has no such dead letters left to resend\n"
+
+            dry = await run("resend", "claiming", "--reason", "bank", "--dry-run")
+            assert dry[0].count("TimeoutError: the bank is away") == 2
+            assert dry[1] == "2 dead letters would be sent again to group claiming\n"
+            sent = await run("resend", "claiming", "--reason", "bank")
+            assert sent[0] == "sent 2 dead letters again to group claiming\n"
+            assert sent[1].startswith("2 dead letters stay in the list, because older ones")
+            async with asyncio.timeout(TIMEOUT):
+                # As often as they were sent: not by the dry run.
+                assert {await again.get(), await again.get()} == {b"1", b"3"}
+            # The oldest is sent: it leaves the list, and the next one of another kind stays.
+            sent = await run("resend", "claiming", "--exception", "Unknown")
+            assert sent[1].startswith("1 dead letter stays in the list")
+            async with asyncio.timeout(TIMEOUT):
+                assert {await again.get(), await again.get()} == {b"0", b"2"}
+            assert again.empty()
+            assert (await run("list", "claiming", "--json"))[2] == ["1", "2", "3"]
+    chosen = await asyncio.to_thread(call, "dlq", "list", "--tag", "old")
+    assert chosen.code == ExitCode.USAGE
+    assert "name it" in chosen.err

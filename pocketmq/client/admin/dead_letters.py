@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+import msgspec
+
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.messages import TOOLS_GROUP
 from pocketmq.message import properties as names
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["DeadLetters", "origin_topic"]
+__all__ = ["Choice", "DeadLetters", "Death", "death_of", "origin_topic"]
 
 
 class Bounds(NamedTuple):
@@ -20,6 +22,66 @@ class Bounds(NamedTuple):
     begin: int
     first_left: int
     end: int
+
+
+class Death(NamedTuple):
+    """Why a message died: what its handler raised, the full name of that exception's type, and the
+    client id of the consumer; each None where nothing says so."""
+
+    reason: str | None = None
+    exception: str | None = None
+    consumer: str | None = None
+
+    def __str__(self) -> str:
+        """As a traceback ends: the type, without its module, and the text."""
+        kind = (self.exception or "").rpartition(".")[2]
+        return ": ".join(filter(None, (kind, self.reason)))
+
+
+def death_of(message: MessageExt) -> Death:
+    """Why a dead letter died.
+
+    Consumers of this package say so in its properties. Another client that gives up a dead letter
+    which was sent again keeps those of its first death, when it had fewer attempts.
+    """
+    properties = message.properties
+    if properties.get(names.DLQ_ATTEMPTS) != str(message.reconsume_times):
+        return Death()
+    return Death(
+        properties.get(names.DLQ_REASON),
+        properties.get(names.DLQ_EXCEPTION),
+        properties.get(names.DLQ_CONSUMER),
+    )
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the dead letters: those that have all of this; None stands for any.
+
+    `reason` is a part of it, in small or capital letters; `exception` a name with or without its
+    module. `begin` and `end` are times of death, Unix ms: from `begin` on, and before `end`.
+    """
+
+    msg_id: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    reason: str | None = None
+    exception: str | None = None
+    begin: int | None = None
+    end: int | None = None
+
+    def has(self, message: MessageExt) -> bool:
+        """Whether it is one of them."""
+        death = death_of(message)
+        name = death.exception or ""
+        return (
+            self.msg_id in (None, message.msg_id)
+            and self.tag in (None, message.tags)
+            and (self.key is None or self.key in message.keys)
+            and (self.reason or "").casefold() in (death.reason or "").casefold()
+            and self.exception in (None, name, name.rpartition(".")[2])
+            and (self.begin is None or self.begin <= message.store_timestamp)
+            and (self.end is None or message.store_timestamp < self.end)
+        )
 
 
 class DeadLetters:
