@@ -28,6 +28,7 @@ from pocketmq.dashboard.guard import HEADERS, is_own_host, is_own_origin
 from pocketmq.dashboard.pages import TAIL_EVENTS, Pages
 from pocketmq.dashboard.parts import Parts
 from pocketmq.dashboard.services import REFRESH, Services, services_of
+from pocketmq.dashboard.views.topics import missing_topic
 from pocketmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,15 @@ def _errors(services: Services) -> Middleware:
         except RemotingError as error:
             # The second line of an official server is the address of a page.
             text = (error.remark or str(error)).partition("\n")[0]
-            return _error(services, request, *_of(error), text)
+            status, title = _of(error)
+            near = None
+            if isinstance(error, TopicNotExist | NoRouteInfo):
+                topic = request.match_info.get("topic") or request.query.get("topic", "")
+                admin = services.viewer(request).admin
+                told = topic and await missing_topic(admin, topic.strip())
+                if told:
+                    text, near = told
+            return _error(services, request, status, title, text, near)
         except ConnectionResetError:
             raise
         except Exception:
@@ -199,13 +208,19 @@ def _of(error: RemotingError) -> tuple[int, str]:
 
 
 def _error(
-    services: Services, request: web.Request, status: int, title: str, text: str
+    services: Services,
+    request: web.Request,
+    status: int,
+    title: str,
+    text: str,
+    near: str | None = None,
 ) -> web.Response:
+    """`near`: a topic that may be the one that is meant."""
     unreachable = status == HTTPStatus.SERVICE_UNAVAILABLE
     return services.page(
         request,
         "error.html",
-        {"status": int(status), "title": title, "text": text},
+        {"status": int(status), "title": title, "text": text, "near": near},
         status=status,
         refresh=REFRESH if unreachable and request.method == "GET" else 0,
     )

@@ -262,6 +262,54 @@ async def test_what_is_not_there(client: Client, path: str, status: int) -> None
     assert "This page failed" not in page.words
 
 
+async def test_a_missing_topic_is_said_as_the_command_line_says_it(
+    client: Client, admin: Admin
+) -> None:
+    await admin.create_topic("invoices", queues=1)
+    for path in ("/topics/invoises", "/topics/invoises/tail", "/messages?topic=invoises"):
+        page = await client.get(path)
+        assert page.status == 404
+        assert "topic invoises does not exist, did you mean invoices? Show invoices" in page.words
+    page = await client.get("/topics/zzz")
+    assert "topic zzz does not exist Show all topics" in page.words
+
+
+async def test_a_group_that_nobody_consumes_for_says_so(
+    client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    """There is no rate at which it would ever catch up: nobody works on it."""
+    await admin.create_topic("letters", queues=1)
+    await producer.send(Message("letters", b"1"))
+    queue = MessageQueue("letters", "broker-a", 0)
+    await admin.create_group("absent")
+    await admin.set_group_offset("absent", queue, 0)
+    page = await client.get("/groups/absent")
+    assert "Lag 1 Time to catch up no client is online Arriving" in page.words
+    assert page.words.index("Next to consume") < page.words.index("Messages per second")
+    assert "no client is online" in (await client.get("/groups?q=absent")).words
+    topic = await client.get("/topics/letters")
+    assert topic.words.index("First offset") < topic.words.index("Messages in per second")
+
+
+async def test_dead_letters_say_why_they_died(
+    client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
+) -> None:
+    await make_dead_letters(admin, producer, server.namesrv, "paying", "payments", [b"a"])
+    page = await client.get("/dead-letters/paying")
+    assert "ValueError: refused" in page.words
+    queue = MessageQueue("%DLQ%paying", "broker-a", 0)
+    message = await admin.message_at(queue, 0)
+    assert message is not None
+    assert message.properties["DLQ_CONSUMER"] in page.words
+    shown = await client.get(
+        "/message?topic=%25DLQ%25paying&broker=broker-a&queue=0&offset=0&group=paying"
+    )
+    assert "Reason ValueError: refused Consumer" in shown.words
+    assert "not recorded" not in page.words
+    await producer.send(Message("%DLQ%paying", b"of a client that gives no reason"))
+    assert "not recorded" in (await client.get("/dead-letters/paying")).words
+
+
 async def test_dead_letters_are_sent_again(
     client: Client, admin: Admin, producer: Producer, server: EmbeddedServer
 ) -> None:

@@ -12,7 +12,7 @@ from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from pocketmq.remoting.bodies.topic import TopicList
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["similar_topics"]
+__all__ = ["most_alike", "similar_topics"]
 
 #: How many are named.
 MOST = 3
@@ -38,10 +38,11 @@ async def similar_topics(instance: ClientInstance, topic: str) -> list[str]:
         and not (name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(name))
     )
     # Thousands of names take a while.
-    return await asyncio.to_thread(_most_alike, namespace.unwrap(topic), list(own))
+    return await asyncio.to_thread(most_alike, namespace.unwrap(topic), list(own))
 
 
-def _most_alike(wanted: str, names: Iterable[str]) -> list[str]:
+def most_alike(wanted: str, names: Iterable[str]) -> list[str]:
+    """Those of the names that are most like the wanted one, the most alike first."""
     by_folded = {
         name.casefold(): name for name in names if abs(len(name) - len(wanted)) <= LENGTH_DIFFERENCE
     }

@@ -9,6 +9,7 @@ import msgspec
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.broker_figures import BrokerState, broker_states
+from pocketmq.client.admin.connected_clients import online
 from pocketmq.client.admin.traffic import Speed, each
 from pocketmq.client.errors import NoPermission
 from pocketmq.dashboard.history import History
@@ -26,9 +27,10 @@ class BusyTopic(msgspec.Struct, frozen=True):
 
 
 class LateGroup(msgspec.Struct, frozen=True):
-    """A group that is behind, and how it moves."""
+    """A group that is behind, its clients that are online, and how it moves."""
 
     group: str
+    clients: int
     lag: int
     speed: Speed | None
     recent: list[float]
@@ -75,15 +77,23 @@ async def cluster_view(admin: Admin, history: History) -> ClusterView:
     rates = {name: history.topic_rate(name) or 0.0 for name in history.topics}
     lags = {name: history.lag(name) or 0 for name in history.groups}
     busy = await _visible(_largest(rates), admin.topic_stats)
-    late = await _visible(_largest(lags), admin.consume_stats)
+
+    async def late_group(group: str) -> LateGroup:
+        lag = (await admin.consume_stats(group)).lag
+        connected = await online(admin, group) if lag else None
+        return LateGroup(
+            group,
+            0 if connected is None else len(connected.connection_set),
+            lag,
+            history.group_speed(group),
+            history.lags(group),
+        )
+
+    late = await _visible(_largest(lags), late_group)
     return ClusterView(
         brokers=brokers,
         busy=[BusyTopic(name, rates[name]) for name in busy],
-        late=[
-            LateGroup(name, stats.lag, history.group_speed(name), history.lags(name))
-            for name, stats in late.items()
-            if stats.lag
-        ],
+        late=[row for row in late.values() if row.lag],
         lag=None if history.sampled_at is None else sum(lags.values()),
     )
 

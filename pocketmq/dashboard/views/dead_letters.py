@@ -8,7 +8,7 @@ import msgspec
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.connected_clients import online
-from pocketmq.client.admin.dead_letters import DeadLetters, origin_topic
+from pocketmq.client.admin.dead_letters import DeadLetters, Death, death_of, origin_topic
 from pocketmq.client.admin.traffic import each
 from pocketmq.client.errors import SubscriptionGroupNotExist
 from pocketmq.dashboard.views.listing import Listing, matching, page_of
@@ -33,6 +33,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     message: MessageExt
     origin_topic: str
+    death: Death
     is_left: bool
 
 
@@ -92,6 +93,7 @@ async def dead_letter_view(admin: Admin, group: str, *, all: bool = False) -> De
             DeadLetter(
                 message=message,
                 origin_topic=origin_topic(message),
+                death=death_of(message),
                 is_left=message.queue_offset >= bounds[queue].first_left,
             )
         )

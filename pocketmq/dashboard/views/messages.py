@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.dead_letters import Death, death_of
 from pocketmq.dashboard.body_preview import BodyPreview, Form, preview
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.topic import TopicOffset
@@ -38,6 +39,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """One message, and its body in one form; the offsets before and behind it, if they exist."""
 
     message: MessageExt
+    death: Death
     body: BodyPreview
     previous: int | None
     next: int | None
@@ -132,6 +134,7 @@ async def message_view(
     low, high = await admin.min_offset(queue), await admin.max_offset(queue)
     return MessageView(
         message=message,
+        death=death_of(message),
         body=preview(message.body, form),
         previous=offset - 1 if offset > low else None,
         next=offset + 1 if offset + 1 < high else None,

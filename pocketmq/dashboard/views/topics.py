@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -9,8 +10,11 @@ import msgspec
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.system_names import users_topics
 from pocketmq.client.admin.traffic import each
+from pocketmq.client.consumer.similar_topics import most_alike
+from pocketmq.client.errors import RemotingError
 from pocketmq.dashboard.history import History, Span, TopicPoint
 from pocketmq.dashboard.views.listing import Listing, matching, page_of
+from pocketmq.message.limits import is_internal_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.topic import TopicOffset, TopicStatsTable
@@ -97,3 +101,21 @@ async def topic_view(admin: Admin, history: History, topic: str, span: Span) -> 
 
 def _last_stored(queues: Iterable[TopicOffset]) -> int | None:
     return max((bounds.last_update_timestamp for bounds in queues), default=0) or None
+
+
+async def missing_topic(admin: Admin, topic: str) -> tuple[str, str | None] | None:
+    """That a topic does not exist, as the command line says it, and the one that may be meant.
+
+    None if it does exist, or this user may not list topics.
+    """
+    try:
+        names = await admin.topics()
+    except RemotingError:
+        return None
+    if topic in names:
+        return None
+    own = [name for name in names if not is_internal_topic(name)]
+    # Thousands of names take a while.
+    near = next(iter(await asyncio.to_thread(most_alike, topic, own)), None)
+    told = f"topic {topic} does not exist"
+    return (told if near is None else f"{told}, did you mean {near}?"), near
