@@ -123,6 +123,7 @@ async def test_a_dead_letter_is_found_read_and_sent_again_and_the_lag_falls(
     await page.get_by_role("navigation").get_by_role("link", name="Dead letters").click()
     await page.get_by_role("link", name="shipping").click()
     await expect(page.locator("#left")).to_have_text("1")
+    await expect(page.get_by_role("row", name="order")).to_contain_text("ValueError: refused")
 
     # To send it again, one has to log in, and is back where one was.
     await expect(page.get_by_role("button", name="Resend")).to_have_count(0)
@@ -142,6 +143,13 @@ async def test_a_dead_letter_is_found_read_and_sent_again_and_the_lag_falls(
     # The letter waits with the others, and all are taken as soon as a consumer is there.
     await page.get_by_role("link", name="Group", exact=True).click()
     await expect(page.locator("#lag")).to_have_text("4", timeout=TIMEOUT * 1000)
+    await expect(page.locator("dl.tiles")).to_contain_text("no client is online")
+    queues, chart = page.get_by_role("table").first, page.locator("svg.chart.large").first
+    await expect(chart).to_be_visible()
+    above, below = await queues.bounding_box(), await chart.bounding_box()
+    assert above is not None
+    assert below is not None
+    assert above["y"] < below["y"]
     await expect(page.locator("svg.chart.large .line.lag")).to_have_count(1)
     taken: list[bytes] = []
 
@@ -196,7 +204,7 @@ async def test_every_page_is_accessible_and_fits_a_phone(
             "/dead-letters",
             f"/dead-letters/{group}",
             "/clients",
-            "/topics/nothing",
+            "/topics/order",
         ):
             await page.goto(quick.url + path)
             found += await violations(page, *rules)
