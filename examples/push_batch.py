@@ -8,7 +8,7 @@ consumer = PushConsumer("archive", namesrv="127.0.0.1:9876", start="begin")
 archived: set[bytes] = set()
 
 
-@consumer.on("orders", "new", batch=100)
+@consumer.on("orders", "new", max_batch=100)
 async def archive(messages: list[ConsumedMessage]) -> None:
     for message in messages:
         if not message.body.endswith(b"7") or message.reconsume_times > 0:

@@ -417,7 +417,8 @@ class PushConsumer:
         | Callable[[list[ConsumedMessage]], object]
         | TypedHandler[Any]
         | None = None,
-        batch: int | None = None,
+        max_batch: int | None = None,
+        max_wait: Seconds | None = None,
         payload: Any = None,
     ) -> None: ...
     def unsubscribe(self, topic: str) -> None: ...
@@ -440,7 +441,13 @@ class PushConsumer:
     ) -> PayloadDecorator[P]: ...
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        max_batch: int,
+        max_wait: Seconds | None = None,
     ) -> Callable[[B], B]: ...
     @overload
     def on(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Callable[[H], H]: ...

@@ -106,7 +106,7 @@ def returns_a_number(message: sync.ConsumedMessage, order: Order) -> int:
 def calls_a_typed_handler(message: sync.ConsumedMessage) -> int:
     return returns_a_number(message, Order())
 
-@consumer.on("e", batch=32)
+@consumer.on("e", max_batch=32)
 async def takes_several(messages: list[ConsumedMessage]) -> None: ...
 
 async def takes_what_a_producer_sends(message: Message) -> None:

@@ -41,7 +41,7 @@ async def test_lists_are_of_one_queue_in_its_order(cluster: FakeCluster, orderly
     c = consumer(cluster, orderly=orderly, concurrency=1)
     calls: list[list[ConsumedMessage]] = []
 
-    @c.on("T", batch=8)
+    @c.on("T", max_batch=8)
     async def handle(messages: list[ConsumedMessage]) -> None:
         calls.append(list(messages))
         await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_a_part_is_acknowledged(
     fill(cluster, 8)
     c = consumer(cluster)
 
-    @c.on("T", batch=8)
+    @c.on("T", max_batch=8)
     async def handle(messages: list[ConsumedMessage]) -> None:
         # The reference's ackIndex is 4 here; and two are given back at another time.
         for message in messages[:5]:
@@ -84,7 +84,7 @@ async def test_a_part_is_given_back(cluster: FakeCluster) -> None:
     fill(cluster, 4)
     c = consumer(cluster, commit_interval=0.01)
 
-    @c.on("T", batch=4)
+    @c.on("T", max_batch=4)
     async def handle(messages: list[ConsumedMessage]) -> None:
         await messages[2].reconsume(3)
 
@@ -98,7 +98,7 @@ async def test_the_delay_level_is_for_all(cluster: FakeCluster) -> None:
     fill(cluster, 3)
     c = consumer(cluster)
 
-    @c.on("T", batch=3)
+    @c.on("T", max_batch=3)
     def handle(messages: list[ConsumedMessage]) -> None:
         raise ReconsumeLater("later", delay_level=4)
 
@@ -113,7 +113,7 @@ async def test_the_offset_stays_before_what_is_not_done(cluster: FakeCluster) ->
     c = consumer(cluster)
     worked = asyncio.Event()
 
-    @c.on("T", batch=6)
+    @c.on("T", max_batch=6)
     async def handle(messages: list[ConsumedMessage]) -> None:
         for number in (0, 1, 4):
             messages[number].ack()
@@ -131,7 +131,7 @@ async def test_orderly_what_is_not_acknowledged_comes_again_in_order(cluster: Fa
     c = consumer(cluster, orderly=True, suspend_current_queue=0.01, commit_interval=0.01)
     calls: list[list[tuple[int, int]]] = []
 
-    @c.on("T", batch=4)
+    @c.on("T", max_batch=4)
     async def handle(messages: list[ConsumedMessage]) -> None:
         calls.append([(m.queue_offset, m.reconsume_times) for m in messages])
         if len(calls) == 1:
@@ -160,7 +160,7 @@ async def test_orderly_dead_letters_leave_the_others(cluster: FakeCluster) -> No
     )  # fmt: skip
     calls: list[list[int]] = []
 
-    @c.on("T", batch=3)
+    @c.on("T", max_batch=3)
     async def handle(messages: list[ConsumedMessage]) -> None:
         calls.append([m.queue_offset for m in messages])
         for message in messages:
@@ -185,7 +185,7 @@ async def test_retries_are_grouped_by_topic(cluster: FakeCluster) -> None:
     c = consumer(cluster, concurrency=1)
     calls: list[tuple[str, int]] = []
     for topic in "TU":
-        c.on(topic, batch=10)(lambda messages: calls.append((messages[0].topic, len(messages))))
+        c.on(topic, max_batch=10)(lambda messages: calls.append((messages[0].topic, len(messages))))
     async with c:
         await until(lambda: len(calls) == 3)
     assert calls == [("T", 2), ("U", 1), ("T", 1)]
@@ -205,7 +205,7 @@ async def test_a_batch_that_takes_too_long_comes_again_as_a_whole(cluster: FakeC
 
     c.hooks.append(Hook())
 
-    @c.on("T", batch=3)
+    @c.on("T", max_batch=3)
     async def handle(messages: list[ConsumedMessage]) -> None:
         messages[0].ack()
         await asyncio.Event().wait()
@@ -223,15 +223,15 @@ async def test_subscribing_while_running_and_wrong_numbers(cluster: FakeCluster)
     c = consumer(cluster)
     for wrong in (0, 1025):
         with pytest.raises(ValueError, match=f"not {wrong}"):
-            c.on("T", batch=wrong)(lambda messages: None)
+            c.on("T", max_batch=wrong)(lambda messages: None)
     sizes: list[int] = []
     cluster.put("U")
     c.on("U")(lambda message: None)
     async with c:
         fill(cluster, 5)
         with pytest.raises(ValueError, match="needs a handler"):
-            await c.subscribe("T", batch=3)
-        await c.subscribe("T", batch=3, handler=lambda messages: sizes.append(len(messages)))
+            await c.subscribe("T", max_batch=3)
+        await c.subscribe("T", max_batch=3, handler=lambda messages: sizes.append(len(messages)))
         await until(lambda: sum(sizes) == 5)
     assert max(sizes) <= 3
 
@@ -239,7 +239,7 @@ async def test_subscribing_while_running_and_wrong_numbers(cluster: FakeCluster)
 async def test_a_message_that_is_worked_on_directly_is_a_list_of_one(cluster: FakeCluster) -> None:
     sizes: list[int] = []
     c = consumer(cluster)
-    c.on("T", batch=3)(lambda messages: sizes.append(len(messages)))
+    c.on("T", max_batch=3)(lambda messages: sizes.append(len(messages)))
     async with c:
         await until(lambda: cluster["a"].clients)
         fill(cluster, 1, topic="other")
@@ -284,7 +284,7 @@ async def test_whatever_a_handler_does_order_and_offsets_hold(
 
     cluster["a"].update_offset = checked  # type: ignore[method-assign]
 
-    @c.on("T", batch=7)
+    @c.on("T", max_batch=7)
     async def handle(messages: list[ConsumedMessage]) -> None:
         offsets = [m.queue_offset for m in messages]
         check(offsets == sorted(offsets), f"order {offsets}")

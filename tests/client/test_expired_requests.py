@@ -42,7 +42,7 @@ def typed(consumer: PushConsumer, work: Callable[[Any], Any]) -> None:
 
 
 def batched(consumer: PushConsumer, work: Callable[[Any], Any]) -> None:
-    @consumer.on("T", batch=8)
+    @consumer.on("T", max_batch=8)
     async def handle(messages: list[ConsumedMessage]) -> None:
         for message in messages:
             await work(message)

@@ -79,7 +79,7 @@ async def test_a_dead_letter_is_the_message_and_says_why_it_died(way: str) -> No
             dead_letter_on=(PayloadError,),
         )
         if way == "batch":
-            c.on("orders", batch=8)(lambda messages: fail(messages[0]))
+            c.on("orders", max_batch=8)(lambda messages: fail(messages[0]))
         elif way != "iteration":
             c.on("orders")(fail)
         async with c:
@@ -323,7 +323,7 @@ async def test_single_messages_of_a_batch_fail_with_their_own_errors(
         retry_delays={TimeoutError: (30, 60)},
     )
 
-    @c.on("T", batch=4)
+    @c.on("T", max_batch=4)
     async def handle(messages: list[ConsumedMessage]) -> None:
         await messages[1].reconsume(error=PayloadError("is no order"))
         messages[2].ack()
@@ -341,7 +341,7 @@ async def test_a_whole_batch_dies_of_one_reason(cluster: FakeCluster) -> None:
         cluster["a"].store("T", 0, b"%d" % number)
     c = PushConsumer("G", namesrv=cluster.namesrv, start="begin", dead_letter_on=(ValueError,))
 
-    @c.on("T", batch=3)
+    @c.on("T", max_batch=3)
     def handle(messages: list[ConsumedMessage]) -> None:
         raise ValueError("together")
 

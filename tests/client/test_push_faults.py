@@ -69,7 +69,7 @@ async def test_a_message_whose_work_ends_itself_comes_again(
         hooks=[Hook()] if kind == "hooked" else [],
     )  # fmt: skip
     if kind == "batch":
-        c.on("T", batch=1)(handler)
+        c.on("T", max_batch=1)(handler)
     else:
         c.on("T")(handler)
     fill(cluster)

@@ -146,9 +146,17 @@ def test_one_topic_has_one_handler() -> None:
         ({"topic": "T", "tags": ["a"]}, TypeError, "tags must be a text"),
         ({"topic": "T", "sql": 3}, TypeError, "sql must be a text"),
         ({"topic": "T", "tags": "a", "sql": "b > 3"}, InvalidName, "not both"),
-        ({"topic": "T", "batch": 0}, ValueError, "batch must be a whole number from 1 to 1024"),
-        ({"topic": "T", "batch": 2.0}, TypeError, "batch must be a whole number from 1 to 1024"),
-        ({"topic": "T", "batch": 2, "payload": dict}, ValueError, "payload and batch"),
+        (
+            {"topic": "T", "max_batch": 0},
+            ValueError,
+            "max_batch must be a whole number from 1 to 1024",
+        ),
+        (
+            {"topic": "T", "max_batch": 2.0},
+            TypeError,
+            "max_batch must be a whole number from 1 to 1024",
+        ),
+        ({"topic": "T", "max_batch": 2, "payload": dict}, ValueError, "payload and max_batch"),
         ({"topic": "T", "payload": 3}, TypeError, "not a type that can be decoded"),
     ],
 )
@@ -166,7 +174,7 @@ def test_wrong_arguments_fail_before_the_function_is_given(
         (lambda: None, {}),
         (lambda message, more: None, {}),
         (lambda message: None, {"payload": dict}),
-        (lambda first, second: None, {"batch": 3}),
+        (lambda first, second: None, {"max_batch": 3}),
         ("handle", {}),
         (None, {}),
     ],
@@ -197,7 +205,7 @@ def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
         "async def one(message: ConsumedMessage) -> None: ...\n"
         "@router.on('b')\n"
         "def two(message: sync.ConsumedMessage) -> None: ...\n"
-        "@router.on('c', batch=3)\n"
+        "@router.on('c', max_batch=3)\n"
         "def three(messages: list[ConsumedMessage]) -> None: ...\n"
         "@router.on('d', payload=dict)\n"
         "def four(message: ConsumedMessage, payload: dict[str, int]) -> None: ...\n"

@@ -195,7 +195,7 @@ def test_a_batch_is_acknowledged_in_part(elsewhere: FakeCluster) -> None:
     c = consumer(elsewhere, concurrency=1)
     gone = threading.Event()
 
-    @c.on("T", batch=3)
+    @c.on("T", max_batch=3)
     def handle(messages: list[sync.ConsumedMessage]) -> None:
         messages[0].ack()
         messages[1].reconsume(2)
@@ -288,7 +288,7 @@ def test_handlers_have_the_loop_until_the_drain_is_over(
 
     monkeypatch.setattr(consumed_message.ConsumedMessage, "ack", ack)
 
-    @c.on("T", batch=2)
+    @c.on("T", max_batch=2)
     def handle(messages: list[sync.ConsumedMessage]) -> None:
         gone.set()
         until(lambda: not c.running)

@@ -29,7 +29,7 @@ consumer = sync.PushConsumer("billing", orderly=True)
 def bill(message: sync.ConsumedMessage) -> None:
     message.reconsume(3)
 
-@consumer.on("orders", batch=3)
+@consumer.on("orders", max_batch=3)
 def bill_all(messages: list[sync.ConsumedMessage]) -> None:
     messages[0].ack()
 

@@ -221,7 +221,7 @@ async def test_a_batch_is_one_span_with_its_sends_as_links(
             await p.send(Message("T", body))
     c = PushConsumer("CG", namesrv=cluster.namesrv, start="begin", hooks=[hook])
 
-    @c.on("T", batch=2)
+    @c.on("T", max_batch=2)
     async def handle(messages: list[ConsumedMessage]) -> None:
         assert len(messages) == 2
 

@@ -27,7 +27,7 @@ async def test_mqadmin_tells_what_became_of_a_message(
     async with Producer(f"p_{topic}", **options) as producer:
         result = await producer.send(Message(topic, b"x", tags="t", keys=["k1"]))
     consumer = PushConsumer(f"c_{topic}", start="begin", **options)
-    consumer.on(topic, batch=4)(handle)
+    consumer.on(topic, max_batch=4)(handle)
     async with consumer, asyncio.timeout(40):
         await done.wait()
 

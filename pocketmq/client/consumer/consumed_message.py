@@ -90,6 +90,8 @@ class ConsumedMessage(MessageExt):
     outcome: Any = None
     #: When it was handed out, seconds of the monotonic clock.
     began: float = 0.0
+    #: When it was read, the same; noted only where messages wait for others, to fill a batch.
+    arrived: float = 0.0
     #: Whether the outcome was reported since then.
     settled: bool = False
     #: How often its broker has answered that it does not take it back.

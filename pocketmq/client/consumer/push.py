@@ -341,7 +341,8 @@ class PushConsumer(Routing):
         *,
         sql: str | None = None,
         handler: Handler | BatchHandler | TypedHandler[Any] | None = None,
-        batch: int | None = None,
+        max_batch: int | None = None,
+        max_wait: Seconds | None = None,
         payload: Any = None,
     ) -> None:
         """Consume one more topic, until `unsubscribe` or `shutdown`.
@@ -355,7 +356,7 @@ class PushConsumer(Routing):
             TypeError, ValueError: as `on`; or a handler is missing.
             RemotingError: a broker cannot evaluate the SQL condition.
         """
-        route = checked_route(topic, tags, sql, handler, batch, payload)
+        route = checked_route(topic, tags, sql, handler, max_batch, payload, max_wait)
         await self._sessions.running().subscribe(route)
 
     async def unsubscribe(self, topic: str) -> None:

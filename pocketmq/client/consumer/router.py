@@ -24,7 +24,7 @@ from pocketmq.client.consumer.dispatch.handlers import (
     handler_of,
 )
 from pocketmq.client.consumer.expression import Expression
-from pocketmq.client.parameters import text
+from pocketmq.client.parameters import Seconds, text
 from pocketmq.client.validation import check_topic_name
 
 __all__ = ["Route", "Router", "Routing", "routes_of"]
@@ -54,14 +54,15 @@ class Route(NamedTuple):
     topic: str
     expression: Expression
     function: Callable[..., object] | None = None
-    batch: int | None = None
+    max_batch: int | None = None
     payload: Any = None
+    max_wait: Seconds | None = None
 
     def handler(self, adapt: Callable[[Any], Any]) -> AnyHandler | None:
         """The handler; `adapt` makes a function of the application one that the consumer calls."""
         if self.function is None:
             return None
-        return handler_of(adapt(self.function), self.batch, self.payload)
+        return handler_of(adapt(self.function), self.max_batch, self.payload, self.max_wait)
 
 
 def checked_route(
@@ -69,14 +70,15 @@ def checked_route(
     tags: str = "*",
     sql: str | None = None,
     function: Any = None,
-    batch: int | None = None,
+    max_batch: int | None = None,
     payload: Any = None,
+    max_wait: Seconds | None = None,
 ) -> Route:
     """Make a route of the arguments of `on` and `subscribe`; raises as they do."""
     check_topic_name(text("topic", topic))
     expression = Expression.of(tags, sql)
-    handler_of(function, batch, payload)  # raises for what does not fit together
-    return Route(topic, expression, function, batch, payload)
+    handler_of(function, max_batch, payload, max_wait)  # raises for what does not fit together
+    return Route(topic, expression, function, max_batch, payload, max_wait)
 
 
 class Routing:
@@ -89,7 +91,13 @@ class Routing:
 
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, batch: int
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        sql: str | None = None,
+        max_batch: int,
+        max_wait: Seconds | None = None,
     ) -> Callable[[B], B]: ...
 
     @overload
@@ -101,7 +109,8 @@ class Routing:
         tags: str = "*",
         *,
         sql: str | None = None,
-        batch: int | None = None,
+        max_batch: int | None = None,
+        max_wait: Seconds | None = None,
         payload: Any = None,
     ) -> Callable[[Any], Any]:
         """Have the decorated function work on a topic's messages.
@@ -112,10 +121,13 @@ class Routing:
             topic: the topic's name.
             tags: `"*"` for all messages, or `"TagA || TagB"`.
             sql: in place of `tags`, a SQL92 condition on properties.
-            batch: call the function with a list of 1 to `batch` messages (at most 1024) of one
-                queue: those that are there, without waiting for more.
+            max_batch: call the function with a list of 1 to `max_batch` messages (at most 1024) of
+                one queue: those that are there.
+            max_wait: seconds or timedelta that a message waits at most for the list to become full;
+                None to wait for nothing. With `max_batch`.
             payload: call the function with the message and its body decoded as this type: a
-                `msgspec.Struct`, a dataclass, a pydantic model, `dict`, … (JSON). Not with `batch`.
+                `msgspec.Struct`, a dataclass, a pydantic model, `dict`, … (JSON). Not with
+                `max_batch`.
 
         The function gets the message, a ConsumedMessage; you may annotate it with MessageExt or
         Message, whose attributes it has, but for those that say how to send. When the function
@@ -125,13 +137,14 @@ class Routing:
         Raises:
             InvalidName: the topic, the tags or the SQL condition are not well formed.
             TypeError: an argument has the wrong type, or the function takes other arguments.
-            ValueError: the topic has a handler already, `batch` is out of range, or this is a
+            ValueError: the topic has a handler already, `max_batch` is out of range, or this is a
                 consumer that runs: it takes new topics by `subscribe`.
         """
-        checked_route(topic, tags, sql, lambda *_: None, batch, payload)
+        checked_route(topic, tags, sql, lambda *_: None, max_batch, payload, max_wait)
 
         def decorate(function: Any) -> Any:
-            self._take(checked_route(topic, tags, sql, _some(function), batch, payload))
+            given = _some(function)
+            self._take(checked_route(topic, tags, sql, given, max_batch, payload, max_wait))
             return function
 
         return decorate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping
 from time import monotonic
 
 from pocketmq.client.backoff import backoff
@@ -23,6 +24,7 @@ from pocketmq.client.consumer.dispatch.consume_service import (
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy, delay_level
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.pauses import Pauses
@@ -46,11 +48,12 @@ class ConsumeConcurrently(ConsumeService):
         names: ShownNames,
         send_back: GiveBack | None,
         policy: FailurePolicy,
+        handlers: Mapping[str, AnyHandler],
         pauses: Pauses,
         *,
         max_reconsume_times: int,
     ) -> None:
-        super().__init__(limiter, stats, names, send_back, policy)
+        super().__init__(limiter, stats, names, send_back, policy, handlers)
         self._max_reconsume_times = max_reconsume_times
         self._pauses = pauses
         self._again: deque[ConsumedMessage] = deque()
@@ -117,9 +120,13 @@ class ConsumeConcurrently(ConsumeService):
         ready = self._ready
         while ready and not self.stopped:
             pq = ready[0]
-            if pq.buffer and not (pq.dropped or pq.paused):
+            if (
+                pq.buffer
+                and not (pq.dropped or pq.paused)
+                and not (pq.gathers and self._waits.holds(pq, monotonic()))
+            ):
                 return pq
-            # It was dropped, paused or sought elsewhere.
+            # It was dropped, paused or sought elsewhere, or its messages wait for more.
             ready.popleft()
             pq.ready = False
         return None

@@ -4,6 +4,8 @@ next when it is done (ConsumeMessageOrderlyService)."""
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Mapping
 from time import monotonic
 
 from pocketmq.client.consumer.consumed_message import (
@@ -20,6 +22,7 @@ from pocketmq.client.consumer.dispatch.consume_service import (
 )
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
@@ -42,12 +45,13 @@ class ConsumeOrderly(ConsumeService):
         names: ShownNames,
         send_back: GiveBack | None,
         policy: FailurePolicy,
+        handlers: Mapping[str, AnyHandler],
         *,
         suspend: float,
         max_reconsume_times: int | None,
         locked: bool,
     ) -> None:
-        super().__init__(limiter, stats, names, send_back, policy)
+        super().__init__(limiter, stats, names, send_back, policy, handlers)
         self._suspend = suspend
         self._max_reconsume_times = max_reconsume_times
         self._locked = locked
@@ -56,6 +60,8 @@ class ConsumeOrderly(ConsumeService):
     def arrived(self, pq: Queue) -> None:
         if not pq.busy:
             super().arrived(pq)
+        else:
+            self._waits.arrived(pq, monotonic())
 
     def take(self) -> ConsumedMessage | None:
         if self.stopped:
@@ -69,6 +75,8 @@ class ConsumeOrderly(ConsumeService):
             now = monotonic()
             if self._locked and (pq.lock_doubtful or now >= pq.locked_until):
                 continue  # the next renewal renews it or takes the queue away
+            if pq.gathers and self._waits.holds(pq, now):
+                continue
             return self._hand_out(pq, now)
         return None
 
@@ -122,6 +130,7 @@ class ConsumeOrderly(ConsumeService):
                 self._later(pause if pause >= 0 else self._suspend, self._again, message)
 
     def _again(self, message: ConsumedMessage) -> None:
+        message.arrived = -math.inf  # it has waited for a full batch already
         message.process_queue.put_back(message)
         self._go_on(message)
 

@@ -10,14 +10,16 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from enum import Enum
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
+from pocketmq.client.consumer.dispatch.batch_waits import BatchWaits
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
+from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
@@ -75,6 +77,7 @@ class ConsumeService(ABC):
         names: ShownNames,
         send_back: GiveBack | None,
         policy: FailurePolicy,
+        handlers: Mapping[str, AnyHandler],
     ) -> None:
         self.stopped = False
         self._policy = policy
@@ -83,6 +86,7 @@ class ConsumeService(ABC):
         self._names = names
         self._send_back = send_back
         self._ready: deque[Queue] = deque()
+        self._waits = BatchWaits(handlers, names, limiter, self.arrived)
         #: Messages that wait for a while, by timer.
         self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}
 
@@ -99,6 +103,7 @@ class ConsumeService(ABC):
 
     def arrived(self, pq: Queue) -> None:
         """The queue has messages."""
+        self._waits.arrived(pq, monotonic())
         if not pq.ready:
             pq.ready = True
             self._ready.append(pq)
@@ -142,6 +147,7 @@ class ConsumeService(ABC):
 
     def dropped(self, pq: Queue) -> None:
         """The queue was dropped: forget what waits in it."""
+        self._waits.forget(pq)
         for timer, message in list(self._timers.items()):
             if message.process_queue is pq:
                 timer.cancel()
@@ -150,6 +156,7 @@ class ConsumeService(ABC):
     def stop(self) -> None:
         """Hand out nothing any more."""
         self.stopped = True
+        self._waits.stop()
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

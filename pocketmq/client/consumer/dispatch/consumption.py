@@ -69,7 +69,9 @@ class Consumption:
     ) -> None:
         self.names = ShownNames(instance.namespace, options.group)
         self.stats = ConsumeStats(monotonic)
-        self.service = _make_service(instance, options, limiter, self.stats, self.names, pauses)
+        self.service = _make_service(
+            instance, options, handlers, limiter, self.stats, self.names, pauses
+        )
         self.outcomes = Outcomes(instance, self.service, self.names, hooks)
         self.expired = ExpiredRequests(options.group, wanted=not options.drop_expired_requests)
         self.calls = HandlerCalls(handlers, self.service, self.outcomes, self.expired)
@@ -133,6 +135,7 @@ class Consumption:
 def _make_service(
     instance: ClientInstance,
     options: ConsumeOptions,
+    handlers: Mapping[str, AnyHandler],
     limiter: PullLimiter,
     stats: ConsumeStats,
     names: ShownNames,
@@ -151,6 +154,7 @@ def _make_service(
             names,
             send_back,
             options.policy,
+            handlers,
             pauses,
             max_reconsume_times=most,
         )
@@ -160,6 +164,7 @@ def _make_service(
         names,
         send_back,
         options.policy,
+        handlers,
         suspend=options.suspend_current_queue,
         max_reconsume_times=limit,
         locked=not options.broadcast,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.parameters import Seconds, seconds_or_none, whole
 from pocketmq.client.parameters import function as checked_function
-from pocketmq.client.parameters import whole
 from pocketmq.message.payload import Decoder, decoder_of
 
 __all__ = [
@@ -46,10 +46,12 @@ MAX_BATCH = 1024
 
 
 class Batched(NamedTuple):
-    """A function that gets up to `size` messages."""
+    """A function that gets up to `size` messages; fewer only when the first of them has waited for
+    `wait` seconds."""
 
     function: BatchHandler
     size: int
+    wait: float = 0.0
 
     async def work(self, messages: list[ConsumedMessage]) -> object:
         """Call it and wait for it; raises what it raises."""
@@ -72,28 +74,40 @@ class Typed(msgspec.Struct, frozen=True):
 AnyHandler: TypeAlias = Handler | Batched
 
 
-def handler_of(function: Any, batch: int | None, payload: Any = None) -> AnyHandler | None:
-    """Make the handler of a topic: `batch` is how many messages a call gets, None for one by
-    itself; `payload` is the type that bodies are decoded as.
+def handler_of(
+    function: Any,
+    max_batch: int | None,
+    payload: Any = None,
+    max_wait: Seconds | None = None,
+) -> AnyHandler | None:
+    """Make the handler of a topic: `max_batch` is how many messages a call gets, None for one by
+    itself; `payload` is the type that bodies are decoded as; messages wait up to `max_wait` to fill
+    a batch, seconds or timedelta.
 
     Raises:
         TypeError: the function cannot be called with what it would get.
-        ValueError: `batch` is out of range, without a function, or together with `payload`.
+        ValueError: `max_batch` or `max_wait` is out of range, without a function, or together with
+            `payload`; or `max_wait` is without `max_batch`.
     """
-    if batch is not None:
-        whole("batch", batch, 1, MAX_BATCH)
+    if max_batch is not None:
+        whole("max_batch", max_batch, 1, MAX_BATCH)
+    wait = seconds_or_none("max_wait", max_wait)
+    if wait is not None and max_batch is None:
+        raise ValueError(
+            f"max_wait={max_wait!r} needs max_batch: how many messages a handler gets at most"
+        )
     if function is None:
-        for name, value in (("batch", batch), ("payload", payload)):
+        for name, value in (("max_batch", max_batch), ("payload", payload)):
             if value is not None:
                 raise ValueError(f"{name}={value!r} needs a handler")
         return None
     checked_function("the handler", function)
     if payload is None:
-        _check_arity(function, 1, "the list of messages" if batch else "the message")
-        return function if batch is None else Batched(function, batch)
-    if batch is not None:
+        _check_arity(function, 1, "the list of messages" if max_batch else "the message")
+        return function if max_batch is None else Batched(function, max_batch, wait or 0.0)
+    if max_batch is not None:
         raise ValueError(
-            "payload and batch cannot be used together: a batch handler decodes each message "
+            "payload and max_batch cannot be used together: a batch handler decodes each message "
             "itself, by message.payload(...)"
         )
     decode = decoder_of(payload)

@@ -40,6 +40,7 @@ class ProcessQueue(Generic[M]):
         dropped: the queue is read by somebody else from now on; nothing more is handed out.
         paused: nothing is pulled or handed out for now.
         ready: whether it is in the list of queues to hand out from.
+        gathers: its messages may have to wait until they fill a batch.
         busy: messages in work that the next one has to wait for (orderly).
         lock_doubtful: the connection over which the lock was taken is lost (orderly).
         locked_until: the broker's lock holds until then at least, clock seconds (orderly).
@@ -63,6 +64,7 @@ class ProcessQueue(Generic[M]):
         "dropped",
         "end",
         "failing",
+        "gathers",
         "kept",
         "lock_doubtful",
         "locked_until",
@@ -89,6 +91,7 @@ class ProcessQueue(Generic[M]):
         self.dropped = False
         self.paused = False
         self.ready = False
+        self.gathers = False
         self.busy = 0
         self.lock_doubtful = False
         self.locked_until = 0.0

@@ -201,6 +201,14 @@ class PullLimiter:
             and (limits.queue_span is None or pq.span <= limits.queue_span)
         )
 
+    def is_full(self, pq: ProcessQueue[Any]) -> bool:
+        """Whether nothing more is pulled of the queue before something goes."""
+        if not self._has_own_room(pq):
+            return True
+        return bool(self._shared) and not all(
+            load.has_room(to_read=False) for load in self._loads(pq)
+        )
+
     async def wait(self, pq: ProcessQueue[Any]) -> None:
         """Return when there is room to read what the queue keeps, or to pull where it keeps
         nothing; where there is, without a turn of the loop."""
