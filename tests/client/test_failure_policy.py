@@ -41,7 +41,10 @@ def properties_of(header: SendMessageRequestHeaderV2) -> dict[str, str]:
 
 
 async def dead_letter(rocketmq: RocketMQ, offset: int = 0) -> MessageExt:
-    async with Admin(namesrv=rocketmq.namesrv) as admin:
+    async with Admin(namesrv=rocketmq.namesrv) as admin, asyncio.timeout(10):
+        # The broker registers the topic soon after it has created it; no event tells.
+        while "%DLQ%billing" not in await admin.topics():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         message = await admin.message_at(MessageQueue("%DLQ%billing", "broker-a", 0), offset)
     assert message is not None
     return message

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.client.admin import Admin
+from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
 from tests.cli.running import PROJECT, Running, environment
@@ -22,6 +24,7 @@ TESTED = {
     "pull.py",
     "push.py",
     "push_batch.py",
+    "push_failures.py",
     "push_orderly.py",
     "read_store.py",
     "request_reply.py",
@@ -107,6 +110,21 @@ def test_push(namesrv: str, tmp_path: Path) -> None:
     for queue_id in {place[0] for place in places}:
         offsets = [offset for queue, offset in places if queue == queue_id]
         assert offsets == sorted(offsets)
+
+
+async def test_push_failures(tmp_path: Path) -> None:
+    async with RocketMQ() as rocketmq:
+        for name in ("send.py", "push_failures.py"):
+            out = await asyncio.to_thread(run, name, namesrv=rocketmq.namesrv, cwd=tmp_path)
+        assert out == ""
+        async with Admin(namesrv=rocketmq.namesrv) as admin, asyncio.timeout(30):
+            # Its broker registers the topic soon after; no event tells.
+            while "%DLQ%parsing" not in await admin.topics():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            dead = await admin.message_at(MessageQueue("%DLQ%parsing", "broker-a", 0), 0)
+    assert dead is not None
+    assert dead.keys == ("o-1",)
+    assert dead.properties["DLQ_REASON"].startswith("the body of 11 bytes does not fit dict")
 
 
 def test_ordered(namesrv: str, tmp_path: Path) -> None:

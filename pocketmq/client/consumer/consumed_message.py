@@ -88,10 +88,9 @@ class ConsumedMessage(MessageExt):
 
     process_queue: Any = None
     outcome: Any = None
-    #: When it was handed out, seconds of the monotonic clock.
+    #: When it was handed out, seconds of the monotonic clock. Until then, where messages wait for
+    #: others to fill a batch, when it was read.
     began: float = 0.0
-    #: When it was read, the same; noted only where messages wait for others, to fill a batch.
-    arrived: float = 0.0
     #: Whether the outcome was reported since then.
     settled: bool = False
     #: How often its broker has answered that it does not take it back.

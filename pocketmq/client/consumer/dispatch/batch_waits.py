@@ -44,9 +44,9 @@ class BatchWaits:
             )
         if pq.gathers:
             for message in reversed(pq.buffer):
-                if message.arrived:
+                if message.began:
                     break  # it was here before, and so were those that precede it
-                message.arrived = now
+                message.began = now
 
     def holds(self, pq: Queue, now: float) -> bool:
         """Whether the next messages of a queue wait for more of their topic to come."""
@@ -55,7 +55,7 @@ class BatchWaits:
         handler = self._handlers.get(topic)
         if not isinstance(handler, Batched):
             return False
-        left = buffer[0].arrived + handler.wait - now
+        left = buffer[0].began + handler.wait - now
         if left <= 0 or len(buffer) >= handler.size or self._limiter.is_full(pq):
             return False
         if pq.retries and any(self._names.topic(message) != topic for message in buffer):

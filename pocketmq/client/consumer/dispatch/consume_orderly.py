@@ -57,11 +57,9 @@ class ConsumeOrderly(ConsumeService):
         self._locked = locked
         self._idle: dict[Queue, asyncio.Event] = {}
 
-    def arrived(self, pq: Queue) -> None:
+    def _has_messages(self, pq: Queue) -> None:
         if not pq.busy:
-            super().arrived(pq)
-        else:
-            self._waits.arrived(pq, monotonic())
+            super()._has_messages(pq)
 
     def take(self) -> ConsumedMessage | None:
         if self.stopped:
@@ -130,7 +128,7 @@ class ConsumeOrderly(ConsumeService):
                 self._later(pause if pause >= 0 else self._suspend, self._again, message)
 
     def _again(self, message: ConsumedMessage) -> None:
-        message.arrived = -math.inf  # it has waited for a full batch already
+        message.began = -math.inf  # it has waited for a full batch already
         message.process_queue.put_back(message)
         self._go_on(message)
 
@@ -139,7 +137,7 @@ class ConsumeOrderly(ConsumeService):
         pq: Queue = message.process_queue
         self._release(pq)
         if not pq.busy and pq.buffer and not pq.dropped:
-            self.arrived(pq)
+            self._has_messages(pq)
 
     def _release(self, pq: Queue) -> None:
         pq.busy -= 1
@@ -164,4 +162,4 @@ class ConsumeOrderly(ConsumeService):
         pq.locked_until = until
         pq.lock_doubtful = False
         if pq.buffer:
-            self.arrived(pq)
+            self._has_messages(pq)

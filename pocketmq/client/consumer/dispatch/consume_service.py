@@ -86,7 +86,7 @@ class ConsumeService(ABC):
         self._names = names
         self._send_back = send_back
         self._ready: deque[Queue] = deque()
-        self._waits = BatchWaits(handlers, names, limiter, self.arrived)
+        self._waits = BatchWaits(handlers, names, limiter, self._has_messages)
         #: Messages that wait for a while, by timer.
         self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}
 
@@ -102,8 +102,11 @@ class ConsumeService(ABC):
         return bool(self._ready) and not self.stopped
 
     def arrived(self, pq: Queue) -> None:
-        """The queue has messages."""
+        """The queue has messages that were read just now, or were held back."""
         self._waits.arrived(pq, monotonic())
+        self._has_messages(pq)
+
+    def _has_messages(self, pq: Queue) -> None:
         if not pq.ready:
             pq.ready = True
             self._ready.append(pq)
