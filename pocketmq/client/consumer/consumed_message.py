@@ -97,10 +97,8 @@ class ConsumedMessage(MessageExt):
     refusals: int = 0
     #: Those of its `reconsume_times` that its broker does not know of: it did not take it back.
     failures_here: int = 0
-    #: The body as it was read, and the bytes that the pull limiter counts for the message, both
-    #: noted before the application can change the body.
-    stored_body: bytes = b""
-    counted: int = 0
+    #: The body as it was read: the application may change `body`. None before it is handed out.
+    stored_body: Any = None
 
     @property
     def queue(self) -> MessageQueue:

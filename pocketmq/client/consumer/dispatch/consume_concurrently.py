@@ -28,6 +28,7 @@ from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.pauses import Pauses
+from pocketmq.message.message import MESSAGE_OVERHEAD
 
 __all__ = ["ConsumeConcurrently"]
 
@@ -107,7 +108,7 @@ class ConsumeConcurrently(ConsumeService):
                 if not pq.done(message):
                     continue
                 if not pq.dropped:
-                    limiter.remove_one(pq, message.counted)
+                    limiter.remove_one(pq, len(message.stored_body) + MESSAGE_OVERHEAD)
                 stats = topics[message.topic]
                 stats.ok += 1
                 stats.seconds += now - began

@@ -168,9 +168,8 @@ class ConsumeService(ABC):
         message = pq.take_one()
         names = self._names
         message.process_queue = pq
-        if not message.counted:
-            body = message.stored_body = message.body
-            message.counted = len(body) + MESSAGE_OVERHEAD
+        if message.stored_body is None:
+            message.stored_body = message.body
         message.outcome = self._outcome
         if pq.retries or names.renames_all:
             message.topic = names.topic(message)
@@ -185,7 +184,7 @@ class ConsumeService(ABC):
         if not pq.done(message):
             return False
         if not pq.dropped:
-            self._limiter.remove_one(pq, message.counted)
+            self._limiter.remove_one(pq, len(message.stored_body) + MESSAGE_OVERHEAD)
         return True
 
     def _count(self, message: ConsumedMessage, *, ok: bool) -> None:

@@ -170,8 +170,10 @@ class PullLimiter:
         """Count these of the queue, and nothing else."""
         self.forget(pq)
         for message in messages:
-            counted = message.counted if isinstance(message, ConsumedMessage) else 0
-            self._count(pq, 1, counted or message_size(message))
+            # What was counted: the application may have changed the body.
+            read = message.stored_body if isinstance(message, ConsumedMessage) else None
+            size = message_size(message) if read is None else len(read) + MESSAGE_OVERHEAD
+            self._count(pq, 1, size)
 
     def _count(self, pq: ProcessQueue[Any], count: int, size: int) -> None:
         pq.count += count
