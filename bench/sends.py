@@ -1,9 +1,10 @@
 """`python -m bench.sends`: what a message costs our producer, without a network.
 
-The broker is a function that answers at once, so what is left is the producer's own work and that
-of the frame codec: microseconds of this thread's CPU time per message, the least of many short
-runs, so the figures hold on a busy machine too. They leave out sockets (some 1 µs per KiB in
-batches, 15 µs for a single send) and the tasks that a caller makes to have sends under way at once.
+The broker is a function that answers in the next turn of the event loop, so what is left is the
+producer's own work and that of the frame codec: microseconds of this thread's CPU time per message,
+the least of many short runs, so the figures hold on a busy machine too. They leave out sockets
+(some 1 µs per KiB in batches, 15 µs for a single send) and the tasks that a caller makes to have
+sends under way at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pocketmq.client.producer.hooks import SendContext
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.route import TopicRoute
 from pocketmq.message.message import Message
@@ -29,6 +31,8 @@ OFFSET_ID = "7F0000010000B4270000000000002977"
 
 async def answer(_address: str, code: int, header: Any, body: bytes, **_: Any) -> Command:
     """What a broker does with a send, as far as the producer can tell."""
+    # No broker answers in the same turn; if it did, no send would have company.
+    await asyncio.sleep(0)
     encode_request(code, 1, header, body)
     count = body.count(b"UNIQ_KEY") if code == RequestCode.SEND_BATCH_MESSAGE else 1
     ext = {
@@ -82,10 +86,28 @@ async def gathered(made: Producer, messages: list[Message]) -> None:
     await asyncio.gather(*map(made.send, messages))
 
 
+async def gathered_by_key(made: Producer, messages: list[Message]) -> None:
+    await asyncio.gather(*(made.send(message, key=n % 16) for n, message in enumerate(messages)))
+
+
+class Hook:
+    """A hook that does nothing."""
+
+    def before_send(self, context: SendContext) -> None:
+        pass
+
+    def after_send(self, context: SendContext) -> None:
+        pass
+
+
 Way = Callable[[Producer, list[Message]], Awaitable[None]]
 WAYS: dict[str, tuple[Way, dict[str, Any]]] = {
     "send, one by one": (one_by_one, {}),
     "send, 1000 tasks": (gathered, {}),
+    "send, 1000 tasks, by key": (gathered_by_key, {}),
+    "send, 1000 tasks, with a hook": (gathered, {"hooks": [Hook()]}),
+    "send, 1000 tasks, by key, hook": (gathered_by_key, {"hooks": [Hook()]}),
+    "send, 1000 tasks, traced": (gathered, {"trace": True}),
     "send, 1000 tasks, not sharing": (gathered, {"accumulate": False}),
     "send, 1000 tasks, lingering": (gathered, {"linger_ms": 1}),
     "send_batch of 1000": (batched, {}),

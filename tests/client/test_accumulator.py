@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pocketmq.client.errors import (
     InvalidMessage,
@@ -370,11 +371,21 @@ async def test_a_send_that_finds_no_company_is_an_ordinary_one(cluster: FakeClus
         (Message("T", b"x", delay_level=1), {}),
         (Message("T", b"x", properties={"TIMER_DELAY_MS": "5"}), {}),
         (Message("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}), {}),
-        (Message("T", b"x"), {"queue": MessageQueue("T", "a", 0)}),
-        (Message("T", b"x"), {"key": "k"}),
         (Message("T", b"x"), {"timeout": 3.0}),
+        (Message("T", b"x"), {"timeout": 3.0, "key": "k"}),
+        (Message("T", bytes(4096)), {"key": "k"}),
+        (Message("T", b"x", delay_level=1), {"key": "k"}),
     ],
-    ids=["large", "delay", "timer", "dispatch", "queue", "key", "timeout"],
+    ids=[
+        "large",
+        "delay",
+        "timer",
+        "dispatch",
+        "timeout",
+        "key and timeout",
+        "large by key",
+        "delay by key",
+    ],
 )
 async def test_sends_that_share_no_request(
     cluster: FakeCluster, message: Message, options: dict[str, Any]
@@ -384,15 +395,145 @@ async def test_sends_that_share_no_request(
     assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
 
 
+async def test_sends_with_keys_share_a_request_for_each_queue(cluster: FakeCluster) -> None:
+    async with Producer("PG", namesrv=cluster.namesrv) as p:
+        queues = await p.queues("T")
+        results = await asyncio.gather(
+            *(p.send(Message("T", b"<%d>" % i), key=i % 16) for i in range(100)),
+            *(p.send(Message("T", b"<%d>" % i), queue=queues[0]) for i in range(100, 120)),
+        )
+        assert requests_of(cluster) == {
+            RequestCode.SEND_MESSAGE_V2: 1,  # the first has no company yet
+            RequestCode.SEND_BATCH_MESSAGE: len(queues),
+        }
+    stored: dict[MessageQueue, list[int]] = {}
+    for i, result in enumerate(results):
+        record = cluster[result.queue.broker_name].records["T", result.queue.queue_id]
+        assert b"<%d>" % i in record[result.queue_offset]
+        assert result.msg_id.encode() in record[result.queue_offset]
+        assert result.queue == (queues[i % 16 % len(queues)] if i < 100 else queues[0])
+        stored.setdefault(result.queue, []).append(result.queue_offset)
+    assert all(offsets == list(range(len(offsets))) for offsets in stored.values()), "in order"
+
+
+async def test_a_send_by_key_waits_for_no_answer_to_another(cluster: FakeCluster) -> None:
+    """Only posted messages of a queue follow one another."""
+    async with Producer("PG", namesrv=cluster.namesrv, retries=0) as p:
+        await p.send(Message("T", b"first"), key=0)
+        broker = cluster[(await p.queues("T"))[0].broker_name]
+        broker.mode = "hang"
+        before = sum(broker.seen.values())
+        first = [asyncio.create_task(p.send(Message("T", b"x"), key=0)) for _ in range(3)]
+        await until(lambda: sum(broker.seen.values()) == before + 2)
+        second = [asyncio.create_task(p.send(Message("T", b"x"), key=0)) for _ in range(3)]
+        await until(lambda: sum(broker.seen.values()) == before + 3)
+        for task in first + second:
+            task.cancel()
+        await asyncio.wait(first + second)
+        assert p.in_flight == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=["any queue", "by key"])
+async def test_sends_with_hooks_share_a_request_and_each_has_its_own_calls(
+    cluster: FakeCluster, options: dict[str, Any]
+) -> None:
+    class Hook:
+        def __init__(self) -> None:
+            self.before: list[SendContext] = []
+            self.after: list[SendContext] = []
+
+        async def before_send(self, context: SendContext) -> None:
+            await asyncio.sleep(0)
+            self.before.append(context)
+            [message] = context.messages
+            context.messages = [replace(message, properties={"of": message.body.decode()})]
+
+        def after_send(self, context: SendContext) -> None:
+            self.after.append(context)
+
+    hook = Hook()
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[hook]) as p:
+        sends = [p.send(Message("T", b"<%d>" % i), **options) for i in range(50)]
+        sends.append(p.send(Message("T", b""), **options))
+        *results, error = await asyncio.gather(*sends, return_exceptions=True)
+        assert requests_of(cluster)[RequestCode.SEND_BATCH_MESSAGE] == 1
+        assert sum(requests_of(cluster).values()) <= 2
+    assert isinstance(error, InvalidMessage)
+    assert len(hook.before) == len(hook.after) == 51
+    assert {id(context) for context in hook.before} == {id(context) for context in hook.after}
+    outcomes = {context.messages[0].body: context for context in hook.after}
+    assert outcomes[b""].error is error
+    assert outcomes[b""].results == [None]
+    for i, result in enumerate(results):
+        assert isinstance(result, SendResult)
+        context = outcomes[b"<%d>" % i]
+        assert context.kind is SendKind.SINGLE
+        assert context.results == [result]
+        assert context.error is None
+        record = cluster[result.queue.broker_name].records["T", result.queue.queue_id]
+        assert b"of\x01<%d>" % i in record[result.queue_offset]
+
+
+async def test_a_refused_batch_of_sends_with_hooks_fails_each_of_them(cluster: FakeCluster) -> None:
+    ended: list[SendContext] = []
+
+    class Hook:
+        def after_send(self, context: SendContext) -> None:
+            ended.append(context)
+
+    for broker in cluster.brokers.values():
+        broker.mode = ResponseCode.NO_PERMISSION
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[Hook()]) as p:
+        errors = await asyncio.gather(
+            *(p.send(Message("T", b"x"), key=i) for i in range(20)), return_exceptions=True
+        )
+    assert all(isinstance(error, SendError) for error in errors)
+    assert {id(context.error) for context in ended} == {id(error) for error in errors}
+    assert len({id(error) for error in errors}) == 20, "each has an error of its own"
+
+
+async def test_who_stops_waiting_for_a_shared_send_ends_its_hooks(cluster: FakeCluster) -> None:
+    ended: list[BaseException | None] = []
+
+    class Hook:
+        def after_send(self, context: SendContext) -> None:
+            ended.append(context.error)
+
+    async with Producer("PG", namesrv=cluster.namesrv, hooks=[Hook()]) as p:
+        tasks = [asyncio.create_task(p.send(Message("T", b"x"), key=1)) for _ in range(5)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(done.pop(2), asyncio.CancelledError)
+        assert all(isinstance(result, SendResult) for result in done)
+        assert p.in_flight == 0
+    assert ended.count(None) == 4
+    assert sum(isinstance(error, asyncio.CancelledError) for error in ended) == 1
+
+
+async def test_sends_of_a_namespace_share_a_request(cluster: FakeCluster) -> None:
+    cluster.put("ns%orders", "a")
+    async with Producer("PG", namesrv=cluster.namesrv, namespace="ns") as p:
+        results = await asyncio.gather(
+            *(p.send(Message("orders", b"<%d>" % i), key=i) for i in range(40))
+        )
+    assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] <= 1
+    for i, result in enumerate(results):
+        assert result.queue.topic == "orders"
+        record = cluster["a"].records["ns%orders", result.queue.queue_id][result.queue_offset]
+        assert b"<%d>" % i in record
+
+
 async def test_sharing_requests_can_be_off(cluster: FakeCluster) -> None:
     async with Producer("PG", namesrv=cluster.namesrv, accumulate=False) as p:
         await asyncio.gather(*(p.send(Message("T", b"x")) for _ in range(5)))
     assert requests_of(cluster)[RequestCode.SEND_MESSAGE_V2] == 5
 
 
+@pytest.mark.parametrize("options", [{}, {"key": "k"}], ids=["any queue", "by key"])
 @pytest.mark.parametrize("code", [ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR])
 async def test_what_is_too_large_together_goes_by_itself(
-    monkeypatch: pytest.MonkeyPatch, code: ResponseCode
+    monkeypatch: pytest.MonkeyPatch, code: ResponseCode, options: dict[str, Any]
 ) -> None:
     """A broker may take each of the messages, and not all of them in one batch."""
     refused = 0
@@ -413,7 +554,7 @@ async def test_what_is_too_large_together_goes_by_itself(
         for _ in range(5):
             before = refused
             results = await asyncio.gather(
-                *(p.send(Message("T", b"<%d>" % i + bytes(3000))) for i in range(30))
+                *(p.send(Message("T", b"<%d>" % i + bytes(3000)), **options) for i in range(30))
             )
             assert len({result.msg_id for result in results}) == 30
             for i, result in enumerate(results):

@@ -2,9 +2,9 @@
 
 A message joins the growing batch of its topic, or of its queue where one is chosen. The batch
 leaves when it is full or its first message has waited for `linger` seconds. Batches of a topic
-leave whenever they are ready, to whichever queue the selector likes. Batches of one chosen queue
-follow one another: while one is on its way the next goes on growing, so that their order is kept
-and a slow broker gets fewer, larger ones.
+leave whenever they are ready, to whichever queue the selector likes. Posted batches of one chosen
+queue follow one another: while one is on its way the next goes on growing, so that their order is
+kept and a slow broker gets fewer, larger ones.
 
 Without lingering a batch is what is added in one turn of the event loop.
 
@@ -32,9 +32,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.producer.batch import BatchPart, batch_properties
 from pocketmq.client.producer.outage_log import LostPosts
-from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.result import SendResult
-from pocketmq.client.producer.sender import Sender
 from pocketmq.client.validation import goes_alone
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
@@ -57,7 +55,9 @@ SMALL_BODY = 4096
 _TOO_LARGE = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR)
 
 SendBatch = Callable[[BatchPart, MessageQueue | None], Awaitable[list[SendResult]]]
-Key = tuple[str, MessageQueue | None]
+SendAlone = Callable[[Message, str, MessageQueue | None, float], Awaitable[SendResult]]
+#: Topic, queue, and whether its batches follow one another.
+Key = tuple[str, MessageQueue | None, bool]
 
 
 class Batch:
@@ -208,11 +208,12 @@ class Accumulator:
         batches = [*self._growing.values(), *(b for q in self._following.values() for b in q)]
         return sum(len(batch.part.msg_ids) for batch in batches)
 
-    def add(self, message: Message, queue: MessageQueue | None) -> Posted:
-        """Add a checked message; raises InvalidMessage for its properties."""
+    def add(self, message: Message, queue: MessageQueue | None, in_order: bool = True) -> Posted:
+        """Add a checked message; raises InvalidMessage for its properties. `in_order`: the batches
+        of `queue` follow one another."""
         msg_id = new_unique_id()
         properties = batch_properties(message, msg_id)
-        key = (message.topic, queue)
+        key = (message.topic, queue, in_order)
         batch = self._growing.get(key)
         size = 0
         if batch is not None:
@@ -293,7 +294,7 @@ class Accumulator:
         del self._growing[key]
         if batch.timer is not None:
             batch.timer.cancel()
-        if key[1] is None:
+        if key[1] is None or not key[2]:
             self._spawn(self._carry(batch), f"batch to {key[0]}")
         elif (following := self._following.get(key)) is not None:
             following.append(batch)
@@ -324,7 +325,7 @@ class Accumulator:
             self._answered(batch, None if batch.results else error)
 
     def _answered(self, batch: Batch, error: RemotingError | None) -> None:
-        topic, queue = batch.key
+        topic, queue, _ = batch.key
         if error is not None:
             # Whoever waits gets the error.
             unseen = len(batch.part.msg_ids) - len(batch.waiters)
@@ -365,18 +366,20 @@ class ConcurrentSends:
     """Sends of one producer that begin at the same moment share a batch of its accumulator.
 
     A send that is the only one under way is an ordinary one. Others are accumulated for the rest of
-    the turn of the event loop, and none waits longer. Tasks that each send one message after the
+    the turn of the event loop, in a batch for each queue that was chosen and one for the rest, and
+    none waits longer. Tasks that each send one message after the
     other are answered together and go on together, so they soon share their requests; the more are
-    under way, the larger these are. `in_flight` counts the sends.
+    under way, the larger these are. `in_flight` counts the sends; `alone(message, unique id, queue,
+    deadline)` makes an ordinary one.
 
     `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
     """
 
     def __init__(
-        self, accumulator: Accumulator, sender: Sender, in_flight: InFlight, below: int
+        self, accumulator: Accumulator, alone: SendAlone, in_flight: InFlight, below: int
     ) -> None:
         self._accumulator = accumulator
-        self._sender = sender
+        self._alone = alone
         self._in_flight = in_flight
         self._below = min(below, SMALL_BODY)
 
@@ -389,18 +392,21 @@ class ConcurrentSends:
             and not goes_alone(message)
         )
 
-    async def send(self, message: Message, deadline: float) -> SendResult:
-        """Send a message that it takes. Together with others it may be too large for a broker that
-        takes each of them: then it goes again, by itself, and later batches are smaller.
+    async def send(
+        self, message: Message, queue: MessageQueue | None, deadline: float
+    ) -> SendResult:
+        """Send a message that it takes, to that queue or to any. Together with others it may be too
+        large for a broker that takes each of them: then it goes again, by itself, and later batches
+        are smaller.
 
         `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
         and InvalidMessage for its properties.
         """
-        posted = self._accumulator.add(message, None)
+        posted = self._accumulator.add(message, queue, False)
         try:
             return await posted
         except SendError as error:
             if error.code not in _TOO_LARGE or posted.count == 1:
                 raise
         self._accumulator.limit(posted.size // 2)
-        return await self._sender.send(prepare(message, posted.msg_id), None, deadline)
+        return await self._alone(message, posted.msg_id, queue, deadline)

@@ -5,8 +5,8 @@
 
 The way of a send: validation.check_message → prepared_message.prepare → Sender.send → route of the
 topic → Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool →
-SendResult. A message with hooks, a key or a namespace goes through SendEnvelope; one that shares a
-request with others goes through the Accumulator.
+SendResult. SendEnvelope is what stands around that: hooks, the namespace, the queue of a key. A
+message that shares a request with others goes through the Accumulator.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from pocketmq.client.parameters import (
 from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, ConcurrentSends
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.delivery import RetryPolicy
-from pocketmq.client.producer.hooks import AnySendHook, HookList, SendKind
+from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.outage_log import LostPosts
-from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression, prepare
+from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.recall import checked_handle
 from pocketmq.client.producer.request_reply import RequestReply
@@ -54,7 +54,6 @@ from pocketmq.client.producer.result import UNCONFIRMED, SendResult
 from pocketmq.client.producer.send_envelope import (
     NOWHERE,
     SendEnvelope,
-    check_queue,
     check_target,
     running_loop,
 )
@@ -81,7 +80,6 @@ from pocketmq.client.validation import (
     goes_alone,
     producer_group,
 )
-from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.errors import RETRIABLE_CODES
@@ -281,7 +279,9 @@ class Producer:
             max_buffered=max_buffered_bytes,
         )
         below = 0 if not accumulate else compress_over if compression else SMALL_BODY
-        self._concurrent = ConcurrentSends(self._accumulator, self._sender, self._in_flight, below)
+        self._calls.concurrent = ConcurrentSends(
+            self._accumulator, self._calls.send_alone, self._in_flight, below
+        )
         self._replies = RequestReply(self._instance, self._calls.send_one)
         self._detector = Detector(
             self._selector, self._routes.masters, self._sender.probe, self._routes.poll
@@ -453,26 +453,15 @@ class Producer:
         """
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
-        if key is not None or self.hooks or self._namespace.name:
-            return await self._calls.send_one(
-                SendKind.SINGLE, message, queue=queue, key=key, timeout=timeout
-            )
-        # What send_one does, without its frames, for the send that everyone makes.
-        check_message(message, self._max_message_size)
-        if queue is not None:
-            check_target(queue, None)
-            check_queue(queue, message.topic)
-        deadline = self._clock() + (
-            self._calls.timeout if timeout is None else seconds("timeout", timeout)
-        )
-        if running_loop() is not self._calls.loop:
-            raise self._calls.not_running()
-        if not self._in_flight.try_enter():
-            await self._calls.enter(message.topic, deadline)
+        calls = self._calls
+        check_type(message)
+        check_target(queue, key)
+        deadline = calls.deadline(timeout)
+        # Its own place first, without the frame of `enter`, for the send that everyone makes.
+        if running_loop() is not calls.loop or not self._in_flight.try_enter():
+            await calls.enter(message.topic, deadline)
         try:
-            if timeout is None and queue is None and self._concurrent.takes(message):
-                return await self._concurrent.send(message, deadline)
-            return await self._sender.send(prepare(message, new_unique_id()), queue, deadline)
+            return await calls.send(message, queue, key, deadline, timeout is None)
         finally:
             self._in_flight.leave()
 

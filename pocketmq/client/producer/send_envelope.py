@@ -3,7 +3,6 @@
 In this order: the producer runs, and there is a place among the sends under way; hooks see the
 message as the user made it; the namespace wraps its topic; the message is checked; its queue is
 chosen by its key; it is made ready and sent; the result is unwrapped, and hooks see it.
-The plain send of `Producer.send` leaves out what is not in use.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
-from pocketmq.client.producer.accumulator import Accumulator, Posted
+from pocketmq.client.producer.accumulator import Accumulator, ConcurrentSends, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.hooks import HookList, SendContext, SendKind
@@ -79,6 +78,8 @@ class SendEnvelope:
         #: The event loop that the producer runs in; NOWHERE before the start, after the shutdown,
         #: and in a child process.
         self.loop: object = NOWHERE
+        #: Takes the sends that may share a request.
+        self.concurrent: ConcurrentSends
         #: Why it does not run, while it does not.
         self.why_not = NOT_STARTED
         self._binding = binding
@@ -129,6 +130,72 @@ class SendEnvelope:
         why = None if self.loop is NOWHERE else self._binding.why_elsewhere
         return NotRunning("producer", why or self.why_not)
 
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+        shares: bool,
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Send one message, which has its place; `shares`: maybe in a request with others."""
+        if not self._hooks:
+            return self._send(queue, key, deadline, shares, (message,))
+        return self._observed(
+            SendKind.SINGLE, (message,), _only, self._send, queue, key, deadline, shares
+        )
+
+    def _send(
+        self,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+        shares: bool,
+        messages: Sequence[Message],
+    ) -> Coroutine[Any, Any, SendResult]:
+        message = messages[0]
+        if self._namespace.name:
+            message = self._wrap(message)
+            queue = queue and self._namespace.wrap_queue(queue)
+        check_message(message, self._max_message_size)
+        if key is None:
+            check_queue(queue, message.topic)
+            return self._deliver(message, queue, deadline, shares)
+        queues = self._sender.known_queues(message.topic)
+        if queues is None:
+            return self._send_by_key(message, queue, key, deadline, shares)
+        return self._deliver(message, self._chosen(message, queue, key, queues), deadline, shares)
+
+    async def _send_by_key(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey,
+        deadline: float,
+        shares: bool,
+    ) -> SendResult:
+        queues = await self._sender.queues(message.topic, deadline)
+        target = self._chosen(message, queue, key, queues)
+        return await self._deliver(message, target, deadline, shares)
+
+    def _deliver(
+        self, message: Message, target: MessageQueue | None, deadline: float, shares: bool
+    ) -> Coroutine[Any, Any, SendResult]:
+        if shares and self.concurrent.takes(message):
+            return self.concurrent.send(message, target, deadline)
+        return self.send_alone(message, new_unique_id(), target, deadline)
+
+    def send_alone(
+        self, message: Message, msg_id: str, target: MessageQueue | None, deadline: float
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Send a checked message in a request of its own."""
+        outgoing = prepare(message, msg_id, extra=self._namespace.property)
+        sending = self._sender.send(outgoing, target, deadline)
+        return self._named(sending) if self._namespace.name else sending
+
+    async def _named(self, sending: Coroutine[Any, Any, SendResult]) -> SendResult:
+        return self._unwrap(await sending)
+
     async def send_one(
         self,
         kind: SendKind,
@@ -147,19 +214,22 @@ class SendEnvelope:
         check_type(message)
         check_target(queue, key)
 
-        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+        async def work(messages: Sequence[Message]) -> SendResult:
             message, target = await self._addressed(messages[0], queue, key, deadline)
             outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
             outgoing.code = code
             outgoing.sys_flag |= sys_flag
             deliver = self._sender.reply if kind is SendKind.REPLY else self._sender.send
-            return self._unwrapped([await deliver(outgoing, target, deadline)])
+            [result] = self._unwrapped([await deliver(outgoing, target, deadline)])
+            return result
 
         deadline = self.deadline(timeout)
         if not entered:
             await self.enter(message.topic, deadline)
-        [result] = await self._observed(kind, [message], deadline, work)
-        return result
+        try:
+            return await self._observed(kind, (message,), _only, work)
+        finally:
+            self._in_flight.leave()
 
     async def send_oneway(
         self,
@@ -172,15 +242,17 @@ class SendEnvelope:
         """Hand one message to a connection."""
         check_target(queue, key)
 
-        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+        async def work(messages: Sequence[Message]) -> None:
             message, target = await self._addressed(messages[0], queue, key, deadline)
             outgoing = prepare(message, new_unique_id(), extra=self._namespace.property)
             await self._sender.send_oneway(outgoing, target, deadline)
-            return []
 
         deadline = self.deadline(timeout)
         await self.enter(message.topic, deadline)
-        await self._observed(SendKind.ONEWAY, [message], deadline, work)
+        try:
+            await self._observed(SendKind.ONEWAY, (message,), _none, work)
+        finally:
+            self._in_flight.leave()
 
     async def send_batch(
         self,
@@ -193,7 +265,7 @@ class SendEnvelope:
         """Send messages in batches."""
         check_target(queue, key)
 
-        async def work(messages: Sequence[Message], deadline: float) -> list[SendResult]:
+        async def work(messages: Sequence[Message]) -> list[SendResult]:
             messages = [self._wrap(message) for message in messages]
             target = queue and self._namespace.wrap_queue(queue)
             if key is not None and messages:
@@ -207,7 +279,7 @@ class SendEnvelope:
         deadline = self.deadline(timeout)
         await self.enter(messages[0].topic if messages else "", deadline)
         try:
-            return await self._observed(SendKind.BATCH, messages, deadline, work)
+            return await self._observed(SendKind.BATCH, messages, _all, work)
         except BatchSendError as error:
             error.failed = [
                 message
@@ -217,6 +289,8 @@ class SendEnvelope:
             if self._namespace:
                 error.results = [result and self._unwrap(result) for result in error.results]
             raise
+        finally:
+            self._in_flight.leave()
 
     async def post(
         self,
@@ -231,12 +305,14 @@ class SendEnvelope:
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
         context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])
-        await self._hooks.before(context)
+        if (waiting := self._hooks.before(context)) is not None:
+            await waiting
         try:
             posted = await self._add(accumulator, context.messages[0], queue, key)
         except BaseException as error:
             context.ended(None, error)
-            await self._hooks.after(context)
+            if (waiting := self._hooks.after(context)) is not None:
+                await waiting
             raise
 
         def answered() -> None:
@@ -285,27 +361,28 @@ class SendEnvelope:
         self,
         kind: SendKind,
         messages: Sequence[Message],
-        deadline: float,
-        work: Callable[[Sequence[Message], float], Awaitable[list[SendResult]]],
-    ) -> list[SendResult]:
-        """Do the work, which has its place, between the hooks."""
+        results: Callable[[R], list[SendResult | None] | None],
+        work: Callable[..., Awaitable[R]],
+        *arguments: Any,
+    ) -> R:
+        """Do `work(*arguments, messages)`, which has its place, between the hooks; `results` are
+        those of its outcome, for them."""
+        if not self._hooks:
+            return await work(*arguments, messages)
+        context = SendContext(kind, self._group, self._client_id, list(messages))
+        if (waiting := self._hooks.before(context)) is not None:
+            await waiting
         try:
-            if not self._hooks:
-                return await work(messages, deadline)
-            context = SendContext(kind, self._group, self._client_id, messages)
-            await self._hooks.before(context)
-            try:
-                results = await work(context.messages, deadline)
-            except BaseException as error:
-                context.ended(error.results if isinstance(error, BatchSendError) else None, error)
-                raise
-            else:
-                context.ended(results or None, None)
-                return results
-            finally:
-                await self._hooks.after(context)
+            outcome = await work(*arguments, context.messages)
+        except BaseException as error:
+            context.ended(list(error.results) if isinstance(error, BatchSendError) else None, error)
+            raise
+        else:
+            context.ended(results(outcome), None)
+            return outcome
         finally:
-            self._in_flight.leave()
+            if (waiting := self._hooks.after(context)) is not None:
+                await waiting
 
     async def _addressed(
         self,
@@ -325,9 +402,18 @@ class SendEnvelope:
     async def _target(
         self, message: Message, queue: MessageQueue | None, key: ShardingKey, deadline: float
     ) -> MessageQueue:
+        queues = await self._sender.queues(message.topic, deadline)
+        return self._chosen(message, queue, key, queues)
+
+    def _chosen(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey,
+        queues: Sequence[MessageQueue],
+    ) -> MessageQueue:
         if queue is not None:
             raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
-        queues = await self._sender.queues(message.topic, deadline)
         return choose(self._selector, queues, message, key)
 
     def _wrap(self, message: Message) -> Message:
@@ -338,6 +424,18 @@ class SendEnvelope:
 
     def _unwrapped(self, results: list[SendResult]) -> list[SendResult]:
         return [self._unwrap(result) for result in results] if self._namespace else results
+
+
+def _only(result: SendResult) -> list[SendResult | None]:
+    return [result]
+
+
+def _all(results: Sequence[SendResult]) -> list[SendResult | None]:
+    return list(results)
+
+
+def _none(_: None) -> None:
+    return None
 
 
 _every: WeakSet[SendEnvelope] = WeakSet()

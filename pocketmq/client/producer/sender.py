@@ -194,12 +194,15 @@ class Sender:
         messages = len(outgoing.msg_ids)
         return await self._attempts(outgoing.topic, queue, attempt, deadline, messages=messages)
 
+    def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """The queues that may be sent to; None while the topic has no route."""
+        route = self._routes.writable(topic)
+        return None if route is None else route.publish.queues
+
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """The queues that may be sent to, waiting for a route until the deadline; raises
         NoRouteInfo, NoNameServer, RemotingTimeout."""
-        route = self._routes.writable(topic)
-        publish = await self._publish_queues(topic, deadline) if route is None else route.publish
-        return publish.queues
+        return (await self._publish_queues(topic, deadline)).queues
 
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
         """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
