@@ -21,7 +21,7 @@ from typing import Final
 
 from pocketmq._extras import MissingExtra, require
 from pocketmq.cli.command_parser import CommandParser, leaves, nearest
-from pocketmq.cli.standard_files import open_standard_files
+from pocketmq.cli.standard_files import READER_GONE, discard_output, open_standard_files
 from pocketmq.cli.version import version
 from pocketmq.remoting.service import ExitCode
 
@@ -90,9 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_files()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130  # 128 + SIGINT, as a shell reports it
+    except BrokenPipeError:
+        discard_output()
+        return READER_GONE
 
 
 def _run(arguments: Sequence[str]) -> int:

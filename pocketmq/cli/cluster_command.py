@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.cli.connection_options import add_connection_options, connection_of
 from pocketmq.cli.options import duration, name_servers
 from pocketmq.cli.output import complain
+from pocketmq.cli.standard_files import READER_GONE, discard_output
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.name_server_list import NAMESRV_ADDR
 from pocketmq.remoting.service import ExitCode, StopEvent
@@ -98,6 +99,9 @@ def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.N
             from pocketmq.cli.explanation import explained
 
             code = complain(*await explained(error, options))
+        except BrokenPipeError:
+            discard_output()
+            code = READER_GONE
         except OSError as error:
             code = complain(str(error), ExitCode.FAILURE)
 

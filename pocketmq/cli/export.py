@@ -113,6 +113,8 @@ def run(options: argparse.Namespace) -> int:
         return complain(str(error), exit_code_of(error))
     except MissingExtra as error:
         return complain(str(error), ExitCode.UNAVAILABLE)
+    except BrokenPipeError:
+        raise  # the reader of stdout is gone
     except (_NotWritten, TableError, UndecodableBody, OSError) as error:
         return complain(str(error), ExitCode.FAILURE)
 

@@ -7,6 +7,9 @@ import select
 import sys
 import threading
 
+#: The exit code of a command whose output nobody reads any more, as of a process that SIGPIPE ends.
+READER_GONE = 141
+
 
 def open_standard_files() -> None:
     """Has /dev/null in the place of those that the caller closed. A socket would get their number

@@ -121,6 +121,8 @@ def run(options: argparse.Namespace) -> int:
         )
     try:
         return int(options.action(config, options))
+    except BrokenPipeError:
+        raise  # the reader of stdout is gone
     except OSError as error:
         return complain(str(error), ExitCode.FAILURE)
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError, RemotingConnectError, RemotingTimeout
+from pocketmq.remoting.first_bytes import is_tls_alert
 from pocketmq.remoting.frame import MAX_FRAME, Command, decode_command
 from pocketmq.remoting.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.headers.base import Header
@@ -36,6 +37,10 @@ _DEAD_PEER_OPTIONS = {
     "TCP_KEEPINTVL": 5,
     "TCP_KEEPCNT": 3,
 }
+
+
+# How a handshake with a server without TLS fails: it answers with an alert, or with anything else.
+_NO_TLS = ("TLSV1_ALERT_PROTOCOL_VERSION", "WRONG_VERSION_NUMBER")
 
 
 def find_dead_peer(connection: socket.socket) -> None:
@@ -72,6 +77,11 @@ class _ClientStream(FrameStream):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
+        if self.hint and is_tls_alert(data):
+            self.hint = ": the server expects TLS, so switch it on in this client (tls=...)"
+            self.final = True
+            self.close()
+            return
         try:
             for frame in self._splitter.feed(data):
                 try:
@@ -201,6 +211,12 @@ class Connection:
             untrusted = RemotingConnectError(_reason(error), address)
             untrusted.retriable = False
             raise untrusted from None
+        except ssl.SSLError as error:
+            failed = RemotingConnectError(_reason(error), address)
+            if error.reason in _NO_TLS:
+                failed.remark += ": the server does not speak TLS, or another version of it"
+                failed.retriable = False
+            raise failed from None
         except OSError as error:
             raise RemotingConnectError(_reason(error), address) from None
         except ValueError as error:  # such as "a..b", which is looked up nowhere

@@ -59,6 +59,15 @@ _ADVICE = {
     ),
 }
 
+PROTOCOL_VERSION_ALERT = b"\x15\x03\x03\x00\x02\x02\x46"
+"""The TLS alert (RFC 5246, 7.2; fatal) with which a server tells a client that one of them uses TLS
+and the other does not. Without it the client sees a closed connection, and tries again."""
+
+
+def is_tls_alert(data: bytes) -> bool:
+    """Whether the first bytes from a server are a TLS alert. No frame begins so."""
+    return data.startswith(b"\x15\x03")
+
 
 def recognise(data: bytes) -> FirstBytes:
     """Recognise the protocol that `data`, all bytes received so far, begins.

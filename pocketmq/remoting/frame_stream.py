@@ -86,6 +86,8 @@ class FrameStream(asyncio.Protocol):
         self.log = dispatcher.log
         #: What to tell, besides that the connection was closed, whoever waits for an answer then.
         self.hint = ""
+        #: Whether asking again would end in the same way.
+        self.final = False
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
         self._splitter = FrameSplitter(max_frame, memory)
@@ -185,7 +187,13 @@ class FrameStream(asyncio.Protocol):
             # With TLS 1.3 a server refuses a client's certificate after the connect.
             text += f": {error.reason.lower().replace('_', ' ')}"
         text += self.hint
-        self._pending.fail_all(lambda: RemotingClosed(text, str(self)))
+        self._pending.fail_all(lambda: self._closed(text))
+
+    def _closed(self, text: str) -> RemotingClosed:
+        error = RemotingClosed(text, str(self))
+        if self.final:
+            error.retriable = False
+        return error
 
     # Writing
 

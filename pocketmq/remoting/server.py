@@ -36,7 +36,7 @@ from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher, ReadHandler
 from pocketmq.remoting.errors import FrameError, HeaderError
-from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
+from pocketmq.remoting.first_bytes import PROTOCOL_VERSION_ALERT, FirstBytes, explain, recognise
 from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
@@ -141,9 +141,12 @@ class ServerConnection(FrameStream):
                 self._begin_tls(tls, data)
                 return
             if kind is not FirstBytes.REMOTING:
+                if kind is FirstBytes.TLS:
+                    self._transport.write(PROTOCOL_VERSION_ALERT)
                 self.close(explain(kind, self._server.port, self._server.name), kind)
                 return
             if tls is not None and tls.required and not encrypted:
+                self._transport.write(PROTOCOL_VERSION_ALERT)
                 self.close(REFUSED_PLAIN, "plain")
                 return
             self._first = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
+import subprocess
 from unittest.mock import ANY
 
 import pytest
@@ -14,7 +16,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
 from pocketmq.remoting.service import ExitCode
 from tests.cli.conftest import Call
-from tests.cli.running import Running
+from tests.cli.running import TIMEOUT, Running, command, environment
 
 BROKER = "broker-a"
 
@@ -261,8 +263,8 @@ def test_the_lag_has_the_store_time_of_the_message_before_the_offset(call: Call)
 
 def test_a_broker_is_not_taken_for_a_name_server(call: Call) -> None:
     [row] = call("status", "--json").rows
-    for command in (("send", "a", "x"), ("pull", "a"), ("topics", "list"), ("status",)):
-        ended = call(*command, "-n", row["address"])
+    for words in (("send", "a", "x"), ("pull", "a"), ("topics", "list"), ("status",)):
+        ended = call(*words, "-n", row["address"])
         assert ended.code == ExitCode.UNAVAILABLE
         assert f"{row['address']} is a broker, not a name server" in ended.err
 
@@ -373,3 +375,32 @@ def test_the_lag_with_rates(call: Call) -> None:
     assert "2 messages behind in topic rated: 0.0 arrive in a second, 0.0 are consumed, " in text
     assert "and the lag does not shrink" in text
     assert "inPerSecond" not in call("lag", "raters", "rated", "--json").rows[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "buffering"),
+    [
+        ("topics list --all", ""),
+        ("topics show pipes", ""),
+        ("status --json", "1"),
+        ("--help", ""),
+        ("--version", ""),
+    ],
+)
+def test_a_reader_that_is_gone_is_no_traceback(
+    call: Call, namesrv: str, arguments: str, buffering: str
+) -> None:
+    """As in `pocketmq topics show pipes | head -1`."""
+    call("topics", "create", "pipes", "--queues", "16", "--if-not-exists")
+    process = subprocess.Popen(
+        command(*arguments.split()),
+        env=environment(NAMESRV_ADDR=namesrv, PYTHONUNBUFFERED=buffering),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(TIMEOUT) == 128 + signal.SIGPIPE

@@ -11,6 +11,10 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import NoNameServer, RemotingError, SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
+from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 from tests.encrypting import Encrypting
@@ -81,6 +85,49 @@ async def test_a_server_with_tls_and_a_client_without(
     async with Producer("PG", namesrv=encrypted[0].address, timeout=1.0) as p:
         with pytest.raises(NoNameServer, match="it may expect TLS"):
             await p.send(Message("T", b"x"))
+
+
+@pytest.fixture
+async def demanding(certificate: Certificate) -> AsyncIterator[RemotingServer]:
+    """A server of ours that takes encrypted connections only."""
+    server = RemotingServer(Dispatcher(), tls=ServerTls(enforced(certificate)))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def enforced(certificate: Certificate) -> TlsConfig:
+    return load_tls_config(
+        f"tls.server.mode=enforcing\ntls.server.certPath={certificate.chain}\n"
+        f"tls.server.keyPath={certificate.key}\n"
+    )[0]
+
+
+async def test_a_client_without_tls_is_told_to_switch_it_on_and_does_not_try_again(
+    cluster: FakeCluster, demanding: RemotingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"127.0.0.1:{demanding.port}"
+    async with Producer("PG", namesrv=address, timeout=600) as p:
+        with pytest.raises(NoNameServer, match="the server expects TLS, so switch it on") as raised:
+            await p.send(Message("T", b"x"))
+        assert not raised.value.retriable
+    assert sum("does not speak TLS" in record.message for record in caplog.records) <= 1
+    cluster.put("T", "a")
+    cluster.name_server.routes["T"].broker_datas[0].broker_addrs[0] = address
+    async with Producer("PG", namesrv=cluster.namesrv, timeout=600) as p:
+        with pytest.raises(SendError, match="the server expects TLS, so switch it on"):
+            await p.send(Message("T", b"x"))
+
+
+async def test_a_client_with_tls_is_told_that_the_server_has_none_and_does_not_try_again(
+    rocketmq: RocketMQ, cluster: FakeCluster
+) -> None:
+    options: Any = {"tls": True, "timeout": 600, "start_timeout": 600}
+    producer = Producer("PG", namesrv=rocketmq.namesrv, **options)
+    with pytest.raises(NoNameServer, match="the server does not speak TLS") as raised:
+        await producer.start()
+    assert not raised.value.retriable
+    await producer.shutdown()
 
 
 async def test_a_broker_in_place_of_a_name_server(rocketmq: RocketMQ) -> None:
