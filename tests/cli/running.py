@@ -1,4 +1,4 @@
-"""A `python -m pocketmq ...` that runs beside the test."""
+"""A `python -m pocketmq ...`, or another module, that runs beside the test."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PROJECT = Path(__file__).parents[2]
 TIMEOUT = 60.0
 
 
-def command(*arguments: str | Path) -> list[str]:
+def command(*arguments: str | Path, module: str = "pocketmq") -> list[str]:
     """The process's arguments."""
-    return [sys.executable, "-m", "pocketmq", *map(str, arguments)]
+    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -38,12 +38,17 @@ class Running:
         out: complete lines of stdout so far; `err` of stderr.
     """
 
-    def __init__(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        module: str = "pocketmq",
+    ) -> None:
         self.out: list[str] = []
         self.err: list[str] = []
         self._arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.process = subprocess.Popen(
-            command(*arguments),
+            command(*arguments, module=module),
             env=environment(**(env or {})),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

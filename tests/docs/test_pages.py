@@ -92,3 +92,17 @@ def test_the_default_files_of_a_name_server_are_those_that_are_told() -> None:
     for path in (config.kv_config_path, config.config_store_path):
         assert f"`~/{Path(path).relative_to(Path.home())}`" in told
     assert "~/namesrv/kvConfig.json" in (PROJECT / "docs/cli.md").read_text()
+
+
+@every_page
+def test_files_that_are_quoted_are_quoted_as_they_are(page: Path) -> None:
+    quoted = re.findall(r"<!-- file: (\S+) -->\n```python\n(.*?)```\n", page.read_text(), re.DOTALL)
+    assert len(quoted) == page.read_text().count("<!-- file: ")
+    for name, text in quoted:
+        assert text == (PROJECT / name).read_text(), name
+
+
+def test_every_recipe_is_quoted() -> None:
+    text = (PROJECT / "docs" / "recipes.md").read_text()
+    for path in (PROJECT / "examples" / "recipes").glob("*.py"):
+        assert f"<!-- file: examples/recipes/{path.name} -->" in text
