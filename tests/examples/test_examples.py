@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq import Message, sync
 from pocketmq.client.admin import Admin
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -138,6 +139,8 @@ def test_ordered(namesrv: str, tmp_path: Path) -> None:
 
 
 def test_request_reply(namesrv: str, tmp_path: Path) -> None:
+    with sync.Producer("other", namesrv=namesrv) as producer:
+        producer.send(Message("questions", b"no request, and no number"))
     assert run("request_reply.py", namesrv=namesrv, cwd=tmp_path) == "12² = 144\n"
 
 
