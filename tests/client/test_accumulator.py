@@ -609,6 +609,7 @@ async def test_shutdown_gives_up_what_hangs(cluster: FakeCluster) -> None:
         broker.mode = "hang"
     p = Producer("PG", namesrv=cluster.namesrv, timeout=30.0)
     await p.start()
+    await p.queues("T")  # the route is known, however slow this machine is
     posted = await p.post(Message("T", b"x"))
     p.timeout = 0.05
     await p.shutdown()
