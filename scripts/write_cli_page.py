@@ -39,6 +39,7 @@ pocketmq lag billing orders                    # how far the group is behind
 pocketmq reset billing orders --to -1h         # let it read the last hour again
 pocketmq dlq list billing && pocketmq dlq resend billing
 pocketmq config set recallMessageEnable=true   # on every broker, at once
+pocketmq brokers drain broker-a                # producers use the others, also after a restart
 pocketmq export orders.parquet --store ./store --topic orders
 source <(pocketmq completion bash)
 ```

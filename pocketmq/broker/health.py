@@ -147,7 +147,9 @@ class MemberHealth(NamedTuple):
         """What an operator should know although it is ready."""
         found = [self.disk.remark]
         if not self.permission & PERM_WRITE:
-            found.append(f"drained: brokerPermission is {self.permission}, so it accepts no sends")
+            found.append(
+                f"drained: brokerPermission is {self.permission}, so producers choose others"
+            )
         if not self.permission & PERM_READ:
             found.append(f"brokerPermission is {self.permission}, so nothing can be read")
         if self.role is MemberRole.MASTER and self.copies < self.copies_needed:

@@ -125,8 +125,8 @@ _NEVER_CHANGED: Final = frozenset({"brokerConfigPath", "configBlackList", "rocke
 class LiveConfig:
     """The settings of one broker, and their changes.
 
-    `on_change(keys)` is called with the property names that have new values; `clock` gives
-    milliseconds.
+    `on_change(keys)` is called with the property names that have new values, and with
+    brokerPermission whenever it is set; `clock` gives milliseconds.
 
     Attributes:
         config: the settings. A copy of a value does not change with it.
@@ -189,8 +189,10 @@ class LiveConfig:
         for warning in warnings:
             log.warning("updateBrokerConfig: %s", warning)
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        if changed:
-            self._on_change(frozenset(changed))
+        # The permission as it was brings topics back that a name server keeps from producers.
+        told = changed.keys() | (values.keys() & {"brokerPermission"})
+        if told:
+            self._on_change(frozenset(told))
         return warnings
 
     def _idle_in_file(self) -> dict[str, str]:

@@ -42,6 +42,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Administration": {
         "status": "show the brokers with their versions, rates, and disks",
         "cluster": "show each cluster in one row",
+        "brokers": "drain a broker, or let producers choose it again",
         "clients": "list the producers and consumers that are connected",
         "top": "watch the rates of brokers and topics, and the lag of groups",
         "topics": "list, show, create, and delete topics",

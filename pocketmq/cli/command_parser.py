@@ -59,10 +59,13 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The sub-commands by name; none where there are none."""
+    """The sub-commands by name, without aliases; none where there are none."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
+            first: dict[argparse.ArgumentParser, str] = {}
+            for name, each in action.choices.items():
+                first.setdefault(each, name)
+            return {name: each for each, name in first.items()}
     return {}
 
 

@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     actions = parser.add_subparsers(metavar="show|set", required=True)
     show = actions.add_parser(
         "show",
+        aliases=["get"],
         help="print settings",
         description="Prints the settings of every broker, of one, or of the name server.",
     )

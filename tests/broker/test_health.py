@@ -71,7 +71,7 @@ def test_above_the_warning_level_a_master_goes_on_with_a_remark() -> None:
 def test_a_drained_broker_is_ready_and_says_that_it_takes_no_sends() -> None:
     health = MemberHealth(MASTER, 4, DISK)
     assert (health.ready, health.accepts_sends) == (True, False)
-    assert health.remarks == ("drained: brokerPermission is 4, so it accepts no sends",)
+    assert health.remarks == ("drained: brokerPermission is 4, so producers choose others",)
 
 
 def test_missing_copies_are_a_remark_until_the_store_refuses_sends() -> None:

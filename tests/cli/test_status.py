@@ -21,10 +21,16 @@ ADDRESS = r"listening on (\S+:\d+),"
 
 
 class Pair:
-    """A name server, the master and a slave of a group, each in a process."""
+    """A name server, the master and a slave of a group, each in a process.
 
-    def __init__(self, namesrv: str, master: Running, slave: Running) -> None:
+    `start(number, role)` starts one of them again, on its store.
+    """
+
+    def __init__(
+        self, namesrv: str, start: Callable[[int, str], Running], master: Running, slave: Running
+    ) -> None:
         self.namesrv = namesrv
+        self.start = start
         self.master = master
         self.slave = slave
         self.slave_address = slave.wait_for(ADDRESS)[1]
@@ -53,7 +59,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         with broker(0, "ASYNC_MASTER") as master:
             master.wait_for(ADDRESS)
             with broker(1, "SLAVE") as slave:
-                yield Pair(namesrv, master, slave)
+                yield Pair(namesrv, broker, master, slave)
 
 
 @pytest.fixture
@@ -119,7 +125,7 @@ def test_a_drained_broker_says_so_and_its_topics_are_not_called_writable(call: C
         call("config", "set", "brokerPermission=4")
         ended = call("status")
         assert ended.code == ExitCode.OK
-        assert "drained: brokerPermission is 4, so it accepts no sends" in ended.out
+        assert "drained: brokerPermission is 4, so producers choose others" in ended.out
         shown = until(
             lambda: call("topics", "show", "wanted").out, lambda seen: "is drained" in seen
         )
@@ -129,3 +135,52 @@ def test_a_drained_broker_says_so_and_its_topics_are_not_called_writable(call: C
         assert (broker["permission"], broker["topicPermission"]) == ("read", "read and write")
     finally:
         call("config", "set", "brokerPermission=6")
+
+
+def test_a_drained_group_stays_drained_until_it_is_undrained(
+    pair: Pair, look: Callable[..., tuple[int, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        assert main((*arguments, "-n", pair.namesrv)) == ExitCode.OK
+        return capsys.readouterr().out
+
+    def states() -> list[tuple[str, str, int]]:
+        rows = [json.loads(line) for line in look("--json")[1].splitlines()]
+        return [(row["role"], row["state"], row["permission"]) for row in rows]
+
+    def drained(text: str) -> bool:
+        return "1 queue, read (the topic itself: read and write; the broker is drained" in text
+
+    run("topics", "create", "orders", "--queues", "1")
+    until(lambda: look()[0], lambda code: code == ExitCode.OK)
+    assert "broker pair is drained (2 members: " in run("brokers", "drain", "pair")
+    both = [("MASTER", "drained", 4), ("SLAVE", "drained", 4)]
+    assert states() == both
+    until(lambda: run("topics", "show", "orders"), drained)
+    assert main(("send", "-n", pair.namesrv, "--timeout", "2s", "orders", "x")) != ExitCode.OK
+    capsys.readouterr()
+
+    pair.master.stop()
+    with pair.start(0, "ASYNC_MASTER") as again:
+        again.wait_for("setting brokerPermission is 4, as set at run time, instead of 6")
+        again.wait_for(ADDRESS)
+        until(states, lambda seen: seen == both)
+        until(lambda: run("topics", "show", "orders"), drained)
+
+        assert "broker pair accepts messages (2 members: " in run("brokers", "undrain", "pair")
+        assert states() == [("MASTER", "ready", 6), ("SLAVE", "ready", 6)]
+        until(lambda: run("topics", "show", "orders"), lambda text: not drained(text))
+
+        run("brokers", "drain", "pair", "--name-servers")
+        assert drained(run("topics", "show", "orders"))
+        run("brokers", "undrain", "pair")
+        until(lambda: run("topics", "show", "orders"), lambda text: not drained(text))
+        run("send", "orders", "x")
+
+
+def test_a_broker_that_no_name_server_knows_cannot_be_drained(call: Call) -> None:
+    for options in ([], ["--name-servers"]):
+        ended = call("brokers", "drain", "broker-x", *options)
+        assert ended.code == ExitCode.UNAVAILABLE
+        assert "there is no broker broker-x; the brokers are: broker-a" in ended.err
+    assert call("config", "get", "brokerPermission", "--json").rows[0]["value"] == "6"

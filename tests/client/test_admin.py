@@ -286,6 +286,30 @@ async def test_a_broker_that_can_only_tell_consumers_has_offsets_stored(
         assert await admin.lag("shop", "t") == 0
 
 
+async def test_a_broker_is_drained_and_takes_sends_again(real: RealCluster) -> None:
+    async def permissions() -> dict[str, int]:
+        route = await admin.topic_route("t")
+        return {queues.broker_name: queues.perm for queues in route.queue_datas}
+
+    async with Admin(namesrv=real.namesrv) as admin:
+        await admin.create_topic("t")
+        await admin.create_topic("closed", perm=4)
+        assert await admin.drain_broker("b1") == [real.brokers["b1"].address]
+        assert (await admin.broker_config("b1"))["brokerPermission"] == "4"
+        assert await permissions() == {"b0": 6, "b1": 4}
+        await admin.undrain_broker("b1")
+        assert await permissions() == {"b0": 6, "b1": 6}
+        await admin.wipe_write_perm("b0")
+        assert await permissions() == {"b0": 4, "b1": 6}
+        await admin.undrain_broker("b0")
+        assert await permissions() == {"b0": 6, "b1": 6}
+        closed = await admin.topic_route("closed")
+        assert {queues.perm for queues in closed.queue_datas} == {4}
+        for change in (admin.drain_broker, admin.undrain_broker, admin.wipe_write_perm):
+            with pytest.raises(BrokerNotFound, match="'b7' is not registered"):
+                await change("b7")
+
+
 async def test_settings_and_figures_of_servers(real: RealCluster) -> None:
     async with Admin(namesrv=real.namesrv) as admin:
         assert (await admin.broker_config("b1"))["brokerName"] == "b1"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.parameters import MOST_OFFSET, text, texts_by_name, whole
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.route import MASTER_ID, PERM_READ, PERM_WRITE
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -18,6 +18,7 @@ from pocketmq.remoting.headers.namesrv import (
     GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
 )
 from pocketmq.remoting.properties_file import format_properties, parse_properties
 
@@ -94,6 +95,42 @@ class ConfigAdmin(Servers):
         body = format_properties(texts_by_name("settings", settings)).encode()
         masters = await self._masters(cluster, broker)
         return list(await self._each(masters, RequestCode.UPDATE_BROKER_CONFIG, body=body))
+
+    async def drain_broker(self, broker: str) -> list[str]:
+        """Set brokerPermission to 4 (read) on every member of a broker group. Return their
+        addresses; raise BrokerNotFound.
+
+        Producers choose other brokers with their next route (30 s at most); consumers go on. The
+        members keep it over a restart, and also one that becomes master later is drained.
+        """
+        return await self._set_permission(broker, PERM_READ)
+
+    async def undrain_broker(self, broker: str) -> list[str]:
+        """Set brokerPermission to 6 (read and write) on every member of a broker group. Return
+        their addresses; raise BrokerNotFound. The brokers register their topics again, which also
+        ends `wipe_write_perm`."""
+        return await self._set_permission(broker, PERM_READ | PERM_WRITE)
+
+    async def wipe_write_perm(self, broker: str) -> None:
+        """Take the write permission of a broker group's topics away, at every name server, for a
+        broker that does not answer; raises BrokerNotFound.
+
+        It ends when the broker registers changed topics or starts again, and with `undrain_broker`.
+        """
+        await self._members(broker)
+        await self._tell(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+            WipeWritePermOfBrokerRequestHeader(broker_name=broker),
+        )
+
+    async def _set_permission(self, broker: str, permission: int) -> list[str]:
+        members = {
+            broker if member == MASTER_ID else f"{broker} (replica {member})": address
+            for member, address in sorted((await self._members(broker)).items())
+        }
+        body = format_properties({"brokerPermission": str(permission)}).encode()
+        await self._each(members, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        return list(members.values())
 
     async def namesrv_config(self) -> dict[str, str]:
         """The settings of the name server in use."""

@@ -149,14 +149,20 @@ class Servers:
             raise BrokerNotFound(remark=f"no broker with a master {place}")
         return masters
 
-    async def _member(self, broker: str, member: int) -> str:
-        """The address of one member of a broker group; raises BrokerNotFound."""
+    async def _members(self, broker: str) -> dict[int, str]:
+        """The addresses of a broker group's members by id; raises BrokerNotFound."""
         info = await self.cluster_info()
         data = info.broker_addr_table.get(text("broker", broker))
-        if data is None or member not in data.broker_addrs:
-            what = f"broker {broker!r}" if data is None else f"member {member} of broker {broker!r}"
-            raise BrokerNotFound(broker, f"{what} is not registered")
-        return data.broker_addrs[member]
+        if data is None:
+            raise BrokerNotFound(broker, f"broker {broker!r} is not registered")
+        return data.broker_addrs
+
+    async def _member(self, broker: str, member: int) -> str:
+        """The address of one member of a broker group; raises BrokerNotFound."""
+        members = await self._members(broker)
+        if member not in members:
+            raise BrokerNotFound(broker, f"member {member} of broker {broker!r} is not registered")
+        return members[member]
 
     async def _masters_of(self, topic: str) -> dict[str, str]:
         """Of the brokers that hold the topic; raises TopicNotExist, BrokerNotFound."""
