@@ -151,8 +151,8 @@ class Servers:
 
     async def _members(self, broker: str) -> dict[int, str]:
         """The addresses of a broker group's members by id; raises BrokerNotFound."""
-        info = await self.cluster_info()
-        data = info.broker_addr_table.get(text("broker", broker))
+        text("broker", broker)
+        data = (await self.cluster_info()).broker_addr_table.get(broker)
         if data is None:
             raise BrokerNotFound(broker, f"broker {broker!r} is not registered")
         return data.broker_addrs
