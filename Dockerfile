@@ -33,5 +33,5 @@ EXPOSE 9876 10911 8081 8082
 # The page /ready at healthPort, else the port of a name server or of a broker. A container with other
 # ports brings a check of its own.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=1s \
-    CMD ["python", "-c", "import socket, urllib.error, urllib.request\ntry: urllib.request.urlopen('http://127.0.0.1:8082/ready', timeout=4)\nexcept urllib.error.HTTPError: raise\nexcept OSError:\n try: socket.create_connection(('127.0.0.1', 9876), 2)\n except OSError: socket.create_connection(('127.0.0.1', 10911), 2)"]
+    CMD ["bash", "-c", "if exec 3<>/dev/tcp/127.0.0.1/8082; then printf 'GET /ready HTTP/1.0\\r\\n\\r\\n' >&3 && read -r _ status _ <&3 && [[ $status = 200 ]]; else exec 3<>/dev/tcp/127.0.0.1/9876 || exec 3<>/dev/tcp/127.0.0.1/10911; fi 2>/dev/null"]
 CMD ["serve", "--store", "/data", "--bind", "0.0.0.0", "--set", "healthPort=8082"]

@@ -26,7 +26,7 @@ from pocketmq._extras import require
 from pocketmq.auth.service import Auth
 from pocketmq.broker.broker import AUTH_FILE, Broker
 from pocketmq.broker.config import WILDCARDS, load_broker_config
-from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.config import NamesrvConfig, take_kept
 from pocketmq.namesrv.server import NameServer
 from pocketmq.proxy.config import load_local_config, without_proxy
 from pocketmq.remoting.properties_file import ConfigError, format_properties
@@ -158,6 +158,7 @@ class EmbeddedServer:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
             self._namesrv_config.kv_config_path = str(root / "namesrv" / "kvConfig.json")
             self._namesrv_config.config_store_path = str(root / "namesrv" / "namesrv.properties")
+            take_kept(self._namesrv_config)
             self._auth = await self._start_auth(root, stack)
             self.name_server = NameServer(self._namesrv_config, tls=self._tls, auth=self._auth)
             await stack.enter_async_context(self.name_server)

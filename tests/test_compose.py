@@ -13,7 +13,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,11 +83,10 @@ class Containers:
         """Runs the service's health check."""
         kind, *check = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
-        assert check[0] == "python"
-        words = [
-            sys.executable,
-            *(w.replace("5557", str(self.metrics[service])) for w in check[1:]),
-        ]
+        # Compose takes $$ for $; a shell costs little, where Python would take 50 ms each time.
+        assert check[0] == "bash"
+        port = str(self.metrics[service])
+        words = [word.replace("$$", "$").replace("5557", port) for word in check]
         return subprocess.run(words, capture_output=True, timeout=10, check=False).returncode == 0
 
 

@@ -7,8 +7,9 @@ one.) Official settings that this broker does not have are remembered and shown,
 those of the file are shown from the start.
 
 A change is kept in the file that the broker was started with, as by the official broker. Without
-one it is kept in the store, in config/broker.properties, and wins at the next start over what the
-command line says: a broker that was drained stays drained.
+one, or with one that cannot be written (a ConfigMap), it is kept in the store, in
+config/broker.properties, and wins at the next start over the file and the command line: a broker
+that was drained stays drained.
 Reference: remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -144,13 +146,16 @@ class LiveConfig:
     ) -> None:
         self.config = config
         kept = config.root / "config" / KEPT_FILE
-        self.path = Path(config.broker_config_path) if config.broker_config_path else kept
+        file = Path(config.broker_config_path) if config.broker_config_path else None
+        writable = file is not None and os.access(file.parent, os.W_OK | os.X_OK)
+        self.path = file if file is not None and writable else kept
         self.data_version = DataVersion(timestamp=clock())
         self._on_change = on_change
         self._clock = clock
         self._fields = _fields()
-        self.idle = self._idle_in_file()
+        self.idle = {} if file is None else self._idle_in_file(file)
         if self.path is kept:
+            self.idle |= self._idle_in_file(kept)
             self._take_kept()
         elif kept.exists():
             log.warning(
@@ -195,15 +200,15 @@ class LiveConfig:
             self._on_change(frozenset(told))
         return warnings
 
-    def _idle_in_file(self) -> dict[str, str]:
+    def _idle_in_file(self, path: Path) -> dict[str, str]:
         try:
-            content = self.path.read_bytes()
+            content = path.read_bytes()
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 log.warning(
                     "%s cannot be read, so getBrokerConfig leaves out its settings that have no "
                     "effect here: %s",
-                    self.path,
+                    path,
                     error,
                 )
             return {}

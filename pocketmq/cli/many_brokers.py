@@ -16,7 +16,7 @@ from pocketmq.broker.config import WILDCARDS
 from pocketmq.cli.broker_process import BrokerProcess, Restarts
 from pocketmq.cli.server_command import announce, print_line
 from pocketmq.cli.store_layout import broker_directory
-from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
+from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config, take_kept
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls_config import TlsMode, load_tls_config
@@ -158,6 +158,7 @@ class ManyBrokers:
         config.listen_port = self._namesrv_port
         config.kv_config_path = str(directory / "kvConfig.json")
         config.config_store_path = str(directory / "namesrv.properties")
+        take_kept(config)
         config.auth_file_path = str(directory / "auth.json")
         return config
 

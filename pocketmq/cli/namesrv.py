@@ -17,8 +17,9 @@ from pocketmq.cli.server_command import (
     read_tls_config,
     run_server,
 )
-from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
+from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config, take_kept
 from pocketmq.namesrv.server import NameServer
+from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.tls_config import TlsConfig
 
 
@@ -49,9 +50,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     config = read_config(load_namesrv_config, options)
-    if options.config is not None:
+    if options.config is not None and TextFile(options.config).writable:
         # Settings that are changed while it runs go back to the file they came from.
         config.config_store_path = str(options.config)
+    else:
+        take_kept(config)
     if options.listen_port is not None:
         config.listen_port = options.listen_port
     if options.bind is not None:

@@ -2,25 +2,41 @@
 NettyServerConfig that mean something here)."""
 
 import contextlib
+import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, field
 
 from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
+from pocketmq.auth.settings import PROPERTIES as AUTH_PROPERTIES
 from pocketmq.auth.settings import check_together
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_target
+from pocketmq.monitoring.settings import PROPERTIES as MONITORING_PROPERTIES
 from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS, REFUSED_BY_NAMESRV
 from pocketmq.remoting.properties_file import (
     ConfigError,
     ConfigErrors,
     Settings,
     check_home,
+    decode_properties,
     load_config,
+    parse_properties,
+    read_property,
 )
 from pocketmq.remoting.tls_config import without_tls
+
+log = logging.getLogger("pocketmq.namesrv")
+
+#: What cannot change while a name server runs, by whoever asks.
+FIXED: Final = AUTH_PROPERTIES | MONITORING_PROPERTIES
+NEVER_CHANGED: Final = frozenset(
+    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
+#: The address is the one of the command line, also after a change that took no effect.
+_NOT_TAKEN: Final = FIXED | NEVER_CHANGED | {"bindAddress", "listenPort"}
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -130,3 +146,36 @@ def load_namesrv_config(*sources: Settings | str) -> tuple[NamesrvConfig, list[s
     check_together(config, warnings)
     check_target(config, warnings)
     return config, warnings
+
+
+def take_kept(config: NamesrvConfig) -> None:
+    """Take over the settings that were changed at run time and kept in configStorePath.
+
+    For a name server that was started without a file, or with one that it cannot write. Log a
+    warning for each setting that becomes another one. What does not fit is left out, with a
+    warning, and so are the settings that cannot change while a name server runs.
+    """
+    path = Path(config.config_store_path)
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        log.warning("settings file %s cannot be read and is ignored: %s", path, error)
+        return
+    fields = dict(
+        zip(NamesrvConfig.__struct_encode_fields__, NamesrvConfig.__struct_fields__, strict=True)
+    )
+    for key, text in parse_properties(decode_properties(content)[0]).items():
+        if key not in fields or key in _NOT_TAKEN:
+            continue
+        try:
+            value = read_property(NamesrvConfig, key, text)
+        except ConfigError as error:
+            log.warning("setting %s in %s is ignored: %s", key, path, error)
+            continue
+        before = getattr(config, fields[key])
+        if value != before:
+            log.warning(
+                "setting %s is %s, as set at run time, instead of %s; it is kept in %s",
+                key, value, before, path,
+            )  # fmt: skip
+            setattr(config, fields[key], value)

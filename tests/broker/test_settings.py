@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import msgspec
@@ -287,3 +288,36 @@ async def test_the_file_of_the_start_goes_before_what_is_kept(
     broker = await start_broker(broker_config_path=str(file))
     assert broker.config.broker_permission == 6
     assert any("broker.properties is ignored, since" in message for message in caplog.messages)
+
+
+async def test_a_file_in_a_directory_that_cannot_be_written_is_left_alone(
+    start_broker: StartBroker,
+    connect: Connect,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a ConfigMap, or /etc of somebody else: changes are kept in the store, and win."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    file = mounted / "broker.conf"
+    file.write_text("brokerPermission=6\nosPageCacheBusyTimeOutMills=1\n")
+    access = os.access
+    # Permissions alone do not stop root, which tests may run as.
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != mounted and access(path, mode)
+    )
+    broker = await start_broker(broker_config_path=str(file))
+    answer = await update(
+        await connect(broker), brokerPermission="4", osPageCacheBusyTimeOutMills="2"
+    )
+    assert answer.code == 0
+    await broker.stop()
+    caplog.clear()
+    again = await start_broker(broker_config_path=str(file))
+    assert again.config.broker_permission == 4
+    shown = await settings(await connect(again))
+    assert shown["osPageCacheBusyTimeOutMills"] == "2"
+    assert file.read_text() == "brokerPermission=6\nosPageCacheBusyTimeOutMills=1\n"
+    line = "setting brokerPermission is 4, as set at run time, instead of 6"
+    assert any(message.startswith(line) for message in caplog.messages)

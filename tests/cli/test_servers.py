@@ -351,3 +351,20 @@ def test_a_misspelt_setting_of_serve_is_named_with_its_place(tmp_path: Path) -> 
         assert server.stop() == ExitCode.OK
     [warning] = server.err
     assert f"{conf}:2: listenProt: unknown property" in warning
+
+
+def test_a_setting_of_a_name_server_that_was_changed_outlives_it(tmp_path: Path) -> None:
+    paths = [
+        part
+        for key in ("kvConfigPath", "configStorePath")
+        for part in ("--set", f"{key}={tmp_path / key}")
+    ]
+    arguments = ("namesrv", "--listen-port", "0", *paths)
+    with Running(*arguments) as server:
+        address = server.wait_for(r"listening on (\S+:\d+),")[1]
+        change = ("config", "set", "orderMessageEnable=true", "--name-servers", "-n", address)
+        assert main(change) == ExitCode.OK
+        assert server.stop() == 0
+    with Running(*arguments) as server:
+        server.wait_for("setting orderMessageEnable is True, as set at run time, instead of False")
+        server.wait_for(r"listening on (\S+:\d+),")

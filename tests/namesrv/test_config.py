@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
+from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config, take_kept
 from pocketmq.remoting.properties_file import ConfigError
 
 
@@ -40,3 +42,39 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(line: str, words: str) 
     assert key in text
     assert value in text
     assert words in text
+
+
+def test_settings_that_were_changed_are_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "namesrv.properties"
+    config = NamesrvConfig(config_store_path=str(file), listen_port=1, enable_topic_list=False)
+    take_kept(config)
+    assert caplog.messages == []
+    file.write_text(
+        "orderMessageEnable=true\nenableTopicList=false\nscanNotActiveBrokerInterval=0\n"
+        "listenPort=9999\nbindAddress=0.0.0.0\nauthenticationEnabled=true\nkvConfigPath=/x\n"
+        "somebodysKey=1\n"
+    )
+    kv_config_path = config.kv_config_path
+    take_kept(config)
+    assert (config.order_message_enable, config.enable_topic_list) == (True, False)
+    assert config.scan_not_active_broker_interval == 5_000
+    assert (config.listen_port, config.bind_address) == (1, "127.0.0.1")
+    assert not config.authentication_enabled
+    assert config.kv_config_path == kv_config_path
+    changed, wrong = caplog.messages
+    assert changed == (
+        f"setting orderMessageEnable is True, as set at run time, instead of False; it is kept "
+        f"in {file}"
+    )
+    assert wrong.startswith(f"setting scanNotActiveBrokerInterval in {file} is ignored: ")
+
+
+def test_a_file_of_settings_that_cannot_be_read_does_not_prevent_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    take_kept(NamesrvConfig(config_store_path=str(tmp_path)))
+    assert [f"settings file {tmp_path} cannot be read" in text for text in caplog.messages] == [
+        True
+    ]

@@ -1,21 +1,19 @@
 """The name server's own settings over the wire."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
 
-from pocketmq.auth.settings import PROPERTIES as AUTH_PROPERTIES
 from pocketmq.auth.settings import hidden
 from pocketmq.limited_log import LimitedLog
-from pocketmq.monitoring.settings import PROPERTIES as MONITORING_PROPERTIES
-from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.config import FIXED, NEVER_CHANGED, NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.properties_file import (
     ConfigError,
+    amend_properties,
     config_properties,
     decode_properties,
     format_properties,
@@ -26,15 +24,13 @@ from pocketmq.remoting.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.config")
 
-_FIXED: Final = AUTH_PROPERTIES | MONITORING_PROPERTIES
-_NEVER_CHANGED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-
 
 class ConfigProcessor:
     """UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG.
 
     Changed settings, except for the address to listen on, take effect at once and are written to
-    configStorePath; other content of that file stays. Then `on_change` is called.
+    configStorePath; other content of that file stays. Then `on_change` is called. The next start
+    reads them there (`pocketmq.namesrv.config.take_kept`).
     """
 
     def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
@@ -55,10 +51,10 @@ class ConfigProcessor:
             return Response(ResponseCode.SYSTEM_ERROR, f"the settings are not UTF-8 text: {error}")
         if not changes:
             return Response()
-        refused = _NEVER_CHANGED.union(self._config.config_black_list.split(";"))
+        refused = NEVER_CHANGED.union(self._config.config_black_list.split(";"))
         if not refused.isdisjoint(changes):
             return Response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        if fixed := sorted(_FIXED.intersection(changes)):
+        if fixed := sorted(FIXED.intersection(changes)):
             return Response(
                 ResponseCode.NO_PERMISSION,
                 f"{fixed[0]} cannot change while the name server runs: set it in namesrv.conf and "
@@ -85,7 +81,7 @@ class ConfigProcessor:
             setattr(self._config, names[key], value)
         self._on_change()
         try:
-            self._persist()
+            self._persist({key: text for key, text in changes.items() if key in values})
         except OSError as error:
             return Response(
                 ResponseCode.SYSTEM_ERROR,
@@ -93,14 +89,10 @@ class ConfigProcessor:
             )
         return Response()
 
-    def _persist(self) -> None:
+    def _persist(self, changes: Mapping[str, str]) -> None:
         path = Path(self._config.config_store_path)
         text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
-        properties = parse_properties(text)
-        settings = config_properties(self._config)
-        # What never changes here stays where it was written: there are passwords among it.
-        settings = {key: text for key, text in settings.items() if key not in _FIXED}
-        TextFile(path).replace(format_properties(properties | settings))
+        TextFile(path).replace(amend_properties(text, changes))
 
     def get(self, request: Request[Header]) -> Response:
         """Return all settings, sorted by name."""
