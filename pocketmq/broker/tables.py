@@ -24,6 +24,7 @@ from pocketmq.broker.statistics import Statistics
 from pocketmq.broker.subscription_group import SubscriptionGroups
 from pocketmq.broker.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.store.files import Files
@@ -32,13 +33,14 @@ log = logging.getLogger(__name__)
 
 SAVE_FILTERS_SECONDS: Final = 10.0
 
-#: What is lost with each file. A broker writes them within seconds of its first start.
+#: What is lost with each file. A broker writes them within seconds of its first start;
+#: delayOffset.json counts once a message was delayed. consumerFilter.json is left out: the next
+#: heartbeats of consumers bring what it has.
 _LOST: Final = {
     "topics.json": "the settings of all topics are lost",
     "subscriptionGroup.json": "the settings of all consumer groups are lost",
     "consumerOffset.json": "consumer groups have no offsets and begin as new groups do",
     "delayOffset.json": "all messages of delay levels that the log still has are delivered again",
-    "consumerFilter.json": "consumers' SQL92 filters are unknown until their next heartbeat",
 }
 
 
@@ -101,6 +103,9 @@ class Tables:
         for name, lost in _LOST.items():
             path = self.directory / name
             if name == "consumerOffset.json" and (self.directory / LMQ_FILE).exists():
+                continue
+            delayed = self.directory.parent / "consumequeue" / SCHEDULE_TOPIC
+            if name == "delayOffset.json" and not delayed.is_dir():
                 continue
             if not path.exists() and not path.with_name(f"{name}.bak").exists():
                 log.warning(

@@ -8,14 +8,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from pocketmq.cli.cluster_command import add_name_server_option
+from pocketmq.cli.cluster_command import add_name_server_option, add_timeout_option
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.options import port
 from pocketmq.cli.output import complain
 from pocketmq.cli.password_file import read_password
 from pocketmq.cli.server_command import announce, run_server
-from pocketmq.dashboard.config import DEFAULT_PORT, DashboardConfig
+from pocketmq.dashboard.config import DEFAULT_PORT, TIMEOUT, DashboardConfig
 from pocketmq.dashboard.server import Dashboard
 from pocketmq.remoting.exposure import is_loopback
 from pocketmq.remoting.service import ExitCode
@@ -34,6 +34,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--credentials may see.",
     )
     add_name_server_option(parser)
+    add_timeout_option(parser, TIMEOUT)
     parser.add_argument(
         "--port",
         type=port,
@@ -75,6 +76,7 @@ def run(options: argparse.Namespace) -> int:
             port=options.port,
             password=None if file is None else read_password("--password-file", file),
             hosts=options.allow_host,
+            timeout=options.timeout,
             **connection_of(options),
         )
     except OSError as error:

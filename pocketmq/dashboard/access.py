@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import ssl
-from typing import Final, Self
+from typing import Self
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.messages import TOOLS_GROUP
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.credentials import Credentials
 
-#: Seconds for each request: a page says within them that a server does not answer.
-_TIMEOUT: Final = 4.0
-
 
 class Access:
-    """What one user may ask of the cluster; None as `credentials` signs nothing.
+    """What one user may ask of the cluster; None as `credentials` signs nothing. `timeout`: seconds
+    for each answer.
 
     Begin with `start` and end with `shutdown`, or use `async with`.
     """
 
     def __init__(
-        self, namesrv: str, *, tls: ssl.SSLContext | bool, credentials: Credentials | None
+        self,
+        namesrv: str,
+        *,
+        tls: ssl.SSLContext | bool,
+        credentials: Credentials | None,
+        timeout: float,
     ) -> None:
         self._namesrv = namesrv
         self._tls = tls
         self._credentials = credentials
-        self.admin = Admin(namesrv=namesrv, timeout=_TIMEOUT, tls=tls, credentials=credentials)
+        self._timeout = timeout
+        self.admin = Admin(namesrv=namesrv, timeout=timeout, tls=tls, credentials=credentials)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -52,7 +56,7 @@ class Access:
             auto_commit=False,
             max_buffered=max_buffered,
             max_buffered_bytes=max_buffered_bytes,
-            start_timeout=_TIMEOUT,
+            start_timeout=self._timeout,
             tls=self._tls,
             credentials=self._credentials,
         )

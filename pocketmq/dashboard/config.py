@@ -17,6 +17,9 @@ DEFAULT_PORT: Final = 8180
 #: Seconds from one sample of the history to the next; the sampler may take longer.
 PERIOD: Final = 5.0
 
+#: Seconds for each answer: a page says within them that a server does not answer.
+TIMEOUT: Final = 4.0
+
 
 class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a dashboard is about, and who may use it.
@@ -30,6 +33,7 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
         password: lets those in who know it; without one, the users of the cluster log in.
         hosts: names under which browsers may reach it, beside localhost and IP addresses.
         period: seconds from one sample of the history to the next.
+        timeout: seconds for each answer of a server.
     """
 
     namesrv: str
@@ -41,3 +45,4 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     hosts: Collection[str] = ()
     period: float = PERIOD
+    timeout: float = TIMEOUT

@@ -32,7 +32,10 @@ class Parts:
 
     def open(self, credentials: Credentials | None) -> Access:
         """Make an access to the cluster, which is not started yet."""
-        return Access(self.config.namesrv, tls=self.config.tls, credentials=credentials)
+        config = self.config
+        return Access(
+            config.namesrv, tls=config.tls, credentials=credentials, timeout=config.timeout
+        )
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:

@@ -308,6 +308,25 @@ def lose_topics(config: Path) -> None:
     (config / "topics.json.bak").unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("delayed", [False, True])
+async def test_a_kill_after_a_first_start_is_told_as_loss_only_where_something_is_lost(
+    client: Client, after_kill: Callable[..., Any], caplog: pytest.LogCaptureFixture, delayed: bool
+) -> None:
+    await client.send("T", b"first", properties={"DELAY": "18"} if delayed else {})
+    caplog.clear()
+
+    def lose_progress(config: Path) -> None:
+        for name in ("delayOffset.json", "consumerFilter.json"):
+            (config / name).unlink(missing_ok=True)
+            (config / f"{name}.bak").unlink(missing_ok=True)
+
+    await after_kill(lose_progress)
+    missing = [each for each in caplog.messages if "and its .bak are missing" in each]
+    assert [each for each in missing if "consumerFilter.json" in each] == []
+    told = [each for each in missing if "all messages of delay levels" in each]
+    assert len(told) == delayed
+
+
 async def test_topics_that_topics_json_lost_are_adopted(
     client: Client, after_kill: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -454,7 +473,6 @@ async def test_a_new_store_misses_no_table(
         "subscriptionGroup.json",
         "consumerOffset.json",
         "delayOffset.json",
-        "consumerFilter.json",
     ],
 )
 async def test_a_table_that_is_gone_is_named(
@@ -465,7 +483,7 @@ async def test_a_table_that_is_gone_is_named(
     caplog: pytest.LogCaptureFixture,
     name: str,
 ) -> None:
-    await client.send("T")
+    await client.send("T", properties={"DELAY": "18"})
     await broker.stop()
     config = tmp_path / "store" / "config"
     (config / name).unlink()

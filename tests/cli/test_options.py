@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.cli import COMMANDS, main
+from pocketmq.cli import COMMANDS, command_line, main
+from pocketmq.cli.command_parser import leaves, subcommands
 from pocketmq.cli.options import (
     count,
     duration,
@@ -122,6 +123,17 @@ def test_help_names_every_command_in_its_group(capsys: pytest.CaptureFixture[str
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == ExitCode.OK
     assert f"usage: pocketmq {command}" in capsys.readouterr().out
+
+
+def test_every_command_that_asks_a_cluster_has_a_time_limit() -> None:
+    servers = {"broker", "proxy"}  # their -n is whom they register with, or serve
+    asked = 0
+    for name, command in subcommands(command_line()).items():
+        for parser in leaves(command):
+            if "--namesrv" in parser._option_string_actions and name not in servers:
+                assert "--timeout" in parser._option_string_actions, parser.prog
+                asked += 1
+    assert asked > 20
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.limited_log import LimitedLog
 
 __all__ = ["DETECTOR_PERIOD", "Detector", "Probe"]
 
@@ -54,6 +55,7 @@ class Detector:
         self._brokers = brokers
         self._probe = probe
         self._refresh = refresh
+        self._log = LimitedLog(log)
         # Suspects: their last address, and when a route named it (clock seconds).
         self._addresses: dict[str, tuple[str, float]] = {}
         # Suspects that answered and were not tried yet, and when they did.
@@ -120,11 +122,11 @@ class Detector:
             try:
                 await self._refresh()
             except Exception:
-                log.warning("asking for the routes failed", exc_info=True)
+                self._log.exception("asking for the routes failed")
 
     async def _ask(self, name: str, address: str, timeout: float) -> bool:
         try:
             return await self._probe(address, timeout)
         except Exception:
-            log.warning("probing broker %s at %s failed", name, address, exc_info=True)
+            self._log.exception("probing broker %s at %s failed", name, address)
             return False
