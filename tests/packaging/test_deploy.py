@@ -80,6 +80,10 @@ def test_units_are_valid(unit: Path, tmp_path: Path) -> None:
     [line] = re.findall(r"^ExecStart=(.*)$", content, re.MULTILINE)
     executable, *arguments = shlex.split(line)
     command_line((arguments[0],)).parse_args(arguments)
+    # It goes on trying, however late a volume or an address appears.
+    assert {"StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=5"} <= set(
+        content.splitlines()
+    )
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     installed = tmp_path / unit.name
