@@ -44,6 +44,19 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(line: str, words: str) 
     assert words in text
 
 
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("enableControllerInNamesrv=true", "bin/mqcontroller"),
+        ("authenticationProvider=com.example.Ours", "RocketMQ's own class"),
+    ],
+)
+def test_a_setting_whose_meaning_would_be_lost_is_refused(line: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_namesrv_config(line)
+    assert remedy in str(caught.value)
+
+
 def test_settings_that_were_changed_are_taken_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
