@@ -17,7 +17,7 @@ import pytest
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import Record
-from pocketmq.message.reserved import SET_BY, SetBy
+from pocketmq.message.reserved import NOT_IN_BATCHES, SET_BY, SetBy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.interop.harness import wire
 from tests.interop.harness.cluster import Cluster
@@ -170,10 +170,16 @@ def wanted(door: str, name: str, theirs: Row, ours: Row, topic: str) -> Row:
     """What ours is to make of a property: what the official broker does, but for the following."""
     by = SET_BY[name]
     stored = dict(theirs.stored)
-    if by is SetBy.BROKER:
+    delayed = door == "sent back" and name in (names.REAL_TOPIC, names.REAL_QID)
+    kept = door == "in a batch" and name not in NOT_IN_BATCHES
+    if by is SetBy.BROKER and not delayed and not kept:
         # The broker acts on it in its own topics. Where a message is moved there, what a client set
-        # would be taken for the broker's. So it is not stored at all.
+        # would be taken for the broker's. So it is not stored. (A batch is never moved; and what
+        # was delayed has the two that the broker itself set.)
         stored.pop(name, None)
+    if by in (SetBy.SINGLE, SetBy.INNER_BATCH) and "batch" in door:
+        # There, the message would be readable at once, or the batch delivered as one message.
+        return Row(ResponseCode.MESSAGE_ILLEGAL, False, {})
     if by is SetBy.SAME_TOPIC and ours.code != theirs.code and door != "reply":
         # It would cancel a timed message of another topic, on which the client may have no right.
         return Row(ResponseCode.MESSAGE_ILLEGAL, False, {})
