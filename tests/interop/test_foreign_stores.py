@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def accepts(broker: Server, body: bytes) -> bool:
+    return sending.send(broker.address, "orders", body).code == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "says", "remedy"),
@@ -71,10 +76,7 @@ def test_another_kind_of_store_is_refused_by_name(
     try:
         sent = [b"%d" % number for number in range(COUNT)]
         for body in sent:
-            wire.until(
-                lambda body=body: sending.send(broker.address, "orders", body).code == 0,
-                "the broker accepts a message", 60, 0.5,
-            )  # fmt: skip
+            wire.until(partial(accepts, broker, body), "the broker accepts a message", 60, 0.5)
         wire.until(lambda: bodies_in(broker.address, "orders") == sent, "all readable", 60)
     finally:
         broker.process.terminate()
@@ -135,8 +137,9 @@ def test_offsets_of_enable_lmq_are_shared(official_namesrv: Server, tmp_path: Pa
     broker = start_official("first")
     try:
         for number in range(COUNT):
-            more = {"INNER_MULTI_DISPATCH": light}
-            assert sending.send(broker.address, "orders", b"%d" % number, **more).code == 0
+            body = b"%d" % number
+            answer = sending.send(broker.address, "orders", body, INNER_MULTI_DISPATCH=light)
+            assert answer.code == 0
         for group in groups:
             create_group(broker, group)
         commit(broker, "orders", "old", 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 import pytest
@@ -108,7 +109,7 @@ def sent_back(broker: str, topic: str, name: str) -> int:
     code = single(broker, topic, name)
     if code:
         return code
-    wire.until(lambda: any(is_case(each, name) for each in read_all(broker, topic)), "stored", 30)
+    wire.until(partial(has, broker, topic, name.encode()), "stored", 30)
     [record] = [each for each in read_all(broker, topic) if is_case(each, name)]
     fields = {
         "offset": str(record.physical_offset), "group": f"G{topic}", "delayLevel": "1",
@@ -134,6 +135,10 @@ def read_all(broker: str, topic: str) -> list[Record]:
     return read_queue(broker, topic, 0)
 
 
+def has(broker: str, topic: str, body: bytes) -> bool:
+    return any(bytes(record.body) == body for record in read_all(broker, topic))
+
+
 def rows(broker: str, door: str, prefix: str, of: list[str]) -> Iterator[tuple[str, Row]]:
     """What a broker makes of the properties, each in a topic of its own."""
     topics = {name: f"{prefix}_{number}" for number, name in enumerate(of)}
@@ -141,8 +146,8 @@ def rows(broker: str, door: str, prefix: str, of: list[str]) -> Iterator[tuple[s
     where = topics
     if door == "sent back":
         where = {name: f"%RETRY%G{topic}" for name, topic in topics.items() if not codes[name]}
-        for name, topic in where.items():
-            wire.until(lambda topic=topic: len(read_all(broker, topic)) > 0, f"{name} back", 30)
+        for name in where:
+            wire.until(partial(has, broker, where[name], name.encode()), f"{name} back", 30)
     else:
         # Once this one can be read, so can what was sent before it.
         for topic in topics.values():
@@ -152,10 +157,7 @@ def rows(broker: str, door: str, prefix: str, of: list[str]) -> Iterator[tuple[s
         if name in where:
             topic = where[name]
             if door != "sent back":
-                wire.until(
-                    lambda topic=topic: any(r.body == LAST for r in read_all(broker, topic)),
-                    f"the last of {topic}", 30,
-                )  # fmt: skip
+                wire.until(partial(has, broker, topic, LAST), f"the last of {topic}", 30)
             found = [each for each in read_all(broker, topic) if is_case(each, name)]
         assert len(found) <= 1
         stored = dict(found[0].properties) if found else {}
