@@ -130,8 +130,9 @@ def test_every_command_that_asks_a_cluster_has_a_time_limit() -> None:
     asked = 0
     for name, command in subcommands(command_line()).items():
         for parser in leaves(command):
-            if "--namesrv" in parser._option_string_actions and name not in servers:
-                assert "--timeout" in parser._option_string_actions, parser.prog
+            options = parser.format_usage()
+            if "-n ADDR" in options and name not in servers:
+                assert "--timeout TIME" in options, parser.prog
                 asked += 1
     assert asked > 20
 
