@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -39,6 +39,7 @@ WORKLOADS = ("StatefulSet", "Deployment")
 SERVERS = {"namesrv", "broker", "proxy"}
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def proxy_config(objects: list[Object]) -> ProxyConfig:
     return loaded(load_proxy_config(settings_text(objects, "proxy", "proxy.conf")))
 
 
-def loaded(result: tuple[Any, list[str]]) -> Any:
+def loaded(result: tuple[T, list[str]]) -> T:
     config, warnings = result
     assert warnings == []
     return config
