@@ -24,8 +24,8 @@ from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_grou
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.request import RequestConnection
-from pocketmq.store.config_file import DELETED_GROUPS, ConfigFileError
-from pocketmq.store.deletions import note_deleted
+from pocketmq.store.config_file import ConfigFileError
+from pocketmq.store.deletions import DELETED_GROUPS, note_deleted
 from pocketmq.table_writer import TableWriter
 
 log = logging.getLogger(__name__)

@@ -42,8 +42,7 @@ from pocketmq.remoting.bodies.registration import DataVersion, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.request import RequestConnection
-from pocketmq.store.config_file import DELETED_TOPICS
-from pocketmq.store.deletions import note_deleted
+from pocketmq.store.deletions import DELETED_TOPICS, note_deleted
 from pocketmq.store.errors import StoreError
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.table_writer import TableWriter

@@ -20,12 +20,6 @@ from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
 
-DELETED_TOPICS: Final = "pocketmqDeletedTopics"
-"""A key of topics.json that only this broker writes, and the official one ignores: the topics that
-were deleted. After a crash the store finds their messages again, as long as the log has them."""
-DELETED_GROUPS: Final = "pocketmqDeletedGroups"
-"""The same in subscriptionGroup.json, for the groups that were deleted, and when (Unix ms). After a
-kill a group may be missing that was in use, too."""
 
 _MISSING: Final = "is missing"
 _EMPTY: Final = "is empty"

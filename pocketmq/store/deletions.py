@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from pocketmq.message.fastjson_text import FastjsonError, decode
 
-from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile
-
+DELETED_TOPICS: Final = "pocketmqDeletedTopics"
+"""A key of topics.json that only this broker writes, and the official one ignores: the topics that
+were deleted. After a crash the store finds their messages again, as long as the log has them."""
+DELETED_GROUPS: Final = "pocketmqDeletedGroups"
+"""The same in subscriptionGroup.json, for the groups that were deleted, and when (Unix ms). After a
+kill a group may be missing that was in use, too."""
 MOST_DELETED: Final = 10_000
 """Deleted names that are remembered."""
 
@@ -26,8 +30,13 @@ def note_deleted(deleted: dict[str, int], name: str, until: int) -> None:
 def read_deleted_topics(root: Path) -> dict[str, int]:
     """Return the topics of a store that topics.json says were deleted, with the physical offset
     before which all their messages are; none where it cannot be read. Blocks."""
-    document = ConfigFile(root / "config" / "topics.json", "topics").peek()
-    try:
-        return msgspec.convert(document.get(DELETED_TOPICS, {}), dict[str, int])
-    except msgspec.ValidationError:
-        return {}
+    for name in ("topics.json", "topics.json.bak"):
+        try:
+            document = decode((root / "config" / name).read_bytes())
+        except (OSError, FastjsonError):
+            continue
+        if isinstance(document, dict):
+            deleted = document.get(DELETED_TOPICS)
+            names = deleted.items() if isinstance(deleted, dict) else ()
+            return {topic: until for topic, until in names if type(until) is int}
+    return {}

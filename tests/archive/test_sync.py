@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,27 @@ def test_a_store_that_lost_messages_is_refused(
     shorter.write()
     with pytest.raises(OtherStore, match="only up to"):
         synced(shorter, archives)
+
+
+def test_a_store_whose_last_archived_topics_were_deleted_goes_on(
+    made: Make, archives: Objects
+) -> None:
+    store = made()
+    before = len(store.log)
+    for _ in range(30):
+        store.put("gone")
+    store.write()
+    store.write_checkpoint()
+    end = synced(store, archives, everything=True).end
+    assert end > before
+    shutil.rmtree(store.root / "consumequeue" / "gone")
+    del store.entries["gone", 0]
+    assert synced(store, archives, everything=True).end == end
+    fill(store, 10)
+    store.write()
+    store.write_checkpoint()
+    report = synced(store, archives, everything=True)
+    assert (report.messages, report.end) == (10, len(store.log))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin import Admin
+from pocketmq.client.admin.system_names import users_topics
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import (
     BrokerNotFound,
@@ -45,6 +46,17 @@ async def test_topics_are_made_changed_and_deleted(real: RealCluster) -> None:
         with pytest.raises(TopicNotExist):
             await admin.topic_route("orders")
         assert "orders" not in await admin.topics()
+
+
+async def test_only_the_reply_topic_of_a_cluster_is_hidden(real: RealCluster) -> None:
+    async with Admin(namesrv=real.namesrv) as admin:
+        own = f"{CLUSTER}_REPLY_TOPIC"
+        for topic in ("DefaultCluster_REPLY_TOPIC", "orders_REPLY_TOPIC"):
+            await admin.create_topic(topic)
+        assert own in await admin.topics()
+        shown = set(await users_topics(admin))
+        assert {"DefaultCluster_REPLY_TOPIC", "orders_REPLY_TOPIC"} <= shown
+        assert own not in shown
 
 
 async def test_clusters(real: RealCluster) -> None:

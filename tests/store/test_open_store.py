@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from pocketmq.archive.open_store import open_store
+from pocketmq.client.admin import Admin
+from pocketmq.client.producer.producer import Producer
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.message import Message
 from pocketmq.store.errors import StoreClosed, StoreCorrupt
 from tests.store.conftest import StoreBench
 from tests.store.made_store import (
@@ -29,6 +33,7 @@ from pocketmq.store.scan.errors import NoStore, NoTopic, RecordsLost  # noqa: E4
 from pocketmq.store.scan.topic_table import configured_queues  # noqa: E402
 
 PROJECT = Path(__file__).parents[2]
+SMALL_FILE = {"mappedFileSizeCommitLog": str(1 << 20)}
 
 
 @pytest.fixture
@@ -258,3 +263,23 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
         "ModuleNotFoundError: open_store needs pyarrow, which is not installed; "
         "type: pip install 'pocketmq[arrow]'"
     )
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_messages_of_deleted_topics_stay_away(tmp_path: Path, others: bool) -> None:
+    """The log of a closed store still has them, and no queue is left that says otherwise."""
+    async with (
+        EmbeddedServer(store=tmp_path, properties=SMALL_FILE) as server,
+        Admin(namesrv=server.namesrv) as admin,
+        Producer("tests", namesrv=server.namesrv) as producer,
+    ):
+        for topic in ["kept", "gone", "again"] if others else ["gone", "again"]:
+            await admin.create_topic(topic, queues=1)
+            await producer.send(Message(topic, b"old"))
+        await admin.delete_topic("gone")
+        await admin.delete_topic("again")
+        await admin.create_topic("again", queues=1)
+    with open_store(tmp_path) as store:
+        found = store.to_arrow(columns=["topic"]).column("topic").to_pylist()
+        assert found == (["kept"] if others else [])
+        assert "gone" not in store.topics

@@ -36,4 +36,5 @@ async def users_topics(admin: Admin, *, cluster: str | None = None) -> list[str]
     # Brokers have a topic of their own name, and one of their cluster's.
     brokers = {*info.broker_addr_table, *info.cluster_addr_table}
     topics = await admin.topics(cluster=cluster)
-    return [name for name in topics if not (is_internal_topic(name) or name in brokers)]
+    clusters = info.cluster_addr_table.keys()
+    return [name for name in topics if not (is_internal_topic(name, clusters) or name in brokers)]

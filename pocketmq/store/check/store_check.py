@@ -21,9 +21,9 @@ from pocketmq.store.check.queue_check import QueueCheck, queue_directories, queu
 from pocketmq.store.check.report import Part, Problem, Report, State
 from pocketmq.store.check.timer_check import TimerCheck
 from pocketmq.store.config import TABLES, StoreConfig
-from pocketmq.store.config_file import DELETED_TOPICS, ConfigFile, ConfigFileError
+from pocketmq.store.config_file import ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
-from pocketmq.store.deletions import read_deleted_topics
+from pocketmq.store.deletions import DELETED_TOPICS, read_deleted_topics
 from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, StoreError
 from pocketmq.store.files import Retirement, raise_descriptor_limit
 from pocketmq.store.log.allocation import FileAllocator

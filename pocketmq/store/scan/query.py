@@ -156,7 +156,8 @@ class Query:
     def _wants_topic(self, topic: str) -> bool:
         if self._topics is not None:
             return topic in self._topics
-        return self._include_system_topics or not is_internal_topic(topic)
+        # Which reply topics are internal depends on the clusters of each broker: `_wanted_of`.
+        return self._include_system_topics or not is_internal_topic(topic, ())
 
     @property
     def _selection(self) -> Selection:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
+from functools import cached_property
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -19,6 +20,7 @@ import numpy as np
 
 from pocketmq.message.limits import STORED_TOPIC_PATTERN
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
+from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
 from pocketmq.store.scan.errors import StoreRecovering
@@ -276,9 +278,18 @@ class TailSearch:
         for rows in np.split(chosen, begins[1:]):
             if len(rows):
                 topic = topics.names[records.topic[rows[0]]]
+                rows = rows[found.physical[rows] >= self._deleted.get(topic, 0)]
+                if not len(rows):
+                    continue
                 growing = self._growing(topic, int(records.queue_id[rows[0]]))
                 if growing is not None:
                     growing.extend(Tail(*(column[rows] for column in found)))
+
+    @cached_property
+    def _deleted(self) -> dict[str, int]:
+        """The topics that were deleted, with the physical offset before which their messages are:
+        the log still has these."""
+        return read_deleted_topics(self._snapshot.root)
 
     def _growing(self, topic: str, queue_id: int) -> _Growing | None:
         """Return a queue; None for one that there cannot be, or that is not wanted."""
