@@ -229,7 +229,7 @@ def create_views(
         # Filters may only be pushed to a view that is read once (see RocketMQDataSource).
         read_once = mentions == 1 and not re.search(r"\bwith\b", statement)
         reader = spark.read.format("rocketmq").option("subscribe", alike[0])
-        reader.option("pushFilters", str(read_once).lower())
+        reader.option("pushFilters", "oneQuery" if read_once else "false")
         reader.option("includeMetadata", str(options.metadata).lower())
         if options.json:
             reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // json_bytes))

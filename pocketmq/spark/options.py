@@ -104,7 +104,7 @@ class Options:
         stored: within which times (ms).
         min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
             include_metadata, decompress: the options of these names.
-        push_filters: true or false; None leaves it to what is safe.
+        push_filters: whether to push them; None leaves it to what is safe.
         max_offsets_per_trigger, min_offsets_per_trigger, read_unflushed: the options of these
             names.
         max_trigger_delay: in seconds.
@@ -188,7 +188,7 @@ class Options:
             include_system_topics=text.flag("includeSystemTopics", False),
             include_metadata=text.flag("includeMetadata", False),
             decompress=text.flag("decompress", True),
-            push_filters=text.choice("pushFilters"),
+            push_filters=text.pushing("pushFilters"),
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay=text.duration("maxTriggerDelay", "15m") / 1000,
@@ -415,11 +415,19 @@ class _Reader:
             raise self._error(name, "need true or false")
         return text == "true"
 
-    def choice(self, name: str) -> bool | None:
-        """True or false, or None for `auto` (which is also the default)."""
-        if self._given.get(name, "auto").strip().lower() == "auto":
-            return None
-        return self.flag(name, True)
+    def pushing(self, name: str) -> bool | None:
+        """Whether to push filters; None for `auto` (which is also the default)."""
+        value = self._given.get(name, "auto").strip().lower()
+        choices = {"auto": None, "onequery": True, "false": False}
+        if value == "true":  # its name in older versions did not warn of it
+            raise self._error(
+                name,
+                "need oneQuery in its place, if the DataFrame is used once, in one query: any "
+                "other use of it would lack rows",
+            )
+        if value not in choices:
+            raise self._error(name, "need auto, oneQuery or false")
+        return choices[value]
 
     def _json(self, name: str, kind: type, wanted: str = "a JSON list of paths") -> Any:
         try:

@@ -105,7 +105,7 @@ brought limits to Python sources (SPARK-58551) also moved it there."""
 def _spark_pushes() -> bool:
     """Return whether Spark is about to push filters down to the reader it asks for.
 
-    The configuration is not to be had here, in a Python worker. But Spark uses another worker
+    The configuration is not available here, in a Python worker. But Spark uses another worker
     module when pushing is on and there are filters, and that module alone calls `pushFilters`.
     """
     name = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -84,7 +84,7 @@ class RocketMQDataSource(DataSource):
     applied while reading. Spark 4.1 to 4.3 keep what was planned for one query with the DataFrame
     and use it for later queries without a filter, and for other uses of the DataFrame in the same
     query, which then silently miss rows. So with these versions `auto` does not push;
-    `pushFilters=true` does, and gives right results if each query has its own `load`.
+    `pushFilters=oneQuery` does, and gives right results if each query has its own `load`.
 
     `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writer`.
     """

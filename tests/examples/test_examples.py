@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from pocketmq import Message, sync
+from pocketmq.auth.users import User
 from pocketmq.client.admin import Admin
+from pocketmq.client.credentials import Credentials
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.testing import RocketMQ
 from tests.cli.running import PROJECT, Running, environment
+from tests.interop.harness.secured import ROOT, SETTINGS, create_user_with
 
 EXAMPLES = PROJECT / "examples"
 
@@ -33,6 +36,7 @@ TESTED = {
     "send.py",
     "serve_embedded.py",
     "spark_query.py",
+    "spark_secure.py",
     "sync_push.py",
     "sync_send.py",
     "test_orders.py",
@@ -197,3 +201,28 @@ def test_spark_query_while_the_broker_runs(namesrv: str, store: Path, tmp_path: 
     cells = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
     assert ["new", "1000"] in cells
     assert ["paid", "1"] in cells
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_spark_with_the_least_grants(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
+    settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+    ports = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
+    user = User("job", "password of the job")
+    root = Credentials(*ROOT.values())
+    grants = {"Topic:orders": ["Sub"], "Group:TOOLS_CONSUMER": ["Sub"], "Topic:paid": ["Pub"]}
+    with Running("serve", "--ephemeral", *ports, *settings) as server:
+        namesrv = server.wait_for(r"name server listening on (\S+:\d+)")[1]
+        with sync.Admin(namesrv=namesrv, credentials=root) as admin:
+            (broker,) = admin.cluster_info().broker_addr_table.values()
+            for topic in ("orders", "paid"):
+                admin.create_topic(topic, queues=1)
+            asyncio.run(create_user_with(broker.broker_addrs[0], user, grants))
+            with sync.Producer("shop", namesrv=namesrv, credentials=root) as producer:
+                for tag in ("new", "paid", "paid"):
+                    producer.send(Message("orders", b"two coffees", tags=tag))
+            arguments = user.username, user.password
+            run("spark_secure.py", *arguments, namesrv=namesrv, cwd=tmp_path, timeout=800)
+            stats = admin.topic_stats("paid").offset_table
+    assert sum(bounds.max_offset for bounds in stats.values()) == 2

@@ -313,7 +313,7 @@ def test_pushed_filters(golden_clean: Path) -> None:
 
 
 def test_filters_are_not_pushed_where_spark_does_not(golden_clean: Path) -> None:
-    for value in ("true", "false", "auto"):
+    for value in ("oneQuery", "false", "auto"):
         reader = source(golden_clean, pushFilters=value).reader(BODY)
         assert type(reader).pushFilters is DataSourceReader.pushFilters
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
 from pocketmq.auth.users import User
 from pocketmq.client.credentials import Credentials
+from pocketmq.client.errors import RemotingError
 from pocketmq.sync import Admin
 from tests.cli.running import Running
 from tests.cli.test_credentials import AUTHENTICATION
-from tests.interop.harness.secured import ROOT, SETTINGS, create_user
+from tests.interop.harness.secured import ROOT, SETTINGS, create_user_with
+from tests.spark.test_group_offsets import progress
 from tests.store.made_store import rows_of
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pocketmq.spark.live.errors import BrokersNotRead
+from pocketmq.spark import GroupOffsets
+from pocketmq.spark.live.errors import BrokersNotRead, QueueNotRead
 from pocketmq.spark.row_sender import RowsNotSent, send_rows
 from pocketmq.spark.rows import Rows
 from pocketmq.spark.source import RocketMQDataSource
@@ -68,25 +71,21 @@ def test_the_broker_refuses_other_requests(namesrv: str, given: dict[str, str]) 
         assert "secret" not in str(error.value)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def secured() -> Iterator[str]:
+    """A cluster with access lists, the topic T with messages, and the group G."""
     settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
     ports = ("--listen-port", "0", "--namesrv-port", "0", "--no-grpc")
     options = (*ports, "--set=autoCreateTopicEnable=true", *settings)
     with Running("serve", "--ephemeral", *options) as server:
-        yield server.wait_for(r"name server listening on (\S+:\d+)")[1]
+        namesrv = server.wait_for(r"name server listening on (\S+:\d+)")[1]
+        write(namesrv, **ROOT)
+        GroupOffsets("G", namesrv=namesrv, **ROOT).commit(progress(1))
+        yield namesrv
 
 
-def test_a_stream_takes_only_the_right_to_read_its_topics(secured: str) -> None:
+def stream(namesrv: str, **signed: str) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
-    namesrv = secured
-    write(namesrv, **ROOT)
-    with Admin(namesrv=namesrv, credentials=Credentials(*ROOT.values())) as admin:
-        (broker,) = admin.cluster_info().broker_addr_table.values()
-    user = User("reader", "secret of the reader")
-    resources = "Topic:T", "Group:TOOLS_CONSUMER"
-    asyncio.run(create_user(broker.broker_addrs[0], user, *resources, actions=["Sub"]))
-    signed = {"accessKey": user.username, "secretKey": user.password}
     asked = {"namesrv": namesrv, "subscribe": "T", "startingOffsets": "earliest", **signed}
     reader = RocketMQDataSource(asked).streamReader(BODY)
     start = reader.initialOffset()
@@ -94,4 +93,55 @@ def test_a_stream_takes_only_the_right_to_read_its_topics(secured: str) -> None:
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
     found = (row for part in reader.partitions(start, end) for row in rows_of(reader.read(part)))
     assert len(list(found)) >= 100
-    assert len(read(namesrv, **signed)) >= 100
+
+
+def read_all(namesrv: str, **signed: str) -> None:
+    asked = {"namesrv": namesrv, "timeout": "5", **signed}
+    reader = RocketMQDataSource(asked).reader(BODY)
+    assert len([row for part in reader.partitions() for row in rows_of(reader.read(part))]) >= 100
+
+
+def commit(namesrv: str, **signed: str) -> None:
+    GroupOffsets("G", namesrv=namesrv, **signed).commit(progress(2))
+
+
+READ = [("Topic:T", "Sub"), ("Group:TOOLS_CONSUMER", "Sub")]
+LIST = ("Cluster:*", "Get")
+COMMIT = [("Group:G", "Sub"), ("Topic:T", "Sub"), LIST]
+
+
+@pytest.mark.parametrize(
+    ("job", "grants"),
+    [
+        (read, READ),
+        (stream, READ),
+        (read_all, [("Topic:*", "Sub"), ("Group:TOOLS_CONSUMER", "Sub"), LIST]),
+        (write, [("Topic:T", "Pub")]),
+        (commit, COMMIT),
+    ],
+)
+def test_each_job_takes_the_grants_that_spark_md_lists(
+    secured: str, job: Callable[..., object], grants: list[tuple[str, str]]
+) -> None:
+    """No more than these, and not one less."""
+    with Admin(namesrv=secured, credentials=Credentials(*ROOT.values())) as admin:
+        (broker,) = admin.cluster_info().broker_addr_table.values()
+    user = User("reader", "secret of the reader")
+
+    def grant(given: list[tuple[str, str]]) -> None:
+        actions: dict[str, list[str]] = {}
+        for resource, action in given:
+            actions.setdefault(resource, []).append(action)
+        asyncio.run(create_user_with(broker.broker_addrs[0], user, actions))
+
+    signed = {"accessKey": user.username, "secretKey": user.password}
+    if job is write:
+        signed["retries"] = "0"
+    grant(grants)
+    job(secured, **signed)
+    for missing in grants:
+        grant([each for each in grants if each != missing])
+        with pytest.raises(
+            (BrokersNotRead, QueueNotRead, RowsNotSent, RemotingError), match="NO_PERMISSION"
+        ):
+            job(secured, **signed)

@@ -155,7 +155,8 @@ def test_a_store_is_read_once_by_whatever_names(tmp_path: Path) -> None:
         ({"minPartitions": "0"}, "a number above 0"),
         ({"maxRecordsPerPartition": "many"}, "a number above 0"),
         ({"failOnDataLoss": "no"}, "true or false"),
-        ({"pushFilters": "maybe"}, "true or false"),
+        ({"pushFilters": "maybe"}, "auto, oneQuery or false"),
+        ({"pushFilters": "true"}, "any other use of it would lack rows"),
         ({"path": "/none/*/here"}, "nothing matches"),
         ({"path": ""}, "the directory of a store is needed"),
         ({"path": "/a,"}, "one of the directories has no name"),
@@ -237,7 +238,7 @@ def test_options_of_streams() -> None:
     ],
 )
 def test_options_without_a_meaning(use: Use, option: str) -> None:
-    value = {"endingOffsets": "latest", "pushFilters": "true", "readUnflushed": "true"}
+    value = {"endingOffsets": "latest", "pushFilters": "oneQuery", "readUnflushed": "true"}
     options = {"path": "/store", option: value.get(option, "100000000000")}
     Options.parse(options)  # for the schema Spark does not say which it is
     with pytest.raises(OptionError, match=f"option {option} = .*(a stream does not|only a stream)"):

@@ -119,7 +119,7 @@ def test_conditions_pushed_or_not(spark: SparkSession, golden_clean: Path, pushe
     columns = "topic string, queueId int, queueOffset bigint, physicalOffset bigint, tags string"
     times = ", bornTimestamp timestamp, storeTimestamp timestamp"
     reader = spark.read.format("rocketmq").schema(columns + times)
-    reader = reader.option("includeSystemTopics", "true").option("pushFilters", "true")
+    reader = reader.option("includeSystemTopics", "true").option("pushFilters", "oneQuery")
     for condition, holds in CONDITIONS:
         expected = {offset for offset, row in golden_rows("clean").items() if holds(row)}
         with pushdown(spark) if pushed else nullcontext():
@@ -134,7 +134,7 @@ def test_what_is_pushed_is_not_read(
     spark: SparkSession, golden_clean: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pushdown(spark):
-        frame = load(spark, golden_clean, pushFilters="true").where(
+        frame = load(spark, golden_clean, pushFilters="oneQuery").where(
             "topic = 'Golden_tags' AND queueOffset < 5"
         )
         frame.explain()

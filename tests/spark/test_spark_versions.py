@@ -21,23 +21,56 @@ from pocketmq.testing import RocketMQ
 from tests.store.made_store import golden_rows
 
 pytest.importorskip("pyspark")
+pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # on a loaded machine
 
 PROJECT = Path(__file__).parents[2]
 CACHE = PROJECT / ".cache" / "spark"
 VERSIONS = os.environ.get("POCKETMQ_SPARK_VERSIONS", "").split()
 
+CLIENT = """
+import json, sys
+from pyspark.sql import SparkSession
+from pocketmq.spark import pruned, register
+
+golden, directory, port = sys.argv[1:]
+spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+register(spark)
+options = {"includeSystemTopics": "true", "startingOffsets": "earliest"}
+read = lambda: spark.read.format("rocketmq").options(**options).load(golden)
+rows = pruned(read(), lambda rows: rows.groupBy("queueId").count()).collect()
+found = {"client": type(spark).__module__, "batch": {row.queueId: row["count"] for row in rows}}
+try:
+    stream = spark.readStream.format("rocketmq").options(**options).load(golden)
+    writer = stream.select("physicalOffset").writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", f"{directory}/connect.checkpoint")
+    writer.trigger(availableNow=True).start(f"{directory}/connect").awaitTermination()
+    rows = spark.read.parquet(f"{directory}/connect").collect()
+    found["stream"] = sorted(row.physicalOffset for row in rows)
+except Exception as error:
+    found["stream"] = str(error)
+print(json.dumps(found))
+"""
+
 JOB = """
-import json, sys, pyspark
+import json, subprocess, sys, pyspark
 from pyspark.sql import SparkSession
 from pocketmq.spark import pruned, register, table_sink
 
-golden, directory, namesrv = sys.argv[1:]
+golden, directory, namesrv, client = sys.argv[1:]
 settings = {
     "spark.ui.enabled": "false",
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.sql.warehouse.dir": f"{directory}/warehouse",
+    "spark.default.parallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # A server of Spark Connect in this process, on a free port.
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
 }
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 options = {"includeSystemTopics": "true", "startingOffsets": "earliest"}
@@ -70,6 +103,21 @@ def sunk():
     table = spark.read.parquet(f"{directory}/table")
     return table.join(read(), ["physicalOffset", "storeTimestamp"]).count()
 
+def tables():
+    given = f"OPTIONS (path '{golden}', includeSystemTopics 'true')"
+    spark.sql(f"CREATE TABLE kept USING rocketmq {given}")
+    spark.sql(f"CREATE TEMPORARY VIEW passing USING rocketmq {given}")
+    joined = "SELECT count(*) FROM kept JOIN passing USING (physicalOffset)"
+    counted = spark.sql(joined).first()[0]
+    spark.sql("DROP TABLE kept")
+    return counted
+
+def connect():
+    service = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    command = [sys.executable, "-c", client, golden, directory, str(service.localPort())]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    return json.loads(ended.stdout) if ended.returncode == 0 else ended.stderr
+
 def written():
     rows = spark.sql("SELECT 'T' AS topic, CAST(id AS STRING) AS body FROM range(5)")
     rows.write.format("rocketmq").option("namesrv", namesrv).mode("append").save()
@@ -84,7 +132,7 @@ def write_stream():
 
 register(spark)
 found = {"version": pyspark.__version__}
-for feature in (batch, streamed, pruned_rows, sunk, written, write_stream):
+for feature in (batch, streamed, pruned_rows, sunk, written, write_stream, tables, connect):
     try:
         found[feature.__name__] = feature()
     except Exception as error:
@@ -140,7 +188,7 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
         rocketmq.sync.create_topic(topic, queues=1)
     path = [PROJECT] if version == "installed" else [fetched(version), PROJECT]
     ended = subprocess.run(
-        [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv],
+        [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv, CLIENT],
         env=os.environ
         | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
@@ -156,9 +204,14 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
     assert sorted(found["batch"]) == [["golden", offset] for offset in expected]
     assert found["pruned_rows"] == by_queue
     assert found["written"] == list("01234")
+    assert found["tables"] == len(golden)
+    connect = found["connect"]
+    assert "connect" in connect["client"], connect
+    assert connect["batch"] == by_queue
     if found["version"].startswith(("4.0.", "4.1.")):
-        for feature in ("streamed", "sunk", "write_stream"):
-            assert "need pyspark 4.2 or newer" in found[feature]
+        refused = [found[feature] for feature in ("streamed", "sunk", "write_stream")]
+        assert all("need pyspark 4.2 or newer" in error for error in (*refused, connect["stream"]))
     else:
+        assert connect["stream"] == sorted(golden)
         assert sorted(found["streamed"]) == found["write_stream"] == sorted(golden)
         assert found["sunk"] == len(golden)

@@ -385,7 +385,7 @@ def test_a_checkpoint_of_another_source(tmp_path: Path) -> None:
     [
         ({"endingOffsets": "latest"}, "option endingOffsets = 'latest': a stream does not have"),
         ({"endingTimestamp": "7"}, "option endingTimestamp = '7': a stream does not have"),
-        ({"pushFilters": "true"}, "option pushFilters = 'true': a stream does not have"),
+        ({"pushFilters": "oneQuery"}, "option pushFilters = 'oneQuery': a stream does not have"),
         ({"maxTriggerDelay": "soon"}, "need a time such as 500ms"),
         ({"maxOffsetsPerTrigger": "0"}, "need a number above 0"),
         (

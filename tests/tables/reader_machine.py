@@ -6,11 +6,14 @@ many examples with `python -m tests.tables.reader_machine [EXAMPLES]`.
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,14 +30,24 @@ from hypothesis.stateful import (
 from pocketmq.archive.errors import OtherStore
 from pocketmq.archive.location import Location
 from pocketmq.archive.sync import sync
+from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.limits import SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.deletions import DELETED_TOPICS
+from pocketmq.store.repair.store_repair import repair_store
+from pocketmq.sync_client import LoopThread
 from pocketmq.tables.exports import export
-from pocketmq.tables.table import open_table
+from pocketmq.tables.table import Table, open_table
 from tests.spark.stream_store import GrowingStore
-from tests.store.made_store import ENTRY
+from tests.store.made_store import ENTRY, damage, write
 from tests.tables.rows_in import rows_in
 
 TOPICS = st.sampled_from(["T", "U"])
+ENTRIES = 60
+"""In a file of a queue."""
+FILES = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": ENTRIES * ENTRY.size}
+SAYS_SO = ("left out ", "others may be missing")
 Queue = tuple[str, int]
 
 
@@ -55,7 +68,11 @@ class Warnings(logging.Handler):
         self.said = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said += 1
+        self.said += any(text in record.getMessage() for text in SAYS_SO)
+
+
+class Killed(Exception):
+    """Ends a job in the middle, as a kill of its process does."""
 
 
 class Reader:
@@ -63,6 +80,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.read: list[bytes] = []
+        self.begun: tuple[dict[str, Any], dict[str, Any]] | None = None
         self.before: set[bytes] = set()
         self.unread: set[bytes] = set()
         self.said = 0
@@ -103,11 +121,19 @@ class Reader:
         self.said = 0
 
 
-class Readers(RuleBasedStateMachine):
-    """A stream over files, a stream over an archive, and an export into a table."""
+@cache
+def servers_loop() -> LoopThread:
+    """The event loop of the brokers."""
+    return LoopThread("reader machine")
 
-    @initialize()
-    def begin(self) -> None:
+
+class Readers(RuleBasedStateMachine):
+    """A stream over files, one over an archive, an export into a table, and in one of eight runs a
+    stream from a broker, which takes as long as all the others."""
+
+    @initialize(live=st.integers(0, 7))
+    def begin(self, live: int) -> None:
+        self.has_broker = live == 0
         self.directory = tempfile.TemporaryDirectory(prefix="readers-")
         root = Path(self.directory.name)
         self.store = GrowingStore(root / "store", segment_size=2048)
@@ -117,15 +143,17 @@ class Readers(RuleBasedStateMachine):
         self.sent: dict[bytes, Sent] = {}
         self.generations: dict[str, int] = {"T": 0, "U": 0}
         self.archived: set[bytes] = set()
-        self.deleted = False
+        self.queues = {"T": 2, "U": 2}
+        self.deleted: dict[str, int] = {}
+        self.damaged: set[bytes] = set()
+        self.forgotten: set[bytes] = set()
         self.expired = 0
         self.crashed = False
-        self.files, self.archive, self.exported = Reader(), Reader(), Reader()
+        self.files, self.archive, self.exported, self.live = (Reader() for _ in range(4))
         self.positions: dict[str, dict[str, Any]] = {}
         # Where no queue at all is left, readers look for messages in the log.
         self.store.put("rmq_sys_kept")
-        self.store.write()
-        self._clean()
+        self._recover()
 
     def teardown(self) -> None:
         self.directory.cleanup()
@@ -135,21 +163,61 @@ class Readers(RuleBasedStateMachine):
     @rule(topic=TOPICS, queue_id=st.integers(0, 1), count=st.integers(1, 12), far=st.booleans())
     def send(self, topic: str, queue_id: int, count: int, far: bool) -> None:
         self._recover()
+        queue_id = min(queue_id, self.queues[topic] - 1)
         for _ in range(count):
             body = b"%d" % len(self.sent) + b"." * (200 if far else 0)
             physical = self.store.put(topic, queue_id, body)
             generation = self.generations[topic]
             self.sent[body] = Sent(body, (topic, queue_id), generation, physical)
-        self.store.write()
-        self._remove_expired()
+        self._write()
 
     @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:
         self._recover()
         self.store.delete(topic)
         self.generations[topic] += 1
-        self.deleted = True
+        self.deleted[topic] = len(self.store.log)
         self._clean()
+
+    @rule(topic=TOPICS, queues=st.integers(1, 2))
+    def resize(self, topic: str, queues: int) -> None:
+        """Take a queue from a topic, or give it back, with its messages."""
+        self.queues[topic] = queues
+        self._recover()
+
+    @precondition(lambda self: self._present())
+    @rule(data=st.data())
+    def damage_and_repair(self, data: st.DataObject) -> None:
+        self.lose(data.draw(st.sampled_from(sorted(self._present()))))
+
+    def lose(self, body: bytes) -> None:
+        """Lose a message to the disk, and repair the store."""
+        self._recover()
+        message = self.sent[body]
+        root, file = self.store.root, message.physical // 2048 * 2048
+        at = bytes(self.store.log).index(message.body, message.physical)
+        damage(root / "commitlog" / f"{file:020d}", at - file)
+        repair_store(self._config())
+        self.damaged.add(message.body)
+        for base in range(self.expired, len(self.store.log), 2048):
+            part = slice(base, min(base + 2048, len(self.store.log)))
+            content = (root / "commitlog" / f"{base:020d}").read_bytes()
+            self.store.log[part] = content[: part.stop - base]
+        for (topic, queue_id), entries in self.store.entries.items():
+            files = sorted((root / "consumequeue" / topic / str(queue_id)).iterdir())
+            entries[:] = b"".join(map(Path.read_bytes, files))[: len(entries)]
+            if entries.endswith(bytes(ENTRY.size)):  # only the repair says that there was one more
+                del entries[-ENTRY.size :]
+                self.store.next_offsets[topic, queue_id] -= 1
+                self.forgotten.add(message.body)
+        self._clean()
+
+    def _config(self) -> StoreConfig:
+        return StoreConfig(
+            store_path_root_dir=str(self.store.root),
+            mapped_file_size_commit_log=FILES["mappedFileSizeCommitLog"],
+            mapped_file_size_consume_queue=FILES["mappedFileSizeConsumeQueue"],
+        )
 
     @rule()
     def expire(self) -> None:
@@ -158,7 +226,6 @@ class Readers(RuleBasedStateMachine):
             self.expired += 2048
         self._remove_expired()
 
-    @precondition(lambda self: not self.deleted)
     @rule(lost=st.integers(1, 5))
     def kill(self, lost: int) -> None:
         """The last entries of the queues are not on the disk; the log has their records."""
@@ -166,8 +233,7 @@ class Readers(RuleBasedStateMachine):
         for entries in self.store.entries.values():
             kept = max(len(entries) - lost * ENTRY.size, 0)
             entries[kept:] = bytes(len(entries) - kept)
-        self.store.write(crashed=True)
-        self._remove_expired()
+        self._write(crashed=True)
         for key, content in whole.items():
             self.store.entries[key][:] = content
         self.crashed = True
@@ -180,8 +246,23 @@ class Readers(RuleBasedStateMachine):
         if self.crashed:
             (self.store.root / "abort").unlink()
             self.crashed = False
-        self.store.write()
+        self._write()
         self._clean()
+
+    def _write(self, *, crashed: bool = False) -> None:
+        topics = {topic: queues for topic, queues in self.queues.items() if self._exists(topic)}
+        topics[SYNC_BROKER_MEMBER_PREFIX + "broker-a"] = 1
+        table = {
+            topic: {"topicName": topic, "readQueueNums": many, "writeQueueNums": many, "perm": 6}
+            for topic, many in topics.items()
+        }
+        document = {"topicConfigTable": table, DELETED_TOPICS: self.deleted}
+        write(self.store.root / "config" / "topics.json", json.dumps(document).encode())
+        self.store.write(crashed=crashed, entries_per_file=ENTRIES)
+        self._remove_expired()
+
+    def _exists(self, topic: str) -> bool:
+        return any(key[0] == topic for key in self.store.entries)
 
     def _clean(self) -> None:
         self.store.write_checkpoint()  # as a broker that has closed the store
@@ -196,36 +277,91 @@ class Readers(RuleBasedStateMachine):
             body
             for body, message in self.sent.items()
             if message.physical >= self.expired
+            and body not in self.damaged
             and message.generation == self.generations[message.queue[0]]
         }
 
     # --- readers ------------------------------------------------------------------------------
 
-    @rule()
-    def read_files(self) -> None:
-        self._stream("files", self.files, self.store.root)
-        self.files.check(self.sent, self._present(), self.expired)
+    @rule(killed=st.booleans())
+    def read_files(self, killed: bool) -> None:
+        if self._stream("files", self.files, {"path": str(self.store.root)}, killed):
+            self._check(self.files)
 
-    @rule()
-    def export(self) -> None:
-        with self.exported.reading(), closing(open_table(self.table, "parquet")) as table:
+    @precondition(lambda self: self.has_broker)
+    @rule(killed=st.booleans())
+    def read_broker(self, killed: bool) -> None:
+        """Read a broker that has just begun with a copy of the files."""
+        copy = Path(self.directory.name) / "copy"
+        shutil.copytree(self.store.root, copy)
+        server = EmbeddedServer(
+            store=copy, properties={name: str(size) for name, size in FILES.items()}
+        )
+        servers_loop().run(server.start())
+        try:
+            options = {"namesrv": server.namesrv, "timeout": "20"}
+            is_done = self._stream("live", self.live, options, killed)
+        finally:
+            servers_loop().run(server.stop())
+            shutil.rmtree(copy)
+        if is_done:
+            self._check(self.live, {body for body in self._present() if self._is_readable(body)})
+
+    def _check(self, reader: Reader, present: set[bytes] | None = None) -> None:
+        known = {
+            body: message
+            for body, message in self.sent.items()
+            if body not in self.forgotten or body in reader.read
+        }
+        reader.check(known, self._present() if present is None else present, self.expired)
+
+    def _is_readable(self, body: bytes) -> bool:
+        topic, queue_id = self.sent[body].queue
+        return queue_id < self.queues[topic]
+
+    @rule(killed=st.sampled_from(["", "", "before", "after"]))
+    def export(self, killed: str) -> None:
+        with (
+            suppress(Killed),
+            self.exported.reading(),
+            closing(open_table(self.table, "parquet")) as table,
+        ):
+            kill_at_commit(table, killed)
             export(table, [self.store.root], columns=("queueOffset", "body"), skip_lost=True)
+            killed = ""
         self.exported.read = [row["body"] for row in rows_in(self.table, "parquet")]
-        self.exported.check(self.sent, self._present(), self.expired)
+        if not killed:
+            self._check(self.exported)
 
-    @rule(prune=st.booleans())
-    def sync(self, prune: bool) -> None:
+    @rule(prune=st.booleans(), killed=st.booleans())
+    def sync(self, prune: bool, killed: bool) -> None:
+        def advanced(_: int) -> None:
+            if killed:
+                raise Killed
+
         objects = Location(str(self.archives)).open()
         try:
-            sync(self.store.root, objects, everything=True, prune=prune, clock=lambda: 1)
-        except OtherStore:  # the messages behind the archive's end were deleted; it says so
+            sync(
+                self.store.root,
+                objects,
+                everything=True,
+                prune=prune,
+                parallel=1,
+                advanced=advanced,
+                clock=lambda: 1,
+            )
+        except Killed:
+            return
+        except OtherStore:  # what was archived last has changed since; it says so
+            assert self.damaged
             return
         self.archived |= self._present()
 
     @precondition(lambda self: self.archived)
-    @rule()
-    def read_archive(self) -> None:
-        self._stream("archive", self.archive, self.archives)
+    @rule(killed=st.booleans())
+    def read_archive(self, killed: bool) -> None:
+        if not self._stream("archive", self.archive, {"path": str(self.archives)}, killed):
+            return
         newest: dict[Queue, int] = {}
         for body in self.archived:
             message = self.sent[body]
@@ -245,9 +381,10 @@ class Readers(RuleBasedStateMachine):
         begin = self.expired
         return {body for body, message in self.sent.items() if message.physical >= begin}
 
-    def _stream(self, name: str, reader: Reader, place: Path) -> None:
-        """Go on as a query that begins with its checkpoint, until there is nothing new."""
-        options = {"path": str(place), "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    def _stream(self, name: str, reader: Reader, place: dict[str, str], killed: bool) -> bool:
+        """Go on as a query that begins with its checkpoint, until there is nothing new. A query
+        that is `killed` in a batch leaves this batch to the next one. Return whether it was not."""
+        options = {"startingOffsets": "earliest", "failOnDataLoss": "false", **place}
         source = RocketMQDataSource(options)
         with reader.reading():
             stream = source.streamReader(_BODY)
@@ -255,14 +392,34 @@ class Readers(RuleBasedStateMachine):
                 self.positions[name] = stream.initialOffset()
             while True:
                 start = self.positions[name]
-                end = stream.latestOffset(start, stream.getDefaultReadLimit())
-                if end == start:
-                    return
-                for part in stream.partitions(start, end):
+                if reader.begun is None:
+                    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+                    if end == start:
+                        return True
+                    reader.begun = start, end
+                arrived: list[bytes] = []
+                for part in stream.partitions(*reader.begun):
                     rows: Any  # Arrow batches; Spark allows tuples, too
                     for rows in stream.read(part):
-                        reader.read += rows.column("body").to_pylist()
-                self.positions[name] = end
+                        arrived += rows.column("body").to_pylist()
+                if killed:
+                    return False
+                reader.read += arrived
+                self.positions[name] = reader.begun[1]
+                reader.begun = None
+
+
+def kill_at_commit(table: Table, when: str) -> None:
+    """Let the next commit be the end of the process, `before` or `after` it is made."""
+    commit = table.commit
+
+    def killed(content: Any) -> None:
+        if when == "after":
+            commit(content)
+        raise Killed
+
+    if when:
+        table.commit = killed  # type: ignore[method-assign]
 
 
 def _body_schema() -> Any:

@@ -18,6 +18,7 @@ from pocketmq.store.errors import StoreError
 from pocketmq.store.scan.pulled import PulledQueue, PulledReader
 
 with needed_for("reading from running brokers"):
+    from pocketmq.client.consumer.expression import EVERYTHING
     from pocketmq.spark.live.pulls import TaskPulls
 
 log = logging.getLogger(__name__)
@@ -49,10 +50,13 @@ class LiveReader:
 
     def _pulled(self, partition: LivePartition) -> Iterator[Any]:
         files, live = self.files, self.live
+        expected = sum(part.stop - part.start for part in partition.ranges)
 
         def lose(count: int, error: StoreError) -> None:
+            nonlocal expected
             if files.fail_on_data_loss:
                 raise error
+            expected -= count
             log.warning("left out %d offsets: %s", count, error)
 
         reader = PulledReader(
@@ -67,3 +71,13 @@ class LiveReader:
             for batch in reader.read(queue, answers, part.start, part.stop):
                 # The same arrays under Spark's schema, which may call columns not nullable.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)
+        holes = expected - reader.seen
+        if holes > 0 and live.expression == EVERYTHING:  # else brokers leave out messages
+            log.warning(
+                "left out %d offsets of %s: they have no message; it was lost in a damaged log, or "
+                "in a crash",
+                holes,
+                ", ".join(
+                    f"{part.broker} {part.topic}/{part.queue_id}" for part in partition.ranges
+                ),
+            )

@@ -60,6 +60,9 @@ class PulledReader:
         tags: those that are wanted, None for all. (Brokers compare hashes of tags.)
         decompress: whether bodies are given decompressed.
         most_inflated: bytes of decompressed bodies in one batch, unless a single body has more.
+
+    Attributes:
+        seen: how many of the offsets that were asked for have brought a record.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class PulledReader:
         most_inflated: int = MAX_INFLATED,
     ) -> None:
         keep_freed_memory()
+        self.seen = 0
         self._columns = list(columns)
         self._schema = pa.schema([(name, ALL_COLUMNS[name]) for name in columns])
         self._lose = lose
@@ -142,6 +146,7 @@ class PulledReader:
             reason = "the broker sent something that is no record of this queue"
             losses.append((int((~good).sum()), PulledCorrupt(*queue, first, reason)))
         wanted &= good
+        seen = int(wanted.sum())
         rows = Rows(
             offset,
             fields["physical_offset"].astype(np.int64),
@@ -172,6 +177,7 @@ class PulledReader:
                 losses.append((int(read.broken.sum()), error))
                 block = block.without(read.broken)
         # Only now: a block that is too large is made again in halves.
+        self.seen += seen
         for loss in losses:
             self._lose(*loss)
         return block

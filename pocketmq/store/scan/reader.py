@@ -27,7 +27,7 @@ from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.gather import NO_PLACES, Places
 from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
-from pocketmq.store.scan.queue_slice import QueueSlice, Rows
+from pocketmq.store.scan.queue_slice import FILLER_SIZE, QueueSlice, Rows
 from pocketmq.store.scan.segments import NO_SEGMENTS, Int64Array
 from pocketmq.store.scan.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.store_files import StoreFiles, entry_place
@@ -64,7 +64,8 @@ class SliceReader:
         most_inflated: bytes of decompressed bodies in one block, unless a single body has more.
         patience: how long to wait for entries that a broker's recovery has emptied.
         fail_on_data_loss: raise at the first record that is gone or corrupt; else leave such
-            records out, count them in `skipped`, and log each slice that has any.
+            records out, count them in `skipped`, and log each slice that has any. Offsets that have
+            no message, because a repair found it lost, are counted and logged in either case.
 
     Raises (while iterating):
         StoreCorrupt: a record is not what it should be; names the file and the byte.
@@ -159,6 +160,13 @@ class SliceReader:
 
     def _filled(self, wanted: QueueSlice, rows: Rows, *, is_final: bool) -> Rows:
         """Return the rows whose entries are not empty. Raises _NotThere, unless it `is_final`."""
+        holes = rows.size == FILLER_SIZE
+        if holes.any():
+            first, last = rows.offset[holes][[0, -1]].tolist()
+            reason = "these offsets have no message; it was lost in a damaged log, or in a crash"
+            lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
+            self.skipped += int(holes.sum())
+            self._first_loss = self._first_loss or lost
         empty = (rows.size == 0) & (rows.physical == 0)
         if not empty.any():
             return rows

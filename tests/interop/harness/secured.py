@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +74,11 @@ async def create_user(
     address: str, user: User, *resources: str, actions: Iterable[str] = ("All",)
 ) -> None:
     """Create a user anew, who may do these actions with `resources`."""
+    await create_user_with(address, user, {resource: [*actions] for resource in resources})
+
+
+async def create_user_with(address: str, user: User, grants: Mapping[str, list[str]]) -> None:
+    """Create a user anew, who may do what is granted by resource."""
     connection = await Connection.open(
         address, sign=signer_of(User(ROOT["accessKey"], ROOT["secretKey"]))
     )
@@ -89,10 +94,10 @@ async def create_user(
         await request(RequestCode.AUTH_DELETE_USER, {}, username=name)
         account = {"username": name, "password": user.password}
         await request(RequestCode.AUTH_CREATE_USER, account, username=name)
-        if resources:
+        if grants:
             entries = [
-                {"resource": resource, "actions": [*actions], "decision": "Allow"}
-                for resource in resources
+                {"resource": resource, "actions": actions, "decision": "Allow"}
+                for resource, actions in grants.items()
             ]
             access = {"policies": [{"policyType": "Custom", "entries": entries}]}
             await request(RequestCode.AUTH_CREATE_ACL, access, subject=f"User:{name}")

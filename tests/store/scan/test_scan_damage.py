@@ -25,6 +25,7 @@ from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost, StoreRecovering
 from pocketmq.store.scan.patience import Patience
+from pocketmq.store.scan.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.snapshot import State
 from pocketmq.store.scan.tail import take_snapshot
@@ -545,3 +546,18 @@ def test_a_log_alone_tells_what_the_queues_did(tmp_path: Path, seed: int) -> Non
         places = [alone.place(physical) for physical in tail.physical.tolist()]
         times = [place.store_timestamp for place in places if place is not None]
         assert tail.store_timestamp.tolist() == times
+
+
+def test_offsets_without_a_message_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a repair leaves them. They are no error, since the repair has told of them."""
+    store, _ = filled(tmp_path, 20)
+    for _ in range(3):
+        store.enter("T", 0, 0, FILLER_SIZE)
+        store.next_offsets["T", 0] += 1
+    for n in range(20):
+        store.put(body=b"more %d" % n)
+    root = store.write()
+    assert offsets(root) == {("T", 0): [*range(20), *range(23, 43)]}
+    assert "T/0: left out 3 records; the first: T/0: the records 20 to 22 are gone" in caplog.text
