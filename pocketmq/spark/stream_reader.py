@@ -86,6 +86,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._missing: set[str] = set()
         self._replaced: Mapping[StreamQueue, Replaced] = {}
+        self._away: set[StreamQueue] = set()
         self._compared: dict[str, Any] | None = None
 
     # --- where there is something to read -----------------------------------------------------
@@ -148,11 +149,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = self._settled({queue: at.offset for queue, at in before.items()})
         self._check_brokers(before)
         anew = self._begun_anew(before)
+        self._away = {queue for queue, other in self._replaced.items() if other.may_return}
         position = anew | {
             queue: self._continued(queue, at.offset, known)
             for queue, at in before.items()
             if queue not in self._replaced
         }
+        position |= {queue: before[queue].offset for queue in self._away}
         bounds = {queue: ends.offered for queue, ends in self._ends.items()}
         if self._target is not None:
             bounds = {
@@ -217,7 +220,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue, other in self._replaced.items():
             mark = positions[queue].mark
             assert mark is not None
-            self._lose_queue(queue, positions[queue].offset, other)
+            if queue not in self._away:
+                self._lose_queue(queue, positions[queue].offset, other)
             if other.exists:
                 found[queue] = self._newer_from(queue, mark, other)
         return found

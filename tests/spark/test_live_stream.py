@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.message.message import Message
+from pocketmq.message.message import Message, MessageQueue
 from pocketmq.sync import Admin, Producer
 from pocketmq.testing import RocketMQ
 
@@ -283,6 +283,35 @@ def test_a_topic_that_is_created_again(
     assert read(lenient, start, begun) == []
     assert read(lenient, begun, marked(lenient, begun)) == rows(range(new))
     assert "stream continues with newer messages" in caplog.text
+
+
+def test_a_topic_that_loses_a_queue_and_gets_it_back(
+    server: RocketMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages of the queue are read once."""
+
+    def resize(queues: int) -> None:
+        server.sync.create_topic("T", queues=queues, allow_shrink=True)
+
+    def send_to_second() -> None:
+        with Producer("tests", namesrv=server.namesrv) as producer:
+            producer.send(Message("T", b"-"), queue=MessageQueue("T", "broker-a", 1))
+
+    resize(2)
+    send_to_second()
+    lenient = live(server, failOnDataLoss="false")
+    start = marked(lenient, lenient.initialOffset())
+    assert offsets_alone(start) == {"T": {"broker-a": {"0": 5, "1": 1}}}
+    resize(1)
+    with pytest.raises(QueueReplaced, match=r"T/1 .* but there is no such queue"):
+        marked(live(server), start)
+    assert marked(lenient, start) == marked(lenient, start) == start
+    assert caplog.text.count("stream continues with newer messages") == 1
+    resize(2)
+    assert marked(live(server), start) == start
+    send_to_second()
+    end = marked(live(server), start)
+    assert read(live(server), start, end) == [("T", 1)]
 
 
 def test_a_topic_that_is_created_again_behind_its_history(server: RocketMQ, history: str) -> None:

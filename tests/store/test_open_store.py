@@ -283,3 +283,14 @@ async def test_messages_of_deleted_topics_stay_away(tmp_path: Path, others: bool
         found = store.to_arrow(columns=["topic"]).column("topic").to_pylist()
         assert found == (["kept"] if others else [])
         assert "gone" not in store.topics
+
+
+def test_only_the_reply_topic_of_the_own_cluster_is_hidden(tmp_path: Path) -> None:
+    topics = ("orders_REPLY_TOPIC", "DefaultCluster_REPLY_TOPIC", "c0_REPLY_TOPIC")
+    store = MadeStore(tmp_path)
+    for topic in topics:
+        store.put(topic)
+    write(tmp_path / "config" / "topics.json", b'{"topicConfigTable":{"rmq_sys_REVIVE_LOG_c0":{}}}')
+    with open_store(store.write()) as opened:
+        found = opened.to_arrow(columns=["topic"]).column("topic").to_pylist()
+        assert found == opened.topics == sorted(topics[:2])

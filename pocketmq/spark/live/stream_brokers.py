@@ -103,9 +103,10 @@ class StreamBrokers:
         """Return which queues are not those that marks were taken of."""
         found: dict[StreamQueue, Replaced] = {}
         known = {queue.name for queue in self.queues}
+        topics = {(queue.topic, queue.broker) for queue in self.queues}
         for name, mark in marks.items():
             if name not in known:
-                found[name] = gone(mark)
+                found[name] = gone(mark, may_return=(name.topic, name.broker) in topics)
         here = {name: mark for name, mark in marks.items() if name in self._found}
         now = self._marks_at({name: mark.offset for name, mark in here.items()})
         doubtful = {name: mark for name, mark in here.items() if now.get(name) != mark}

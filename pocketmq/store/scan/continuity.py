@@ -19,11 +19,14 @@ class Replaced(NamedTuple):
         exists: whether there is a queue.
         newer_from: the offset from which its messages are newer than what was read; None where
             that has to be searched for by the time of the mark.
+        may_return: whether the same queue may come back, as when a topic that has lost a queue gets
+            it back, with its messages.
     """
 
     reason: str
     exists: bool
     newer_from: int | None
+    may_return: bool = False
 
 
 class KnownQueue(NamedTuple):
@@ -60,13 +63,13 @@ def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
     return None
 
 
-def gone(mark: Mark) -> Replaced:
+def gone(mark: Mark, *, may_return: bool = False) -> Replaced:
     """Return what to say of a queue that does not exist any more."""
     reason = (
         f"expected the message {mark.offset} at the physical offset {mark.physical}, but there is "
         "no such queue"
     )
-    return Replaced(reason, False, None)
+    return Replaced(reason, False, None, may_return)
 
 
 def missing(mark: Mark, log_begin: int) -> Replaced | None:
