@@ -54,11 +54,14 @@ print(json.dumps(found))
 """
 
 JOB = """
-import json, subprocess, sys, pyspark
+import json, socket, subprocess, sys, pyspark
 from pyspark.sql import SparkSession
 from pocketmq.spark import pruned, register, table_sink
 
 golden, directory, namesrv, client = sys.argv[1:]
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
 settings = {
     "spark.ui.enabled": "false",
     "spark.log.level": "OFF",
@@ -67,10 +70,11 @@ settings = {
     "spark.default.parallelism": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # A server of Spark Connect in this process, on a free port.
+    "spark.ui.showConsoleProgress": "false",
+    # A server of Spark Connect in this process.
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": "0",
+    "spark.connect.grpc.binding.port": port,
 }
 spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 options = {"includeSystemTopics": "true", "startingOffsets": "earliest"}
@@ -113,8 +117,7 @@ def tables():
     return counted
 
 def connect():
-    service = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
-    command = [sys.executable, "-c", client, golden, directory, str(service.localPort())]
+    command = [sys.executable, "-c", client, golden, directory, port]
     ended = subprocess.run(command, capture_output=True, text=True)
     return json.loads(ended.stdout) if ended.returncode == 0 else ended.stderr
 

@@ -37,6 +37,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.deletions import DELETED_TOPICS
 from pocketmq.store.repair.store_repair import repair_store
 from pocketmq.sync_client import LoopThread
+from pocketmq.tables.commit import Commit
 from pocketmq.tables.exports import export
 from pocketmq.tables.table import Table, open_table
 from tests.spark.stream_store import GrowingStore
@@ -411,11 +412,11 @@ class Readers(RuleBasedStateMachine):
 
 def kill_at_commit(table: Table, when: str) -> None:
     """Let the next commit be the end of the process, `before` or `after` it is made."""
-    commit = table.commit
+    make = table.commit
 
-    def killed(content: Any) -> None:
+    def killed(commit: Commit) -> None:
         if when == "after":
-            commit(content)
+            make(commit)
         raise Killed
 
     if when:

@@ -151,9 +151,14 @@ class SliceReader:
             try:
                 for rows in left.rows(segments, lose):
                     found = self._filled(wanted, rows, is_final=is_final)
+                    # Only records that no queue has an entry of have gaps between them.
+                    last = int(rows.offset[-1])
+                    holes = last + 1 - left.start - len(rows.offset)
+                    self._pass_over(wanted, left.start, last, holes)
                     left = left.cut(int(rows.offset[-1]) + 1, left.stop)
                     is_final = False
                     yield found
+                self._pass_over(wanted, left.start, left.stop - 1, left.stop - left.start)
                 return
             except _NotThere:
                 is_final = self._is_final()
@@ -163,10 +168,7 @@ class SliceReader:
         holes = rows.size == FILLER_SIZE
         if holes.any():
             first, last = rows.offset[holes][[0, -1]].tolist()
-            reason = "these offsets have no message; it was lost in a damaged log, or in a crash"
-            lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
-            self.skipped += int(holes.sum())
-            self._first_loss = self._first_loss or lost
+            self._pass_over(wanted, first, last, int(holes.sum()))
         empty = (rows.size == 0) & (rows.physical == 0)
         if not empty.any():
             return rows
@@ -179,6 +181,18 @@ class SliceReader:
         lost = RecordsLost(wanted.topic, wanted.queue_id, first, last, reason)
         self._lose(int(empty.sum()), lost)
         return rows.take(~empty)
+
+    def _pass_over(self, wanted: QueueSlice, first: int, last: int, holes: int) -> None:
+        """Count offsets from `first` to `last` that have no message. The repair of the store, or
+        the recovery from a crash, has told of them: no reason to fail."""
+        if holes > 0:
+            reason = (
+                "some of these offsets have no message: it was lost in a damaged log or a crash"
+            )
+            self.skipped += holes
+            self._first_loss = self._first_loss or RecordsLost(
+                wanted.topic, wanted.queue_id, first, last, reason
+            )
 
     def _is_final(self) -> bool:
         """Return whether no recovery is to put entries back; else wait a little."""
