@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from pocketmq._extras import require
 from pocketmq.auth.settings import inner_user
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
 from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.remoting.exposure import is_loopback
 from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls_config import ClientAuth, TlsConfig, TlsMode
 from pocketmq.remoting.tls_context import client_context
 
 require("proxy", __name__)
@@ -22,6 +24,8 @@ from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
 __all__ = ["ClusterProxy"]
+
+log = logging.getLogger("pocketmq.proxy")
 
 
 class ClusterProxy(Lifetime):
@@ -56,6 +60,8 @@ class ClusterProxy(Lifetime):
                 text="authenticationEnabled needs innerClientAuthenticationCredentials: the proxy "
                 "reads the users of the brokers with it",
             )
+        if inner is not None and not config.authentication_enabled:
+            _check_strangers(config, self._tls)
         self._credentials = None if inner is None else Credentials(inner.username, inner.password)
         self._proxy: Proxy | None = None
         self.port: RemotePort
@@ -99,3 +105,23 @@ class ClusterProxy(Lifetime):
             await proxy.start()
             stack.push_async_callback(proxy.stop)
             self._stack = stack.pop_all()
+
+
+def _check_strangers(config: ProxyConfig, tls: TlsConfig) -> None:
+    """Warn that requests of strangers get the signature of the inner user, or raise ConfigError if
+    the port is open beyond this machine."""
+    if tls.mode is TlsMode.ENFORCING and tls.need_client_auth is ClientAuth.REQUIRE:
+        return
+    text = (
+        "innerClientAuthenticationCredentials without authenticationEnabled: the proxy signs the "
+        "requests of everybody who reaches its port as a super user of the brokers"
+    )
+    if not is_loopback(config.bind_address):
+        raise ConfigError(
+            "innerClientAuthenticationCredentials",
+            "",
+            "",
+            text=f"{text}; set authenticationEnabled and authorizationEnabled, bind to 127.0.0.1, "
+            "or set tls.server.mode=enforcing and tls.server.need.client.auth=require",
+        )
+    log.warning("%s; set authenticationEnabled and authorizationEnabled (docs/proxy.md)", text)

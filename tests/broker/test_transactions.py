@@ -429,6 +429,50 @@ async def test_who_is_asked_too_often_is_given_up(
     assert bodies(records(broker, topic)) == [b"lost"]
 
 
+@pytest.mark.parametrize("checks", [0, 1])
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+async def test_what_ended_after_it_was_resumed_is_not_resumed_again(
+    start_clocked: StartClocked,
+    produce: Produce,
+    clock: Clock,
+    topic: str,
+    how: int,
+    checks: int,
+) -> None:
+    broker = await start_clocked(transaction_check_max=checks)
+    producer = await produce(broker)
+    for _ in range(3):  # ops before and after the one that counts
+        await producer.end(await producer.begin(topic, clock), ROLLBACK)
+        broker.components.transactions.ops.write()
+    await producer.begin(topic, clock, b"lost", UNIQ_KEY="U1")
+    for _ in range(checks + 2):
+        clock.forward(30 * SECOND)
+        await producer.asked(broker)
+    [given_up] = records(broker, TRANS_CHECK_MAX_TIME_TOPIC)
+    msg_id = encode_offset_msg_id(given_up.store_host, given_up.physical_offset)
+
+    async def resume() -> str:
+        header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)
+        answer = await producer.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+        return answer.remark or ""
+
+    assert await resume() == ""
+    assert "being checked already" in await resume()
+    last = halves(broker)[-1]
+    place = Half(last.queue_offset, last.physical_offset)
+    assert (await producer.end(place, how)).code == 0
+    stored = bodies(records(broker, topic))
+    pending = broker.components.transactions.checks
+    for _ in range(2):
+        assert "Its transaction has ended" in await resume()
+        await pending.check()  # which forgets the op
+        assert (await producer.end(place, COMMIT)).code == ResponseCode.SYSTEM_ERROR
+    await producer.end(await producer.begin(topic, clock), ROLLBACK)
+    await pending.check()
+    assert "Its transaction has ended" in await resume()
+    assert bodies(records(broker, topic)) == stored
+
+
 @pytest.mark.parametrize("msg_id", [None, "", "x", "0" * 32, "7F0000010000000000000000FFFFFFFF"])
 async def test_only_what_is_there_can_be_resumed(producer: Producer, msg_id: str | None) -> None:
     header = ResumeCheckHalfMessageRequestHeader(msg_id=msg_id)

@@ -217,7 +217,7 @@ class TransactionChecks:
 
     def _give_up(self, half: Record) -> bool:
         self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        inner = inner_message_of(half)
+        inner = copy_of(half)  # which names its origin: by that it is known when it is resumed
         inner.topic = TRANS_CHECK_MAX_TIME_TOPIC
         inner.queue_id = 0
         result = self._put(half, inner)

@@ -7,14 +7,17 @@ only when the broker starts.
 
 A transaction ends once. An op is forgotten when the checks have passed its half message, so what
 tells an ended half message from an open one then is whether a copy of it still waits for a check.
+Only one that was given up can be checked again; whether it was ended since, the op queue tells.
 Reference: TransactionalMessageServiceImpl.deletePrepareMessage, batchSendOpMessage,
 fillOpRemoveMap.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -150,6 +153,25 @@ class Ops:
         origin = number(properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
         if origin is not None:
             self.checked.add(origin)
+
+    async def was_ended(self, origin: int, physical_offset: int) -> bool:
+        """Tell whether the half message that was sent with the half queue offset `origin` was ended
+        by an op stored after `physical_offset`, even if that op is forgotten. Reads the op queue,
+        one op in each turn of the event loop."""
+        queue = self._store.queues.get(OP_HALF_TOPIC, {}).get(QUEUE_ID)
+        if origin in self.ended or queue is None:
+            return origin in self.ended
+        first = bisect_left(
+            range(self._store.max_offset(OP_HALF_TOPIC, QUEUE_ID)),
+            physical_offset,
+            lo=self._store.min_offset(OP_HALF_TOPIC, QUEUE_ID),
+            key=lambda offset: (queue.entry(offset) or (physical_offset,))[0],
+        )
+        for op in self._read(first):
+            if origin in op.halves:
+                return True
+            await asyncio.sleep(0)
+        return origin in self.ended
 
     def write(self) -> None:
         """Write what is noted; what the store does not take stays for the next time."""

@@ -20,6 +20,7 @@ from pocketmq.broker.transactions.half_message import (
     half_at,
     immunity_ms,
     is_gone,
+    number,
     origin_of,
     usual_commit,
 )
@@ -231,8 +232,9 @@ class EndTransactionProcessor:
         )
         return None
 
-    def resume_check(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
-        """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again."""
+    async def resume_check(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
+        """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again, unless its transaction
+        has ended since it was given up."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
             record = decode(self._store.record_at(place.physical_offset))
@@ -246,6 +248,17 @@ class EndTransactionProcessor:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
         if is_gone(record, self._put_hooks.destinations):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} Its topic was deleted.")
+        # The official broker leaves it out of messages that were never checked.
+        origin = number(record.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
+        if origin is not None:
+            if await self._ops.was_ended(origin, record.physical_offset):
+                return Response(
+                    ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} Its transaction has ended."
+                )
+            if origin in self._ops.checked:
+                return Response(
+                    ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is being checked already."
+                )
         inner = inner_message_of(record)
         inner.topic = HALF_TOPIC
         inner.queue_id = QUEUE_ID
