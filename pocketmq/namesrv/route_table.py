@@ -350,7 +350,10 @@ class RouteTable:
         filter_servers = {
             at.address: servers
             for at, servers in self._filter_servers.items()
-            if any(at.address in group.broker_addrs.values() for group in groups)
+            if any(
+                at.cluster == group.cluster and at.address in group.broker_addrs.values()
+                for group in groups
+            )
         }
         if self._config.support_acting_master and not topic.startswith(
             SYNC_BROKER_MEMBER_GROUP_PREFIX
