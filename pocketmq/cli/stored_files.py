@@ -15,23 +15,13 @@ if TYPE_CHECKING:
     from pocketmq.store.scan.snapshot import StoreSnapshot
 
 
-class UnreadableStore(StoreError):
-    """A file of the store cannot be read."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(f"cannot read {error.filename}: {error.strerror}")
-
-
 def snapshot_of(root: Path, choice: QueueChoice | None = None) -> StoreSnapshot:
     """The store as it is now, with the queues that are chosen, or all. Raises StoreError."""
     # Not at the top: it needs numpy, which the help of a command does not.
     from pocketmq.store.scan.queue_listing import EVERY_QUEUE
     from pocketmq.store.scan.tail import take_snapshot
 
-    try:
-        return take_snapshot(root, choice or EVERY_QUEUE)
-    except OSError as error:
-        raise UnreadableStore(error) from None
+    return take_snapshot(root, choice or EVERY_QUEUE)
 
 
 def stores_at(place: Path | str, choice: QueueChoice) -> Sequence[ScannedStore]:
@@ -50,10 +40,11 @@ def exit_code_of(error: StoreError) -> ExitCode:
     was asked for. So with an archive."""
     from pocketmq.archive.errors import NoArchive, ObjectDamaged, Unreachable, WrongLocation
     from pocketmq.store.scan.errors import NoStore, NoTopic
+    from pocketmq.store.scan.segments import UnreadableFile
 
     if isinstance(error, StoreCorrupt | ObjectDamaged):
         return ExitCode.STORE_CORRUPT
-    unavailable = NoStore | NoTopic | ForeignStore | UnreadableStore | NoArchive | Unreachable
+    unavailable = NoStore | NoTopic | ForeignStore | UnreadableFile | NoArchive | Unreachable
     if isinstance(error, unavailable):
         return ExitCode.UNAVAILABLE
     if isinstance(error, WrongLocation):

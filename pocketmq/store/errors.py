@@ -100,13 +100,22 @@ class NotADirectory(StoreError):
 
 
 class NotAFile(StoreError):
-    """A directory lies where the store keeps a file."""
+    """A directory, a named pipe or a device lies where the store keeps a file."""
 
     def __init__(self, path: Path) -> None:
+        kind = "a directory" if path.is_dir() else "not a regular file"
         super().__init__(
-            f"{path} is a directory, but the store keeps a file there: move it away, or choose "
-            "another store"
+            f"{path} is {kind}, but the store keeps a file there: move it away, or choose another "
+            "store"
         )
+        self.path = path
+
+
+class FileTooLarge(StoreError):
+    """A file that is read as a whole is larger than any that a broker writes."""
+
+    def __init__(self, path: Path, size: int, most: int) -> None:
+        super().__init__(f"{path} has {size} bytes, at most {most} are read: it is damaged")
         self.path = path
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from pocketmq.store.errors import NotAFile
+
 # Of Linux. It tells of write errors since 5.8, as fsync does.
 _syncfs: Final = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
@@ -23,6 +25,20 @@ _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
 _TRIES: Final = 400
 _PAUSE_SECONDS: Final = 0.005
+
+
+def open_regular(path: Path, access: int = os.O_RDONLY) -> int:
+    """Return a descriptor of a file. Never waits, as opening a named pipe would.
+
+    Raises:
+        NotAFile: a directory, a pipe or a device.
+        OSError: it cannot be opened.
+    """
+    fd = os.open(path, access | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotAFile(path)
+    return fd
 
 
 def copy_file(
@@ -42,9 +58,10 @@ def copy_file(
 
     Raises:
         FileNotFoundError: the source is gone.
+        NotAFile: it is a directory, a pipe or a device.
         OSError: it cannot be read, or the copy cannot be written.
     """
-    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    reading = open_regular(source)
     try:
         status = os.fstat(reading)
         mode = status.st_mode & 0o777
@@ -117,7 +134,7 @@ def read_settled(path: Path) -> tuple[bytes, int] | None:
     before: tuple[bytes, int] | None = None
     for _ in range(_TRIES):
         try:
-            with path.open("rb") as file:
+            with os.fdopen(open_regular(path), "rb") as file:
                 found = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         except FileNotFoundError:
             before = None

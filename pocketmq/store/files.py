@@ -28,12 +28,20 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from pocketmq.store.errors import DiskFull, FileSizeMismatch, NotADirectory, NotAFile
-from pocketmq.store.file_copies import data_extents, unshare
+from pocketmq.store.errors import (
+    DiskFull,
+    FileSizeMismatch,
+    FileTooLarge,
+    NotADirectory,
+    NotAFile,
+)
+from pocketmq.store.file_copies import data_extents, open_regular, unshare
 
 log = logging.getLogger(__name__)
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+MOST_READ: Final = 1 << 30
+"""Bytes of a file that is read as a whole: tables of a million topics are smaller."""
 _CHUNK: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK)
 _MAX_MAP_COUNT: Final = Path("/proc/sys/vm/max_map_count")
@@ -440,9 +448,10 @@ class Files:
         return found.st_dev, found.st_ino
 
     def read(self, path: Path) -> bytes | None:
-        """Return the whole content of a small file; None where there is none."""
+        """Return the whole content of a small file; None where there is none. Raises as
+        `read_small`."""
         try:
-            return path.read_bytes()
+            return read_small(path)
         except FileNotFoundError:
             return None
 
@@ -528,13 +537,28 @@ def make_directories(directory: Path) -> tuple[Path, ...]:
 
 def check_places(directories: Iterable[Path], files: Iterable[Path]) -> None:
     """Raise NotADirectory if something else lies where one of the directories is or will be, and
-    NotAFile if a directory lies where one of the files is or will be."""
+    NotAFile if something else lies where one of the files is or will be."""
     for directory in directories:
         if directory.exists() and not directory.is_dir():
             raise NotADirectory(directory)
     for file in files:
-        if file.is_dir():
+        if file.exists() and not file.is_file():
             raise NotAFile(file)
+
+
+def read_small(path: Path) -> bytes:
+    """Return the content of a file that is small in any good store, such as a table of the broker.
+
+    Raises:
+        NotAFile: a directory, a pipe or a device.
+        FileTooLarge: it has more than `MOST_READ` bytes.
+        OSError: it cannot be read.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_READ:
+            raise FileTooLarge(path, size, MOST_READ)
+        return file.read(MOST_READ)
 
 
 def _allocate(files: Files, fd: int, path: Path, size: int) -> None:

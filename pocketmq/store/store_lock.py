@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.store.errors import StoreLocked
-from pocketmq.store.files import Files, is_full
+from pocketmq.store.file_copies import open_regular
+from pocketmq.store.files import Files, is_full, read_small
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ def recovery_of(root: Path) -> Recovery:
     `abort` when it has recovered."""
     holder = _holder_of_lock(root)
     try:
-        text = (root / ABORT_FILE).read_text("ascii", "replace").strip()
+        text = read_small(root / ABORT_FILE).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return Recovery.NONE  # closed cleanly
     if holder is None:
@@ -196,7 +197,8 @@ def _holder_of_lock(root: Path) -> int | None:
         return None
     if root.resolve() in _locked_here:
         return os.getpid()  # asking for the lock would end it
-    with path.open("rb" if sys.platform == "linux" else "r+b") as file:
+    access = os.O_RDONLY if sys.platform == "linux" else os.O_RDWR
+    with os.fdopen(open_regular(path, access), "rb" if access == os.O_RDONLY else "r+b") as file:
         if sys.platform != "linux":
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)

@@ -24,8 +24,14 @@ from pocketmq.store.config import TABLES, StoreConfig
 from pocketmq.store.config_file import ConfigFile, ConfigFileError
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.deletions import DELETED_TOPICS, read_deleted_topics
-from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt, StoreError
-from pocketmq.store.files import Retirement, raise_descriptor_limit
+from pocketmq.store.errors import (
+    FileSizeMismatch,
+    FileTooLarge,
+    NotAFile,
+    StoreCorrupt,
+    StoreError,
+)
+from pocketmq.store.files import Retirement, raise_descriptor_limit, read_small
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
@@ -434,7 +440,10 @@ def state_of(root: Path) -> State:
 def table_problem(path: Path) -> str:
     """Return what is wrong with a table of the broker; nothing if it can be read."""
     backup = path.with_name(path.name + ".bak")
-    content = path.read_bytes() if path.exists() else b""
+    try:
+        content = read_small(path) if path.exists() else b""
+    except (NotAFile, FileTooLarge) as error:
+        return str(error)
     if not content.strip():
         usable = backup.exists() and backup.stat().st_size
         return f"missing or empty, but there is {backup.name}" if usable else ""

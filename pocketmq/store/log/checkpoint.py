@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import crc32
 from pocketmq.store.errors import FileSizeMismatch
-from pocketmq.store.files import Files, MappedFile
+from pocketmq.store.files import Files, MappedFile, read_small
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ class FlushedUpTo(NamedTuple):
 def read_flushed(path: Path) -> FlushedUpTo | None:
     """Return what the checkpoint at `path` says, also while a broker writes to it.
 
-    None when there is no checkpoint, or not a whole one. Raises OSError.
+    None when there is no checkpoint, or not a whole one. Raises OSError, and as `read_small`.
     """
     timestamp = 0
     for _ in range(_READINGS):
         try:
-            raw = path.read_bytes()
+            raw = read_small(path)
         except FileNotFoundError:
             return None
         if len(raw) < _WRITTEN:
@@ -112,7 +112,7 @@ def read_entered(path: Path) -> EnteredUpTo | None:
     """Return what the checkpoint at `path` says of the consume queues; None unless our broker wrote
     it last. Raises OSError."""
     try:
-        raw = path.read_bytes()
+        raw = read_small(path)
     except FileNotFoundError:
         return None
     if len(raw) < _WRITTEN or not _is_exact(raw):

@@ -19,6 +19,7 @@ import numpy as np
 
 from pocketmq.store.queue.entry_array import EntryArray, entry_array
 from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.scan.segments import reading
 
 _BLOCK: Final = 4096 // UNIT * UNIT
 _ENTRY: Final = Struct(">qi8x")
@@ -71,7 +72,8 @@ def last_entries(path: Path | str, size: int, *, gapless: bool) -> LastEntries:
     """Return the last entries of the run with which a file begins; `size` is the file's bytes.
 
     The offsets are counted from the begin of the file. In a `gapless` file nothing follows an empty
-    entry; else, as after a crash, there may be holes, and the first one is the end. Raises OSError.
+    entry; else, as after a crash, there may be holes, and the first one is the end.
+    Raises UnreadableFile, FileNotFoundError.
     """
     with _opened(path) as fd:
         if gapless:  # most files have a handful of entries
@@ -99,7 +101,7 @@ def last_entries(path: Path | str, size: int, *, gapless: bool) -> LastEntries:
 
 def next_entries(path: Path | str, number: int) -> bytes:
     """Return some entries of a gapless file from the one with this number on. If they fill 4 KB,
-    there may be more. Raises OSError."""
+    there may be more. Raises UnreadableFile, FileNotFoundError."""
     with _opened(path) as fd:
         content = os.pread(fd, _BLOCK, number * UNIT)
     return content[: entries_in(content) * UNIT]
@@ -130,11 +132,9 @@ def _data_end(fd: int, size: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: Path | str) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield fd
-    except OSError as error:
-        error.filename = str(path)  # of a descriptor it is not known
-        raise
-    finally:
-        os.close(fd)
+    with reading(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pocketmq.store.scan.segments import reading
+
 
 def _everything(*_: object) -> bool:
     return True
@@ -77,7 +79,11 @@ class QueueListing:
 
 
 def _directories(path: Path) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        reading(path),
+        os.scandir(path) as entries,
+    ):
         for entry in entries:
             if entry.is_dir():
                 yield entry.name

@@ -8,6 +8,7 @@ short, the first ones expired. What it has mapped stays readable when a broker r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from bisect import bisect_right
@@ -62,7 +63,11 @@ class Mappings:
         if found is not None:
             self._recent.move_to_end(key)
             return found
-        with segment.path.open("rb") as file:
+        with reading(segment.path), segment.path.open("rb") as file:
+            # One that was cut short since would end the process at the first look behind its end.
+            size = os.fstat(file.fileno()).st_size
+            if size < segment.size:
+                raise OSError(errno.EIO, "the file has been cut short", str(segment.path))
             mapping = mmap(file.fileno(), segment.size, access=ACCESS_READ)
         found = self._recent[key] = np.frombuffer(mapping, np.uint8)
         if len(self._recent) > self._limit:
@@ -99,6 +104,27 @@ class Segment(Protocol):
 
 class Unreadable(StoreError):
     """A part that was there when a scan was planned, and cannot be read."""
+
+
+class UnreadableFile(Unreadable):
+    """A file that the system does not let us read, or that is none."""
+
+    def __init__(self, error: OSError, path: Path | str) -> None:
+        # Of a descriptor, the error has its number.
+        name = error.filename if isinstance(error.filename, str) else path
+        super().__init__(f"cannot read {name}: {error.strerror}")
+
+
+@contextlib.contextmanager
+def reading(path: Path | str) -> Iterator[None]:
+    """Raise UnreadableFile in place of OSError, unless a file or directory is missing: brokers
+    remove them."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UnreadableFile(error, path) from None
 
 
 class Unread(NamedTuple):
@@ -230,9 +256,11 @@ def _listed(directory: Path) -> Iterator[tuple[str, int]]:
     """Return the names of the files of a run, and how many bytes each has."""
     with (
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        reading(directory),
         os.scandir(directory) as entries,
     ):
         for entry in entries:
             if _NAME.fullmatch(entry.name):
-                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                # It may have been removed since it was listed.
+                with contextlib.suppress(FileNotFoundError), reading(directory / entry.name):
                     yield entry.name, entry.stat().st_size

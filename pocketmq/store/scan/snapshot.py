@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from pocketmq.store.files import read_small
 from pocketmq.store.foreign_store import check_readable
 from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
@@ -239,7 +240,7 @@ def _noted_in(path: Path, digest: int) -> dict[str, dict[str, _Noted]]:
     """Return what a broker noted of its queues when it closed the store; nothing if the file is
     missing, or is not the one with a digest."""
     try:
-        found, body = opened(path.read_bytes())
+        found, body = opened(read_small(path))
         return dict(json.loads(body)) if found == digest else {}
     except (FileNotFoundError, ValueError):
         return {}
@@ -279,7 +280,7 @@ def run_of(root: Path) -> tuple[bytes, int]:
     """Return what tells one run of a broker from the next: the abort file, which it makes when it
     has opened the store; its content and time (ns)."""
     with contextlib.suppress(FileNotFoundError):
-        return (root / ABORT_FILE).read_bytes(), (root / ABORT_FILE).stat().st_mtime_ns
+        return read_small(root / ABORT_FILE), (root / ABORT_FILE).stat().st_mtime_ns
     return b"", 0
 
 
@@ -288,7 +289,7 @@ def state_of(root: Path) -> State:
     abort = root / ABORT_FILE
     if not abort.exists():
         return State.CLEAN
-    text = abort.read_text("ascii", "replace").strip()
+    text = read_small(abort).decode("ascii", "replace").strip()
     if text == str(os.getpid()) or is_locked(root):
         return State.OPEN
     return State.CRASHED

@@ -22,6 +22,7 @@ from pocketmq.message.limits import STORED_TOPIC_PATTERN
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
 from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.dispatch import has_queue_entry
+from pocketmq.store.files import read_small
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
 from pocketmq.store.scan.errors import StoreRecovering
 from pocketmq.store.scan.known_records import KnownRecords
@@ -29,7 +30,7 @@ from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queue_slice import Tail
 from pocketmq.store.scan.queue_snapshot import QueueSnapshot
-from pocketmq.store.scan.segments import Segment, Segments, undisturbed
+from pocketmq.store.scan.segments import Segment, Segments, reading, undisturbed
 from pocketmq.store.scan.snapshot import State, StoreSnapshot, run_of
 from pocketmq.store.store_lock import Recovery, recovery_of
 
@@ -122,16 +123,18 @@ def take_snapshot(
     Raises:
         NoStore: there is none.
         StoreRecovering: the broker has not recovered in time.
+        UnreadableFile, NotAFile, FileTooLarge: a file of it cannot be read.
     """
     patience = patience or Patience()
     while True:
-        settled, run = recovery_of(root) is not Recovery.UNDER_WAY, run_of(root)
-        if settled:
-            found = snapshot_now(root, choice, before)
-            # A recovery may have begun, and even ended, meanwhile.
-            if recovery_of(root) is not Recovery.UNDER_WAY and run_of(root) == run:
-                return found
-            before = None
+        with reading(root):
+            settled, run = recovery_of(root) is not Recovery.UNDER_WAY, run_of(root)
+            if settled:
+                found = snapshot_now(root, choice, before)
+                # A recovery may have begun, and even ended, meanwhile.
+                if recovery_of(root) is not Recovery.UNDER_WAY and run_of(root) == run:
+                    return found
+                before = None
         if not patience.wait():
             raise StoreRecovering(root, RECOVERY_SECONDS)
 
@@ -205,7 +208,7 @@ class TailSearch:
             ends = (queue.max_physical() for queue in snapshot.queues.values())
             return max(self._log.begin, *ends, snapshot.entered or 0)
         path = snapshot.root / "checkpoint"
-        raw = path.read_bytes()[: _CHECKPOINT.size] if path.exists() else b""
+        raw = read_small(path)[: _CHECKPOINT.size] if path.exists() else b""
         if len(raw) < _CHECKPOINT.size:
             return self._log.begin
         certain = min(_CHECKPOINT.unpack(raw)) - _SAFETY_MS

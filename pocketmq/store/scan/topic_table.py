@@ -8,6 +8,8 @@ from typing import Any
 
 from pocketmq.message.fastjson_text import FastjsonError, decode
 from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
+from pocketmq.store.errors import StoreError
+from pocketmq.store.files import read_small
 from pocketmq.store.scan.store_files import LocalFiles
 
 
@@ -71,9 +73,9 @@ def own_names(topics: Iterable[str]) -> set[str]:
 def _table(root: Path, file: str) -> dict[str, Any]:
     """Return the topics in a file of config/; none if it is missing or not what it should be."""
     try:
-        table = decode((root / "config" / file).read_bytes())["topicConfigTable"]
+        table = decode(read_small(root / "config" / file))["topicConfigTable"]
         return dict(table.items())
-    except (OSError, FastjsonError, KeyError, TypeError, AttributeError):
+    except (OSError, StoreError, FastjsonError, KeyError, TypeError, AttributeError):
         return {}
 
 
