@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ class QueueChoice:
     topic: Callable[[str], bool] = _everything
 
 
+_ID: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_NOT_UTF8: Final = re.compile("[\\ud800-\\udfff]")
+
 EVERY_QUEUE: Final = QueueChoice()
 NO_QUEUE: Final = QueueChoice(lambda *_: False, lambda _: False)
 
@@ -46,7 +50,7 @@ class QueueListing:
         found = self._ids.get(topic, set())
         if found is None:
             names = _directories(self._directory / topic)
-            found = self._ids[topic] = {int(name) for name in names if name.isdecimal()}
+            found = self._ids[topic] = {int(name) for name in names if _ID.fullmatch(name)}
         return found
 
     def topics(self) -> set[str]:
@@ -85,5 +89,6 @@ def _directories(path: Path) -> Iterator[str]:
         os.scandir(path) as entries,
     ):
         for entry in entries:
-            if entry.is_dir():
+            # No broker writes a name that is not UTF-8, and nothing could show it.
+            if entry.is_dir() and not _NOT_UTF8.search(entry.name):
                 yield entry.name

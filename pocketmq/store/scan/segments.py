@@ -31,6 +31,7 @@ T = TypeVar("T")
 # In RocketMQ's tiered storage a hash of the offset stands before it, to spread objects evenly.
 _NAME: Final = re.compile(r"(?:[0-9a-f]{8})?[0-9]{20}")
 _TRIES: Final = 10
+_MAX_BASE: Final = 1 << 62  # so that every offset in a file fits 64 bits
 
 
 def undisturbed(action: Callable[[], T]) -> T:
@@ -247,7 +248,9 @@ def mapped(directory: Path, mappings: Mappings | None = None) -> Segments:
     mappings = mappings or Mappings()
     # One of 0 bytes was created when the process ended.
     files = [
-        MappedSegment(directory, name, size, mappings) for name, size in _listed(directory) if size
+        MappedSegment(directory, name, size, mappings)
+        for name, size in _listed(directory)
+        if size and int(name[-20:]) < _MAX_BASE
     ]
     return Segments(directory, sorted(files, key=lambda file: file.base))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -98,3 +99,24 @@ def test_commands_end_with_a_report_or_an_error(
         target = [str(tmp_path / f"copy{number}")] if command == "snapshot" else []
         assert main(["store", command, str(root), *target]) in (0, 1, 6, 7), place
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_names_that_no_broker_gives_are_left_out(tmp_path: Path) -> None:
+    made = MadeStore(tmp_path / "store", segment_size=2048)
+    for n in range(COUNT):
+        made.put("orders", 0, b"%d" % n)
+    root = made.write()
+    queues = root / "consumequeue"
+    with contextlib.suppress(OSError):  # some file systems take UTF-8 only
+        (queues / os.fsdecode(b"bad\xff") / "0").mkdir(parents=True)
+    for name in ("-1", "007", "4294967296", "9" * 30, "\u0663", " 1", "x"):
+        directory = queues / "orders" / name
+        directory.mkdir()
+        (directory / FIRST).write_bytes(bytes(100))
+    for name in ("9" * 20, f"{2**63 - 1:020d}", f"{2**62:020d}"):
+        (root / "commitlog" / name).write_bytes(bytes(2048))
+        (queues / "orders" / "0" / name).write_bytes(bytes(1000))
+    with open_store(root) as store:
+        assert store.topics == ["orders"]
+        assert store.to_arrow().num_rows == COUNT
+    assert main(["sync", str(root), str(tmp_path / "archives")]) == 0
