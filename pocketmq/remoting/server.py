@@ -41,6 +41,7 @@ from pocketmq.remoting.frame import MAX_FRAME, decode_command, encode_response_f
 from pocketmq.remoting.frame_memory import FrameMemory
 from pocketmq.remoting.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.listening import listen
+from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls_context import ServerTls
 from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
@@ -48,6 +49,9 @@ from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
 IDLE_TIMEOUT = 120.0
 MAX_CONNECTIONS = 20_000
 MAX_CONNECTIONS_PER_ADDRESS = 5_000
+UNREAD_LIMIT = 1 << 30
+"""Bytes of answers that the clients of one server have not read."""
+_UNREAD_INTERVAL = 0.1
 _STOP_GRACE = 1.0
 
 TURN = 0.002
@@ -402,9 +406,11 @@ class ServerConnection(FrameStream):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._transport.pause_reading()
+        self._server.has_unread(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._server.unread.discard(self)
         if self._waiting is not None:
             self._server.queue(self)
         else:
@@ -421,6 +427,8 @@ class RemotingServer:
         max_frame: bytes, including the four length bytes.
         idle_timeout: seconds without a read or write after which a connection is closed.
         write_limit: bytes of unread answers after which a connection is dropped.
+        unread_limit: bytes of unread answers of all connections, above which those with the most
+            are dropped; by default 1 GiB, or a quarter of the memory if that is less.
         max_connections: connections above it are closed as they come, with a log line.
         max_connections_per_address: the same for connections from one address.
         frame_memory: bounds the bytes of begun frames; the connections that hold the most of it are
@@ -435,6 +443,7 @@ class RemotingServer:
         clock: seconds, to divide the time between clients.
 
     Attributes:
+        unread: connections whose clients do not read their answers as fast as they come.
         on_connection_lost: callbacks, each called with the connection that is gone.
         after_answers: called when the answers of a turn were sent; must not raise.
     """
@@ -448,6 +457,7 @@ class RemotingServer:
         max_frame: int = MAX_FRAME,
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
+        unread_limit: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         frame_memory: FrameMemory | None = None,
@@ -465,6 +475,9 @@ class RemotingServer:
         self.max_frame = max_frame
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
+        self.unread_limit = at_most(UNREAD_LIMIT) if unread_limit is None else unread_limit
+        self.unread: set[ServerConnection] = set()
+        self._unread_timer: asyncio.TimerHandle | None = None
         self.max_connections = max_connections
         self.max_connections_per_address = max_connections_per_address
         self.frame_memory = frame_memory or FrameMemory()
@@ -512,6 +525,8 @@ class RemotingServer:
         self._server = None
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
         if self.tasks:
             await asyncio.wait(set(self.tasks), timeout=_STOP_GRACE)
         for task in set(self.tasks):
@@ -586,6 +601,7 @@ class RemotingServer:
 
     def connection_lost(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
+        self.unread.discard(connection)
         self._of_address.remove(connection.peer[0])
         for callback in self.on_connection_lost:
             try:
@@ -594,6 +610,32 @@ class RemotingServer:
                 self.dispatcher.log.exception(
                     "callback for the lost connection of %s failed", connection
                 )
+
+    def has_unread(self, connection: ServerConnection) -> None:
+        """Watch a connection with more than `HIGH_WATER` bytes of answers that were not read."""
+        self.unread.add(connection)
+        if self._unread_timer is None:
+            self._watch_unread()
+
+    def _watch_unread(self) -> None:
+        """Close the connections with the most unread answers until all have 9/10 of the limit."""
+        self._unread_timer = None
+        if not self.unread or self._server is None:
+            return
+        sizes = {each: each.unsent for each in self.unread}
+        used = sum(sizes.values())
+        most = self.unread_limit
+        if used > most:
+            for connection in sorted(sizes, key=sizes.__getitem__, reverse=True):
+                if used <= most * 9 // 10:
+                    break
+                used -= sizes[connection]
+                connection.abort(
+                    f"{sizes[connection]} bytes of answers unread, the most of all, and those of "
+                    f"all clients may take {most} bytes of the {self.name}"
+                )
+        loop = asyncio.get_running_loop()
+        self._unread_timer = loop.call_later(_UNREAD_INTERVAL, self._watch_unread)
 
     def _drop_begun_frames_soon(self) -> None:
         if not self._dropping:

@@ -322,6 +322,28 @@ async def test_deferred_answers_over_the_write_limit_drop_the_connection(
         await peer.close()
 
 
+async def test_unread_answers_of_all_connections_are_bounded() -> None:
+    async with echo_server(unread_limit=24 << 20) as (server, echo):
+        lost: asyncio.Queue[object] = asyncio.Queue()
+        server.on_connection_lost.append(lost.put_nowait)
+        peers = []
+        for requests in (20, 160, 20):
+            peers.append(peer := await RawPeer.open(server.port))
+            before = len(echo.deferred)
+            peer.send(b"".join(frame(DEFER, i) for i in range(requests)))
+            while len(echo.deferred) < before + requests:
+                echo.arrived.clear()
+                await echo.arrived.wait()
+        for request in echo.deferred:
+            request.reply(Response(body=echo.large))
+        greedy = echo.deferred[20].connection
+        assert await lost.get() is greedy
+        assert len(server.connections) == 2
+        assert server.unread <= server.connections
+        for peer in peers:
+            await peer.close()
+
+
 async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
     async with echo_server() as (server, echo):
         lost = asyncio.Event()
