@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_VALUES: Final = 1_000_000
 """Values of a file with its aliases written out: a few lines of aliases can stand for billions."""
 _MOST_DEPTH: Final = 20
+_MOST_TABLE: Final = 4 << 30
 _MOST_ROWS: Final = 1_000_000
 _MOST_ROW: Final = 16 * 1024 * 1024
 
@@ -142,6 +144,7 @@ def _read(source: Path) -> Imported:
 def _yaml(path: Path) -> Any:
     import yaml
 
+    _check_regular(path)
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
@@ -175,6 +178,7 @@ def _rows(directory: Path) -> dict[str, bytes]:
     """All rows of one official table."""
     if not directory.is_dir():
         return {}
+    _check_table(directory)
     table = _open_table(directory)
     found: dict[str, bytes] = {}
     try:
@@ -193,6 +197,24 @@ def _rows(directory: Path) -> dict[str, bytes]:
     finally:
         table.close()
     return found
+
+
+def _check_table(directory: Path) -> None:
+    """Raise SourceError for files that RocksDB would wait for, or read for hours."""
+    size = 0
+    for count, path in enumerate(directory.iterdir()):
+        _check_regular(path)
+        size += path.stat().st_size
+        if count > _MOST_FILES or size > _MOST_TABLE:
+            raise SourceError(
+                f"{directory} has more than {_MOST_FILES} files or {_MOST_TABLE} bytes"
+            )
+
+
+def _check_regular(path: Path) -> None:
+    """Raise SourceError for a directory, a pipe or a device; OSError if there is nothing."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SourceError(f"{path} is not a regular file")
 
 
 def _open_table(directory: Path) -> Rdict:

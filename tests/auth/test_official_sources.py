@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,32 @@ def test_tables_that_are_damaged_are_refused_by_name(
     code = main(["auth", "import", str(tmp_path), str(tmp_path / "auth.json")])
     assert code == ExitCode.STORE_CORRUPT
     assert str(tmp_path / "users") in capsys.readouterr().err
+    assert not (tmp_path / "auth.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+@pytest.mark.parametrize("source", ["plain_acl.yml", "users"])
+def test_sources_that_would_never_end_are_refused_by_name(
+    kind: str, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain()
+    pytest.importorskip("rocksdict", reason="pip install 'pocketmq[acl]'")
+    path = tmp_path / source
+    if source == "users":
+        path.mkdir()
+        path = path / "MANIFEST-000005"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    place = tmp_path if source == "users" else path
+    assert main(["auth", "import", str(place), str(tmp_path / "auth.json")]) == (
+        ExitCode.STORE_CORRUPT
+    )
+    assert str(tmp_path / source) in capsys.readouterr().err
     assert not (tmp_path / "auth.json").exists()
 
 
