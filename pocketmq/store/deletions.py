@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from pocketmq.message.fastjson_text import FastjsonError, decode
+from pocketmq.store.errors import StoreError
+from pocketmq.store.files import read_small
 
 DELETED_TOPICS: Final = "pocketmqDeletedTopics"
 """A key of topics.json that only this broker writes, and the official one ignores: the topics that
@@ -32,8 +34,8 @@ def read_deleted_topics(root: Path) -> dict[str, int]:
     before which all their messages are; none where it cannot be read. Blocks."""
     for name in ("topics.json", "topics.json.bak"):
         try:
-            document = decode((root / "config" / name).read_bytes())
-        except (OSError, FastjsonError):
+            document = decode(read_small(root / "config" / name))
+        except (OSError, StoreError, FastjsonError):
             continue
         if isinstance(document, dict):
             deleted = document.get(DELETED_TOPICS)
