@@ -1,10 +1,10 @@
-"""What was sent and what was acknowledged, over all lives of one store."""
+"""What was sent, acknowledged and received, over all lives of one store."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -47,7 +47,8 @@ class Sent:
     Attributes:
         topic, queue_id: where consumers are to find it.
         due: Unix ms before which it may not be delivered; 0 without such a time.
-        place: where it was acknowledged to be; None: it was not acknowledged.
+        acknowledged: the broker, or the proxy, said that it is stored.
+        place: where it was acknowledged to be; None if that was not said.
         ending: whether its transaction was ever asked to be ended.
         recalled: its recall was acknowledged in time.
         recalling: its recall was asked for.
@@ -60,6 +61,7 @@ class Sent:
     body: bytes
     unique_key: str
     due: int = 0
+    acknowledged: bool = False
     place: Place | None = None
     ending: bool = False
     recalled: bool = False
@@ -71,6 +73,34 @@ class Sent:
 
     def __str__(self) -> str:
         return f"message {self.number} ({self.kind.value}, {self.topic}/{self.queue_id})"
+
+
+class Handled(NamedTuple):
+    """What a consumer did with a message.
+
+    Attributes:
+        queue_offset: in the queue where the consumer found it, which may be one of a retry topic;
+            -1 if the consumer was not told.
+        done: it is not to be delivered to the group again; otherwise it was given back.
+        at: when, Unix ms.
+    """
+
+    sent: Sent
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    done: bool
+    at: int
+
+
+class Committed(NamedTuple):
+    """An offset of a group, as the broker told it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
 
 
 class Ending(NamedTuple):
@@ -124,6 +154,8 @@ class Ledger:
         messages: by their numbers.
         places: (topic, queue id, queue offset) of each acknowledged one.
         endings: of the processes, oldest first.
+        history: what consumers did and how far their groups were, in the order of events.
+        received: by group, the numbers of the messages that are done.
     """
 
     def __init__(self) -> None:
@@ -132,6 +164,8 @@ class Ledger:
         self.endings: list[Ending] = []
         self.offsets: dict[OffsetKey, OffsetHistory] = {}
         self.brief: dict[str, BriefTopic] = {}
+        self.history: list[Handled | Committed] = []
+        self.received: defaultdict[str, set[int]] = defaultdict(set)
         #: How much of each kind was acknowledged.
         self.acknowledged: Counter[str] = Counter()
         self._acknowledgements = 0
@@ -154,15 +188,36 @@ class Ledger:
         sent = self.messages[int(number)]
         return sent if sent.body == body else None
 
-    def acknowledge(self, sent: Sent, place: Place) -> None:
+    def acknowledge(self, sent: Sent, place: Place | None) -> None:
         """Note where a message was stored. Raises AssertionError if another one is there."""
-        at = place[:3]
-        other = self.places.get(at)
-        if other is not None:
-            raise AssertionError(f"{at} was given to {other} and again to {sent}")
-        self.places[at] = sent
-        sent.place = place
+        if place is not None:
+            at = place[:3]
+            other = self.places.get(at)
+            if other is not None:
+                raise AssertionError(f"{at} was given to {other} and again to {sent}")
+            self.places[at] = sent
+            sent.place = place
+        sent.acknowledged = True
         self.done(sent.kind.value)
+
+    def handle(
+        self, group: str, body: bytes, topic: str, queue_id: int, queue_offset: int, *, done: bool
+    ) -> None:
+        """Note what a consumer did with a message. Raises AssertionError if nobody sent it."""
+        sent = self.find(body)
+        assert sent is not None, f"{group} got {body[:40]!r}, which was never sent"
+        self.history.append(Handled(sent, group, topic, queue_id, queue_offset, done, now_ms()))
+        if done:
+            self.received[group].add(sent.number)
+
+    def is_owed(self, sent: Sent, now: int) -> bool:
+        """Whether consumers must get it, if not at once."""
+        return (
+            sent.acknowledged
+            and sent.kind is not Kind.ROLLED_BACK
+            and not sent.recalling
+            and sent.due <= now
+        )
 
     def done(self, what: str, count: int = 1) -> None:
         """Count acknowledgements."""

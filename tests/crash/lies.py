@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from unittest import mock
 
 from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.pop.revive import ReviveService
+from pocketmq.broker.processors.send.end_transaction import EndRequest, EndTransactionProcessor
 from pocketmq.broker.transactions.ops import Ops
+from pocketmq.message import sysflag
 from pocketmq.message.record import Record
+from pocketmq.remoting.request import Response
 from pocketmq.store import message_store
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.log_walk import LogWalk
@@ -105,4 +109,45 @@ LIES: Final = {
     "bring deleted topics back": Lie(
         _bring_deleted_topics_back, "was deleted with its topic|Brief.* has the messages"
     ),
+}
+
+
+def _deliver_what_is_rolled_back() -> None:
+    """Every end of a transaction is a commit."""
+    honest = EndTransactionProcessor.end_many
+
+    def end_many(
+        processor: EndTransactionProcessor, requests: Sequence[EndRequest]
+    ) -> Sequence[Response | None]:
+        for request in requests:
+            request.header.commit_or_rollback = sysflag.TRANSACTION_COMMIT
+        return honest(processor, requests)
+
+    mock.patch.object(EndTransactionProcessor, "end_many", end_many).start()
+
+
+def _forget_what_is_popped() -> None:
+    """Popped messages that nobody acknowledges do not come back."""
+    mock.patch.object(ReviveService, "start").start()
+
+
+def _commit_ahead() -> None:
+    """A committed offset is three messages further."""
+    honest = ConsumerOffsets.commit
+
+    def commit(
+        offsets: ConsumerOffsets, group: str, topic: str, queue_id: int, offset: int
+    ) -> None:
+        honest(offsets, group, topic, queue_id, offset + 3)
+
+    mock.patch.object(ConsumerOffsets, "commit", commit).start()
+
+
+#: Those that the campaign of `mixed` must find.
+MIXED_LIES: Final = {
+    "deliver what is rolled back": Lie(_deliver_what_is_rolled_back, "was never committed, and"),
+    "forget what is popped": Lie(
+        _forget_what_is_popped, "was acknowledged, and (popped|simple) has not got it"
+    ),
+    "commit ahead": Lie(_commit_ahead, "is ahead: message .* is not handled"),
 }

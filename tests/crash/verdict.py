@@ -67,7 +67,11 @@ class Verdict:
     async def settle(self, connection: Connection) -> list[str]:
         """Wait until everything is delivered that is due by now."""
         now = now_ms()
-        expected = [sent for sent in self._ledger.messages if self._is_owed(sent, now)]
+        expected = [
+            sent
+            for sent in self._ledger.messages
+            if sent.kind.delivered_later and self._ledger.is_owed(sent, now)
+        ]
         try:
             async with asyncio.timeout(self._patience):
                 while True:
@@ -177,15 +181,6 @@ class Verdict:
         """Which process stored it: the index of its end in the ledger, or behind the last one."""
         endings = self._ledger.endings
         return bisect_left(endings, copy.stored.stored, key=lambda ending: ending.over)
-
-    def _is_owed(self, sent: Sent, now: int) -> bool:
-        return (
-            sent.kind.delivered_later
-            and sent.kind is not Kind.ROLLED_BACK
-            and sent.place is not None
-            and not sent.recalling
-            and sent.due <= now
-        )
 
     # --- offsets and the index ----------------------------------------------------------------
 
