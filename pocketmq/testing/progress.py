@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.consumer_groups import Subscription
@@ -31,6 +31,7 @@ class GroupProgress:
         self._broker = broker
         self._namesrv = namesrv
         self._reader = reader
+        self._behind = ""
 
     def ends(self) -> dict[MessageQueue, int]:
         """The end of each queue that a connected group subscribes to."""
@@ -51,17 +52,19 @@ class GroupProgress:
 
     async def consumed(self, group: str, timeout: float) -> None:
         """Wait until a group has consumed everything; raises TimeoutError, which says what it
-        has not."""
-        self._behind = "it was not asked yet"
+        has not. One look is finished in any case: without it there is nothing to say."""
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                await self._wait(group, only_push=False)
+            async with asyncio.timeout(None) as limit:
+                await self._wait(group, only_push=False, looked=lambda: limit.reschedule(deadline))
         except TimeoutError:
             raise TimeoutError(
                 f"group {group!r} has not consumed everything within {timeout} s: {self._behind}"
             ) from None
 
-    async def _wait(self, group: str, *, only_push: bool) -> None:
+    async def _wait(
+        self, group: str, *, only_push: bool, looked: Callable[[], object] = lambda: None
+    ) -> None:
         pause = FIRST_PAUSE
         async with (
             Admin(namesrv=self._namesrv) as admin,
@@ -69,6 +72,7 @@ class GroupProgress:
         ):
             while behind := await self._look(group, admin, reader, only_push=only_push):
                 self._behind = behind
+                looked()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
