@@ -26,6 +26,23 @@ def write(root: Path, files: dict[str, str]) -> None:
         ("0::/of/the/host", {"memory.max": "2000\n"}, 2000),
         ("0::/", {"memory.max": "2000\n"}, 2000),
         ("4:memory:/of/the/host\n0::/", {"memory/memory.limit_in_bytes": "700\n"}, 700),
+        # A group that is nested in a smaller one, of either version.
+        ("0::/a/b/c", {"a/memory.max": "500\n", "a/b/c/memory.max": "900\n"}, 500),
+        (
+            "4:memory:/a/b",
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "memory/a/memory.limit_in_bytes": "500\n",
+                "memory/a/b/memory.limit_in_bytes": "900\n",
+            },
+            500,
+        ),
+        # Both versions at once: that with the memory controller has the limit.
+        (
+            "4:memory:/a\n0::/b",
+            {"memory/a/memory.limit_in_bytes": "500\n", "unified/b/memory.max": "900\n"},
+            500,
+        ),
         ("3:cpu,memory:/a\n2:cpu:/b", {"memory/a/memory.limit_in_bytes": "600\n"}, 600),
         ("2:cpu:/b", {"memory/b/memory.limit_in_bytes": "600\n"}, None),
         ("0::/a", {"a/memory.max": "max\n"}, None),
