@@ -13,7 +13,7 @@ from tests.crash.ledger import Committed, Kind, Ledger
 from tests.crash.lies import MIXED_LIES
 from tests.crash.mixed import MixedCampaign
 
-ROUNDS = 4
+ROUNDS = 3
 
 
 @pytest.mark.crash
@@ -33,7 +33,7 @@ async def test_everything_arrives_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lie", MIXED_LIES)
 async def test_a_broker_with_a_bug_is_found(tmp_path: Path, lie: str) -> None:
     campaign = MixedCampaign(tmp_path, 1, lie=lie, stall=30.0)
-    await campaign.run(4)
+    await campaign.run(3)
     found = MIXED_LIES[lie].found
     assert any(re.search(found, fault) for fault in campaign.faults), campaign.faults[:3]
 

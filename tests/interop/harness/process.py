@@ -14,6 +14,9 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+#: Seconds for what takes one; a busy machine may need a hundred times as long.
+PATIENCE = 120.0
+
 _ALIVE: weakref.WeakSet[Process] = weakref.WeakSet()
 
 
@@ -87,7 +90,7 @@ class Process:
             self._ended = True
             self._changed.notify_all()
 
-    def wait_for(self, pattern: str, timeout: float = 30.0) -> str:
+    def wait_for(self, pattern: str, timeout: float = PATIENCE) -> str:
         """The first line, of those not yet passed over by an earlier call, that matches pattern.
 
         Raises ProcessFailed when the process ends or `timeout` seconds pass before.
