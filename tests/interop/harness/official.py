@@ -17,7 +17,7 @@ from typing import Any
 
 from . import wire
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
-from .process import Process
+from .process import PATIENCE, Process
 
 VERSION = "5.3.3"
 CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
@@ -154,7 +154,7 @@ def start_name_server(directory: Path, *, port: int | None = None) -> Server:
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
-    process.wait_for("boot success", 120)
+    process.wait_for("boot success", 2 * PATIENCE)
     return Server(process, f"127.0.0.1:{port}")
 
 
@@ -217,7 +217,7 @@ def start_broker(
     server = spawn_broker(
         directory, namesrv, name=name, store=store, port=port, settings=settings, memory=memory
     )
-    server.process.wait_for("boot success", 120)
+    server.process.wait_for("boot success", 2 * PATIENCE)
     wire.until(lambda: _routable(server, namesrv), f"{name} routable at {namesrv}", 90, 0.2)
     return server
 
