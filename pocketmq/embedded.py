@@ -10,15 +10,16 @@ directory unless one is given. Started means registered: a client finds the brok
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
 import secrets
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -117,6 +118,9 @@ class EmbeddedServer:
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()
         self._stack: contextlib.AsyncExitStack | None = None
+        #: Held by whoever starts, restarts or stops the servers.
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()
         self._auth: Auth | None = None
         config = self._broker_config
         if config.authentication_enabled and not config.inner_client_authentication_credentials:
@@ -149,10 +153,11 @@ class EmbeddedServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Returns when both listen and the broker's route can be asked for. Again: nothing."""
-        if self._stack is not None:
-            return
-        async with contextlib.AsyncExitStack() as stack:
+        """Returns when both listen and the broker's route can be asked for. Again: nothing.
+        Nothing is left running by a call that fails or is cancelled."""
+        async with self._changing, contextlib.AsyncExitStack() as stack:
+            if self._stack is not None:
+                return
             root = self._store
             if root is None:
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-")))
@@ -172,8 +177,12 @@ class EmbeddedServer:
     async def restart_broker(self) -> None:
         """Stop the broker and start it again with the same port and the same store.
 
-        RuntimeError before `start`.
+        A caller that is cancelled waits no longer, but the restart goes on. RuntimeError before
+        `start`.
         """
+        await self._to_the_end(self._restart_broker())
+
+    async def _restart_broker(self) -> None:
         if self._stack is None:
             raise RuntimeError("the server is not running")
         grpc_port = self.proxy.port if self.proxy is not None else None
@@ -217,10 +226,26 @@ class EmbeddedServer:
         return auth
 
     async def stop(self) -> None:
-        """Stops the broker, then the name server; removes a temporary store. Again: nothing."""
+        """Stops the broker, then the name server; removes a temporary store. Again: nothing.
+        A caller that is cancelled waits no longer, but the stop goes on."""
+        await self._to_the_end(self._stop())
+
+    async def _stop(self) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
             await stack.aclose()
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, None]) -> None:
+        """Make a change, after those under way, that must not be left half done."""
+
+        async def make() -> None:
+            async with self._changing:
+                await change
+
+        making = asyncio.get_running_loop().create_task(make())
+        self._changes.add(making)
+        making.add_done_callback(self._changes.discard)
+        await asyncio.shield(making)
 
 
 def _linked(tls: TlsConfig) -> TlsConfig:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
-from pocketmq._extras import MissingExtra
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
@@ -26,7 +25,6 @@ from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.exposure import warn_if_exposed
-from pocketmq.remoting.listening import CannotListen
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.rpc_latency import RpcLatency
 from pocketmq.remoting.server import RemotingServer, ServerConnection
@@ -172,7 +170,7 @@ class NameServer:
         try:
             await self._server.start()
             await self._start_monitoring()
-        except (CannotListen, MissingExtra):
+        except BaseException:  # it may be cancelled
             await self.stop()
             raise
         self._scan_not_active_brokers()

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 BACKLOG: Final = 4096
 """Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
@@ -52,12 +52,28 @@ async def listen(
 ) -> asyncio.Server:
     """Accept connections; port 0 takes a free one. `name` and `setting` as in `in_plain_words`,
     which says what this raises."""
-    loop = asyncio.get_running_loop()
     with in_plain_words(name, host, port, setting):
         if host != "::" or not socket.has_dualstack_ipv6():
-            return await loop.create_server(protocol, host, port, backlog=BACKLOG)
+            return await serve(protocol, host, port, backlog=BACKLOG)
         # Every interface, as in Java; event loops would leave out those of IPv4.
         listening = socket.create_server(
             ("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
         )
-        return await loop.create_server(protocol, sock=listening, backlog=BACKLOG)
+        return await serve(protocol, sock=listening, backlog=BACKLOG)
+
+
+async def serve(
+    protocol: Callable[[], asyncio.Protocol],
+    host: str | None = None,
+    port: int | None = None,
+    **options: Any,
+) -> asyncio.Server:
+    """Do as the event loop's `create_server`, which goes on listening if it is cancelled."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, host, port, start_serving=False, **options)
+    try:
+        await server.start_serving()
+    except BaseException:
+        server.close()
+        raise
+    return server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +42,8 @@ class RocketMQ:
     def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
         self._servers = Servers(properties)
         self._thread: LoopThread | None = None
+        #: Held while the thread begins or ends.
+        self._lock = threading.Lock()
 
     @property
     def namesrv(self) -> str:
@@ -80,19 +83,31 @@ class RocketMQ:
         await self.stop()
 
     def __enter__(self) -> Self:
-        self._begin().result()
+        try:
+            self._begin().result()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         self._end()
 
     async def start(self) -> None:
-        """Return when clients can begin. A second call does nothing."""
-        await asyncio.wrap_future(self._begin())
+        """Return when clients can begin. A second call does nothing, and nothing is left running
+        by one that fails or is cancelled."""
+        fresh = self._thread is None
+        try:
+            await asyncio.wrap_future(await asyncio.to_thread(self._begin))
+        except BaseException:
+            if fresh:
+                await self.stop()
+            raise
 
     async def stop(self) -> None:
-        """Stop both servers and remove the store. A second call does nothing."""
-        await asyncio.get_running_loop().run_in_executor(None, self._end)
+        """Stop both servers and remove the store. A second call does nothing. A caller that is
+        cancelled waits no longer, but the servers stop all the same."""
+        await asyncio.shield(asyncio.to_thread(self._end))
 
     async def restart_broker(self) -> None:
         """Stop the broker, which closes its connections, and start it again with its port and its
@@ -111,7 +126,10 @@ class RocketMQ:
         Raises:
             TopicNotExist: nobody has created the topic, or sent to it.
         """
-        return await self._run(self._servers.drain(topic))
+        messages, drained = await self._run(self._servers.drain(topic))
+        # Not before: a caller that was cancelled gets them the next time.
+        self._servers.drained.update(drained)
+        return messages
 
     async def idle(self, group: str, *, timeout: float | timedelta = 10.0) -> None:
         """Wait until a group has consumed everything that it can see now.
@@ -218,17 +236,19 @@ class RocketMQ:
         self._servers.faults.remove(code, fault)
 
     def _begin(self) -> Any:
-        if self._thread is None:
-            self._thread = LoopThread("RocketMQ")
-        return self._thread.begin(self._servers.start())
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread("RocketMQ")
+            return self._thread.begin(self._servers.start())
 
     def _end(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                thread.run(self._servers.stop())
-            finally:
-                thread.close()
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                try:
+                    thread.run(self._servers.stop())
+                finally:
+                    thread.close()
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs in the servers' loop."""

@@ -29,26 +29,29 @@ class Servers(EmbeddedServer):
         self.clock = MovableClock()
         self.faults = Faults()
         self._checks = CheckRounds(self._move)
-        self._drained: dict[MessageQueue, int] = {}
+        #: Where `drain` goes on in each queue.
+        self.drained: dict[MessageQueue, int] = {}
         self._patience = 0.0
 
     async def start(self) -> None:
         if self._stack is not None:
             return
-        self._drained.clear()
+        self.drained.clear()
         await super().start()
         self._attach()
 
-    async def restart_broker(self) -> None:
-        await super().restart_broker()
+    async def _restart_broker(self) -> None:
+        await super()._restart_broker()
         self._attach()
 
     async def create_topic(self, topic: str, queues: int, options: Mapping[str, object]) -> None:
         async with Admin(namesrv=self.namesrv) as admin:
             await admin.create_topic(topic, queues=queues, **options)  # type: ignore[arg-type]
 
-    async def drain(self, topic: str) -> list[MessageExt]:
+    async def drain(self, topic: str) -> tuple[list[MessageExt], dict[MessageQueue, int]]:
+        """The messages, and what `drained` is to be updated by once the caller has them."""
         messages: list[MessageExt] = []
+        drained: dict[MessageQueue, int] = {}
         async with PullConsumer(GROUP, namesrv=self.namesrv) as consumer:
             queues = await consumer.queues(topic)
             if not queues:
@@ -57,11 +60,12 @@ class Servers(EmbeddedServer):
                 )
             for queue in queues:
                 end = await consumer.end_offset(queue)
-                while (at := self._drained.get(queue, 0)) < end:
+                drained[queue] = self.drained.get(queue, 0)
+                while (at := drained[queue]) < end:
                     pulled = await consumer.pull(queue, at)
                     messages += pulled.messages
-                    self._drained[queue] = pulled.next_begin_offset
-        return messages
+                    drained[queue] = pulled.next_begin_offset
+        return messages, drained
 
     async def idle(self, group: str, timeout: float) -> None:
         await self._progress().consumed(group, timeout)

@@ -25,6 +25,7 @@ from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
+from pocketmq.remoting.listening import serve
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class GroupServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError."""
-        self._server = await self._loop.create_server(lambda: GroupConnection(self), host, port)
+        self._server = await serve(lambda: GroupConnection(self), host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -20,6 +20,7 @@ from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_he
 from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
+from pocketmq.remoting.listening import serve
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class HaServer:
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: HaConnection(self), host, port)
+        self._server = await serve(lambda: HaConnection(self), host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

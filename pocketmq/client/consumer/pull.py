@@ -511,12 +511,14 @@ class PullConsumer:
             for queue, at in offsets.items()
         }
         keeps = [session.store.keeps(queue) for queue in wired]
+        fetchers = session.assignment.fetchers
+        for queue in wired.keys() & fetchers.keys():
+            fetchers[queue].pq.committed = None  # not known until there is an answer
         outcomes = await asyncio.gather(
             *(session.store.store(queue, at) for queue, at in wired.items()),
             return_exceptions=True,
         )
         errors = [outcome for outcome in outcomes if outcome is not None]
-        fetchers = session.assignment.fetchers
         for (queue, offset), error, kept in zip(wired.items(), outcomes, keeps, strict=True):
             if error is None and queue in fetchers:
                 fetchers[queue].pq.committed = offset if kept else None

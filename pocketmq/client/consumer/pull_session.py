@@ -131,7 +131,7 @@ class PullSession:
     async def let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
         """Commit what is done of queues that were dropped, with auto_commit."""
         if self._options.commits:
-            await self.committer.commit(queues)
+            await self.committer.let_go(queues)
 
     async def _commit(self) -> None:
         await self.committer.commit(self.assignment.queues)

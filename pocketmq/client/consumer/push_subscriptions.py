@@ -96,8 +96,9 @@ class PushSubscriptions:
         """Stop reading a topic. Its handler stays for messages in work and redelivered ones."""
         wire_topic = self._instance.namespace.wrap(topic)
         self._rebalancer.topics.discard(wire_topic)
-        # First, so that a share that is worked out already is not taken while this one commits.
-        self._assignment.subscriptions.pop(wire_topic, None)
-        await self._ownership.give_up(self._assignment.of_topic(wire_topic))
-        self._assignment.end(wire_topic)
         self._expressions.pop(topic, None)
+        dropped = self._ownership.drop(self._assignment.of_topic(wire_topic))
+        # All of it before the commit, which may be cancelled, or during which a share that is
+        # worked out already would be taken.
+        self._assignment.end(wire_topic)
+        await self._ownership.let_go(dropped)

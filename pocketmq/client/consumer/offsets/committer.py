@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
@@ -25,6 +25,8 @@ class Committer:
         self._group = group
         self._outages = outages
         self._store = store
+        #: Commits of queues that were dropped.
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
         """Store the safe offset of each queue where it differs from the stored one.
@@ -42,11 +44,22 @@ class Committer:
         if strict and errors:
             raise errors[0]
 
+    async def let_go(self, queues: Sequence[ProcessQueue[Any]]) -> None:
+        """Commit what is done of queues that were dropped. A caller that is cancelled waits no
+        longer, but the commit goes on: nobody would repeat it."""
+        if queues:
+            commit = asyncio.get_running_loop().create_task(self.commit(queues))
+            self._leaving.add(commit)
+            commit.add_done_callback(self._leaving.discard)
+            await asyncio.shield(commit)
+
     async def last(self, commit: Awaitable[None], timeout: float) -> None:
-        """Wait up to `timeout` seconds for the commit of a shutdown."""
+        """Wait up to `timeout` seconds for the commit of a shutdown, and for those of queues that
+        were dropped."""
+        leaving = tuple(self._leaving)
         try:
             async with asyncio.timeout(timeout):
-                await commit
+                await asyncio.gather(commit, *leaving)
         except TimeoutError:
             log.warning(
                 "final offset commit of group %s timed out: some messages will be redelivered",

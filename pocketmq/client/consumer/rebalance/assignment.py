@@ -230,8 +230,11 @@ class Assignment(Generic[M]):
         """Begin every fetcher that does not run. First each looks up its offset, so that messages
         sent after this call are not before the end that a queue begins at."""
         fresh = [pq for pq in self.queues if pq.next_offset is None]
-        await asyncio.gather(*(self._settle(pq) for pq in fresh))
-        self._start(self.fetchers.values())
+        try:
+            await asyncio.gather(*(self._settle(pq) for pq in fresh))
+        finally:
+            # Also when the caller is cancelled: what is assigned is read.
+            self._start(self.fetchers.values())
 
     def _start(self, fetchers: Iterable[QueueFetcher[M]]) -> None:
         if self._instance.running:

@@ -143,9 +143,16 @@ class QueueOwnership:
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
         """Stop reading these, and commit what is done of them."""
-        dropped = [self._drop(queue) for queue in queues]
+        await self.let_go(self.drop(queues))
+
+    def drop(self, queues: Sequence[MessageQueue]) -> list[Queue]:
+        """Stop reading these; return them for `let_go`."""
+        return [self._drop(queue) for queue in queues]
+
+    async def let_go(self, dropped: Sequence[Queue]) -> None:
+        """Commit what is done of queues that are not read any more."""
         if self._locks is None:
-            await self._committer.commit(dropped)
+            await self._committer.let_go(dropped)
             return
         for pq in dropped:
             self._leaving[pq.queue] = pq
