@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
+from pocketmq.client.consumer.consumer_options import ShareCallback
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
 from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.rebalance.strategies import Strategy
@@ -292,6 +293,8 @@ class PullConsumer:
         trace: bool | str = False,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
         on_event: Callable[[ConsumerEvent], object] | None = None,
+        on_assigned: ShareCallback | None = None,
+        on_revoked: ShareCallback | None = None,
         **options: Unpack[ClientOptions],
     ) -> None: ...
     @property
@@ -387,6 +390,8 @@ class PushConsumer:
         hooks: Sequence[ConsumeHook] = ...,
         trace: bool | str = False,
         on_event: Callable[[ConsumerEvent], object] | None = None,
+        on_assigned: ShareCallback | None = None,
+        on_revoked: ShareCallback | None = None,
         **options: Unpack[ClientOptions],
     ) -> None: ...
     @property
@@ -440,8 +445,12 @@ class PushConsumer:
     def __iter__(self) -> Iterator[ConsumedMessage]: ...
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P] | UnionType
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
     ) -> PayloadDecorator[P]: ...
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: UnionType
+    ) -> PayloadDecorator[Any]: ...
     @overload
     def on(
         self,

@@ -1,6 +1,7 @@
 """Types that appear in signatures: options, results, events, and what `Admin` returns."""
 
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
+from pocketmq.client.consumer.consumer_options import ShareCallback
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler
 from pocketmq.client.consumer.fetch.puller import PullResult, PullStatus
 from pocketmq.client.offsets import Position
@@ -41,6 +42,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "SendStatus",
+    "ShareCallback",
     "SubscriptionGroupConfig",
     "TopicConfig",
     "TopicRouteData",

@@ -80,6 +80,7 @@ from pocketmq import ConsumedMessage, Message, MessageExt, PushConsumer, Router,
 from pocketmq import TransactionProducer, TransactionState, rebalance
 
 class Order: ...
+class Refund: ...
 
 consumer = PushConsumer("billing", strategy=rebalance.circle)
 
@@ -95,6 +96,15 @@ def is_a_plain_function(message: MessageExt) -> None: ...
 
 @consumer.on("b-typed", payload=Order)
 async def takes_an_order(message: ConsumedMessage, order: Order) -> None: ...
+
+@consumer.on("b-union", payload=Order | Refund)
+async def takes_either(message: ConsumedMessage, either: Order | Refund) -> None: ...
+
+@Router().on("b-union", payload=Order | Refund)
+def takes_either_at_once(message: MessageExt, either: Order | Refund) -> None: ...
+
+def decodes_either(message: MessageExt) -> Order | Refund:
+    return message.payload(Order | Refund)  # type: ignore[no-any-return, unused-ignore]
 
 async def awaits_a_typed_handler(message: ConsumedMessage) -> None:
     await takes_an_order(message, Order())

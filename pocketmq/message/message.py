@@ -306,6 +306,12 @@ class MessageExt(msgspec.Struct):
         }
 
     @property
+    def key(self) -> str | None:
+        """The sharding key that it was sent with (`send(key=...)`, as text), which chose its
+        queue; None without one. gRPC clients call it the message group."""
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
     def origin(self) -> Origin | None:
         """Where a message of a retry or dead-letter topic comes from; None for any other."""
         properties = self.properties

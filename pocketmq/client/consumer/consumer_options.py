@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeAlias
 
 import msgspec
 
@@ -14,8 +14,12 @@ from pocketmq.client.offsets import Position, check_position
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import Seconds, flag, function, seconds, text
 from pocketmq.client.validation import check_trace, consumer_group
+from pocketmq.message.message import MessageQueue
 
-__all__ = ["ConsumerOptions"]
+__all__ = ["ConsumerOptions", "ShareCallback"]
+
+ShareCallback: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
+"""Called with queues that a consumer gets or loses; what it returns is awaited if it can be."""
 
 #: How long a consumer waits for a name server by default, seconds.
 START_TIMEOUT = 30.0
@@ -44,6 +48,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     limits: PullLimits
     trace: bool | str
     on_event: Callable[[ConsumerEvent], object] | None
+    on_assigned: ShareCallback | None
+    on_revoked: ShareCallback | None
     client: ClientOptions
 
     @classmethod
@@ -61,6 +67,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
         limits: PullLimits,
         trace: bool | str,
         on_event: Callable[[ConsumerEvent], object] | None,
+        on_assigned: ShareCallback | None,
+        on_revoked: ShareCallback | None,
         client: ClientOptions,
     ) -> Self:
         """Check what both kinds of consumers name alike; raises as PushConsumer does.
@@ -83,5 +91,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
             limits=limits,
             trace=check_trace(trace),
             on_event=on_event if on_event is None else function("on_event", on_event),
+            on_assigned=None if on_assigned is None else function("on_assigned", on_assigned),
+            on_revoked=None if on_revoked is None else function("on_revoked", on_revoked),
             client=client,
         )

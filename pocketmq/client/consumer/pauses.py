@@ -26,6 +26,7 @@ class Pauses(msgspec.Struct, frozen=True):
         send_back_timeout: for the answer of a broker that is to take a message back.
         cancelled_handler: for a handler to end that was cancelled.
         last_commit: for the last commit, at shutdown.
+        share_callback: for `on_assigned` and `on_revoked` to end.
     """
 
     local_retry: float = 5.0
@@ -42,3 +43,4 @@ class Pauses(msgspec.Struct, frozen=True):
     send_back_timeout: float = 5.0
     cancelled_handler: float = 5.0
     last_commit: float = 3.0
+    share_callback: float = 10.0

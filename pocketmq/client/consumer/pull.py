@@ -22,7 +22,7 @@ from typing import ClassVar, Self, Unpack
 
 from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
-from pocketmq.client.consumer.consumer_options import ConsumerOptions
+from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
 from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
 from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimits
@@ -83,6 +83,9 @@ class PullConsumer:
         on_error: called with the queue and the error when a queue cannot be read; it is tried
             again anyway.
         on_event: called with each ConsumerEvent: connections, reading, group, queues.
+        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues that this
+            client gets of a shared topic, before they are read, and with those that it loses,
+            before others can have them.
         **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
 
     Raises:
@@ -109,6 +112,8 @@ class PullConsumer:
         trace: bool | str = False,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
         on_event: Callable[[ConsumerEvent], object] | None = None,
+        on_assigned: ShareCallback | None = None,
+        on_revoked: ShareCallback | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.group = group
@@ -128,6 +133,8 @@ class PullConsumer:
             ),
             trace=trace,
             on_event=on_event,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             client=options,
         )
         every = PullOptions(
@@ -314,8 +321,7 @@ class PullConsumer:
         """
         session = self._sessions.running()
         topic = self._namespace.wrap(text("topic", topic))
-        session.rebalancer.topics.discard(topic)
-        await session.let_go(session.assignment.end(topic))
+        await session.unassign(topic)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Read and hand out nothing of these queues until `resume`; None for all there are now.

@@ -21,6 +21,7 @@ from pocketmq.client.consumer.offsets.offset_store import RemoteOffsetStore
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.share_callbacks import ShareCallbacks
 from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.consumer.trace_sender import TraceSender
@@ -105,6 +106,7 @@ class PullSession:
             self._events.group_changed,
             retry_period=pauses.incomplete_round,
         )
+        self._callbacks = ShareCallbacks(common, instance.namespace, pauses.share_callback)
         OffsetRequests(instance, group, self.assignment, self.store)
         instance.heartbeat.add_consumer(group, self._describe)
         self.life = Lifecycle(instance.start, self._begin, self._close)
@@ -120,6 +122,7 @@ class PullSession:
         self.assignment.stop()
         self.ready.arrival.set()
         try:
+            await self._callbacks.revoked(self.assignment.shared_queues())
             if self._options.commits:
                 await self.committer.last(self._commit(), self._pauses.last_commit)
         finally:
@@ -127,6 +130,20 @@ class PullSession:
                 await self.trace.shutdown()
             finally:
                 await self.instance.shutdown()
+
+    async def unassign(self, topic: str) -> None:
+        """Stop reading a topic; with auto_commit, commit what is done of it."""
+        assignment = self.assignment
+        self.rebalancer.topics.discard(topic)
+        try:
+            await self._revoke(assignment.shared_queues(topic))
+        finally:
+            dropped = assignment.end(topic)
+        await self.let_go(dropped)
+
+    async def _revoke(self, queues: Sequence[MessageQueue]) -> None:
+        self.assignment.pause(queues)
+        await self._callbacks.revoked(queues)
 
     async def let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
         """Commit what is done of queues that were dropped, with auto_commit."""
@@ -143,11 +160,15 @@ class PullSession:
             return True
         lost = [queue for queue in assignment.of_topic(topic) if queue not in share]
         gained = [queue for queue in share if queue not in assignment.fetchers]
-        await self.let_go([assignment.remove(queue) for queue in lost])
+        await self._revoke(lost)
+        await self.let_go(
+            [assignment.remove(queue) for queue in lost if queue in assignment.fetchers]
+        )
         if assignment.subscriptions.get(topic) is not subscription:
             return True  # it was given up in the meantime
         subscription.divided(share)
         assignment.add_all(gained)
+        await self._callbacks.assigned(gained)
         await assignment.start_all()
         self._events.queues_changed(topic, gained, lost)
         return True

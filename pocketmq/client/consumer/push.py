@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Self, Unpack
 from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
-from pocketmq.client.consumer.consumer_options import ConsumerOptions
+from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, TypedHandler
@@ -126,6 +126,9 @@ class PushConsumer(Routing):
         hooks: called around the work on messages; `consumer.hooks` can be changed.
         trace: True, or the name of a topic, to record the work on every message there.
         on_event: called with each ConsumerEvent: connections, reading, group, locks, queues.
+        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues that this
+            client gets of a shared topic, before they are read, and with those that it loses,
+            before others can have them.
         **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
 
     Raises:
@@ -168,6 +171,8 @@ class PushConsumer(Routing):
         hooks: Sequence[ConsumeHook] = (),
         trace: bool | str = False,
         on_event: Callable[[ConsumerEvent], object] | None = None,
+        on_assigned: ShareCallback | None = None,
+        on_revoked: ShareCallback | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.group = group
@@ -203,6 +208,8 @@ class PushConsumer(Routing):
             ),
             trace=trace,
             on_event=on_event,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             client=options,
         )
         every = PushOptions(

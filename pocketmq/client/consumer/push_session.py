@@ -33,6 +33,7 @@ from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.rebalance.queue_lock import QueueLocks
 from pocketmq.client.consumer.rebalance.queue_ownership import QueueOwnership
 from pocketmq.client.consumer.rebalance.rebalance import Rebalancer
+from pocketmq.client.consumer.rebalance.share_callbacks import ShareCallbacks
 from pocketmq.client.consumer.rebalance.strategies import Strategy
 from pocketmq.client.consumer.router import Route
 from pocketmq.client.consumer.running_info import RunningInfo
@@ -136,6 +137,7 @@ class PushSession:
             self.events,
             common.group,
             pauses.lock_renewal,
+            ShareCallbacks(common, instance.namespace, pauses.share_callback),
         )
         self.rebalancer: Rebalancer = Rebalancer(
             instance,
@@ -248,6 +250,7 @@ class PushSession:
             if self.begun:
                 self.assignment.stop()
                 await self.consumption.drain(self.shutdown_timeout)
+                await self.ownership.revoke(self.assignment.shared_queues())
                 await self.committer.last(self.ownership.close(), self._pauses.last_commit)
         finally:
             try:

@@ -97,8 +97,11 @@ class PushSubscriptions:
         wire_topic = self._instance.namespace.wrap(topic)
         self._rebalancer.topics.discard(wire_topic)
         self._expressions.pop(topic, None)
-        dropped = self._ownership.drop(self._assignment.of_topic(wire_topic))
-        # All of it before the commit, which may be cancelled, or during which a share that is
-        # worked out already would be taken.
-        self._assignment.end(wire_topic)
+        try:
+            await self._ownership.revoke(self._assignment.shared_queues(wire_topic))
+        finally:
+            # All of it before the commit, which may be cancelled, or during which a share that is
+            # worked out already would be taken.
+            dropped = self._ownership.drop(self._assignment.of_topic(wire_topic))
+            self._assignment.end(wire_topic)
         await self._ownership.let_go(dropped)

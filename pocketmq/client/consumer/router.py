@@ -86,8 +86,14 @@ class Routing:
 
     @overload
     def on(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P] | UnionType
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
     ) -> PayloadDecorator[P]: ...
+
+    # What type checkers know of `A | B`: not its types.
+    @overload
+    def on(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, payload: UnionType
+    ) -> PayloadDecorator[Any]: ...
 
     @overload
     def on(

@@ -55,7 +55,7 @@ SMALL_BODY = 4096
 _TOO_LARGE = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR)
 
 SendBatch = Callable[[BatchPart, MessageQueue | None], Awaitable[list[SendResult]]]
-SendAlone = Callable[[Message, str, MessageQueue | None, float], Awaitable[SendResult]]
+SendAlone = Callable[[Message, str, MessageQueue | None, float, str], Awaitable[SendResult]]
 #: Topic, queue, and whether its batches follow one another.
 Key = tuple[str, MessageQueue | None, bool]
 
@@ -208,11 +208,18 @@ class Accumulator:
         batches = [*self._growing.values(), *(b for q in self._following.values() for b in q)]
         return sum(len(batch.part.msg_ids) for batch in batches)
 
-    def add(self, message: Message, queue: MessageQueue | None, in_order: bool = True) -> Posted:
-        """Add a checked message; raises InvalidMessage for its properties. `in_order`: the batches
-        of `queue` follow one another."""
+    def add(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        extra: str = "",
+        *,
+        in_order: bool = True,
+    ) -> Posted:
+        """Add a checked message, with properties text of RocketMQ's own; raises InvalidMessage for
+        its properties. `in_order`: the batches of `queue` follow one another."""
         msg_id = new_unique_id()
-        properties = batch_properties(message, msg_id)
+        properties = batch_properties(message, msg_id, extra)
         key = (message.topic, queue, in_order)
         batch = self._growing.get(key)
         size = 0
@@ -367,10 +374,9 @@ class ConcurrentSends:
 
     A send that is the only one under way is an ordinary one. Others are accumulated for the rest of
     the turn of the event loop, in a batch for each queue that was chosen and one for the rest, and
-    none waits longer. Tasks that each send one message after the
-    other are answered together and go on together, so they soon share their requests; the more are
-    under way, the larger these are. `in_flight` counts the sends; `alone(message, unique id, queue,
-    deadline)` makes an ordinary one.
+    none waits longer. Tasks that each send one message after the other are answered together and go
+    on together, so they soon share their requests; the more are under way, the larger these are. `in_flight` counts the sends; `alone(message, unique id, queue,
+    deadline, extra)` makes an ordinary one.
 
     `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
     """
@@ -393,20 +399,20 @@ class ConcurrentSends:
         )
 
     async def send(
-        self, message: Message, queue: MessageQueue | None, deadline: float
+        self, message: Message, queue: MessageQueue | None, deadline: float, extra: str = ""
     ) -> SendResult:
-        """Send a message that it takes, to that queue or to any. Together with others it may be too
-        large for a broker that takes each of them: then it goes again, by itself, and later batches
-        are smaller.
+        """Send a message that it takes, to that queue or to any, with `extra` properties text.
+        Together with others it may be too large for a broker that takes each of them: then it goes
+        again, by itself, and later batches are smaller.
 
         `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
         and InvalidMessage for its properties.
         """
-        posted = self._accumulator.add(message, queue, False)
+        posted = self._accumulator.add(message, queue, extra, in_order=False)
         try:
             return await posted
         except SendError as error:
             if error.code not in _TOO_LARGE or posted.count == 1:
                 raise
         self._accumulator.limit(posted.size // 2)
-        return await self._alone(message, posted.msg_id, queue, deadline)
+        return await self._alone(message, posted.msg_id, queue, deadline, extra)

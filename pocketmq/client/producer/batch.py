@@ -87,16 +87,21 @@ def split(
     *,
     max_bytes: int,
     max_message_size: int,
+    extra: str = "",
 ) -> list[BatchPart]:
     """The batches for these messages, each in the order given; nothing is sent if one is wrong.
 
     Raises InvalidMessage or InvalidName for the first message that breaks a rule.
     """
-    return list(_parts(messages, new_id, max_bytes, max_message_size))
+    return list(_parts(messages, new_id, max_bytes, max_message_size, extra))
 
 
 def _parts(
-    messages: Sequence[Message], new_id: Callable[[], str], max_bytes: int, max_message_size: int
+    messages: Sequence[Message],
+    new_id: Callable[[], str],
+    max_bytes: int,
+    max_message_size: int,
+    extra: str,
 ) -> Iterator[BatchPart]:
     growing: dict[tuple[str, bool], BatchPart] = {}
     for index, message in enumerate(messages):
@@ -104,7 +109,7 @@ def _parts(
         check_batchable(message)
         wait = message.wait_stored
         msg_id = new_id()
-        properties = batch_properties(message, msg_id)
+        properties = batch_properties(message, msg_id, extra)
         key = (message.topic, wait)
         part = growing.get(key)
         if part is None or not part.add(message, properties, msg_id, max_bytes):
@@ -116,9 +121,9 @@ def _parts(
     yield from growing.values()
 
 
-def batch_properties(message: Message, msg_id: str) -> bytes:
-    """The properties text of one message of a batch; raises InvalidMessage."""
-    text = message_properties(message, msg_id)
+def batch_properties(message: Message, msg_id: str, extra: str = "") -> bytes:
+    """The properties text of one message of a batch, and `extra`; raises InvalidMessage."""
+    text = message_properties(message, msg_id) + extra
     # The usual text is short and plain: then it fits, and it can be encoded.
     if len(text) > SHORT or not text.isascii():
         check_properties_length(text + wait_property(message.wait_stored))

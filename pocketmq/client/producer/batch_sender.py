@@ -34,9 +34,14 @@ class BatchSender:
         self._extra = extra
 
     async def send(
-        self, messages: Sequence[Message], queue: MessageQueue | None, deadline: float
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        deadline: float,
+        extra: str = "",
     ) -> list[SendResult]:
-        """Send all; with `queue` the batches follow one another, up to the first failure.
+        """Send all; with `queue` the batches follow one another, up to the first failure. `extra`:
+        properties text of RocketMQ's own for each message.
 
         Raises InvalidMessage and InvalidName before anything is sent, BatchSendError.
         """
@@ -45,6 +50,7 @@ class BatchSender:
             new_unique_id,
             max_bytes=self._max_bytes,
             max_message_size=self._max_message_size,
+            extra=extra,
         )
         results: list[SendResult | None] = [None] * len(messages)
         errors = await self._send_parts(parts, results, queue, deadline)

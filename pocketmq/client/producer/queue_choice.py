@@ -22,9 +22,18 @@ from struct import Struct
 
 from pocketmq.client.errors import InvalidMessage
 from pocketmq.client.parameters import shown, text
+from pocketmq.message import properties as names
 from pocketmq.message.message import Message, MessageQueue
 
-__all__ = ["Selector", "ShardingKey", "by_consistent_hash", "by_hash", "choose", "selector_named"]
+__all__ = [
+    "Selector",
+    "ShardingKey",
+    "by_consistent_hash",
+    "by_hash",
+    "choose",
+    "key_property",
+    "selector_named",
+]
 
 ShardingKey = str | int
 Selector = Callable[[Sequence[MessageQueue], Message, ShardingKey], MessageQueue]
@@ -33,6 +42,16 @@ Selector = Callable[[Sequence[MessageQueue], Message, ShardingKey], MessageQueue
 VIRTUAL_NODES = 64
 
 _first_word = Struct(">Q").unpack_from
+
+
+def key_property(key: ShardingKey | None) -> str:
+    """The properties text by which consumers get the key of a message; raises InvalidMessage."""
+    if key is None or key == "":
+        return ""
+    value = str(key)
+    if names.NAME_VALUE_SEPARATOR in value or names.PROPERTY_SEPARATOR in value:
+        raise InvalidMessage(f"key {shown(key)} has a character that separates properties")
+    return f"{names.SHARDING_KEY}\x01{value}\x02"
 
 
 def by_hash(queues: Sequence[MessageQueue], _message: Message, key: ShardingKey, /) -> MessageQueue:

@@ -34,7 +34,7 @@ from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.hooks import HookList, SendContext, SendKind
 from pocketmq.client.producer.prepared_message import prepare
-from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose, key_property
 from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.validation import check_message, check_type
@@ -160,11 +160,12 @@ class SendEnvelope:
         check_message(message, self._max_message_size)
         if key is None:
             check_queue(queue, message.topic)
-            return self._deliver(message, queue, deadline, shares)
+            return self._deliver(message, queue, deadline, shares, "")
         queues = self._sender.known_queues(message.topic)
         if queues is None:
             return self._send_by_key(message, queue, key, deadline, shares)
-        return self._deliver(message, self._chosen(message, queue, key, queues), deadline, shares)
+        target = self._chosen(message, queue, key, queues)
+        return self._deliver(message, target, deadline, shares, key_property(key))
 
     async def _send_by_key(
         self,
@@ -176,20 +177,30 @@ class SendEnvelope:
     ) -> SendResult:
         queues = await self._sender.queues(message.topic, deadline)
         target = self._chosen(message, queue, key, queues)
-        return await self._deliver(message, target, deadline, shares)
+        return await self._deliver(message, target, deadline, shares, key_property(key))
 
     def _deliver(
-        self, message: Message, target: MessageQueue | None, deadline: float, shares: bool
+        self,
+        message: Message,
+        target: MessageQueue | None,
+        deadline: float,
+        shares: bool,
+        extra: str,
     ) -> Coroutine[Any, Any, SendResult]:
         if shares and self.concurrent.takes(message):
-            return self.concurrent.send(message, target, deadline)
-        return self.send_alone(message, new_unique_id(), target, deadline)
+            return self.concurrent.send(message, target, deadline, extra)
+        return self.send_alone(message, new_unique_id(), target, deadline, extra)
 
     def send_alone(
-        self, message: Message, msg_id: str, target: MessageQueue | None, deadline: float
+        self,
+        message: Message,
+        msg_id: str,
+        target: MessageQueue | None,
+        deadline: float,
+        extra: str,
     ) -> Coroutine[Any, Any, SendResult]:
         """Send a checked message in a request of its own."""
-        outgoing = prepare(message, msg_id, extra=self._namespace.property)
+        outgoing = prepare(message, msg_id, extra=extra + self._namespace.property)
         sending = self._sender.send(outgoing, target, deadline)
         return self._named(sending) if self._namespace.name else sending
 
@@ -213,6 +224,7 @@ class SendEnvelope:
         `entered`: it has its place among the sends under way already."""
         check_type(message)
         check_target(queue, key)
+        extra += key_property(key)
 
         async def work(messages: Sequence[Message]) -> SendResult:
             message, target = await self._addressed(messages[0], queue, key, deadline)
@@ -241,10 +253,11 @@ class SendEnvelope:
     ) -> None:
         """Hand one message to a connection."""
         check_target(queue, key)
+        extra = key_property(key) + self._namespace.property
 
         async def work(messages: Sequence[Message]) -> None:
             message, target = await self._addressed(messages[0], queue, key, deadline)
-            outgoing = prepare(message, new_unique_id(), extra=self._namespace.property)
+            outgoing = prepare(message, new_unique_id(), extra=extra)
             await self._sender.send_oneway(outgoing, target, deadline)
 
         deadline = self.deadline(timeout)
@@ -264,6 +277,7 @@ class SendEnvelope:
     ) -> list[SendResult]:
         """Send messages in batches."""
         check_target(queue, key)
+        extra = key_property(key)
 
         async def work(messages: Sequence[Message]) -> list[SendResult]:
             messages = [self._wrap(message) for message in messages]
@@ -274,7 +288,7 @@ class SendEnvelope:
             if target is not None:
                 for message in messages:
                     check_queue(target, message.topic)
-            return self._unwrapped(await self._batches.send(messages, target, deadline))
+            return self._unwrapped(await self._batches.send(messages, target, deadline, extra))
 
         deadline = self.deadline(timeout)
         await self.enter(messages[0].topic if messages else "", deadline)
@@ -330,7 +344,7 @@ class SendEnvelope:
         check_target(queue, key)
         wrapped = self._wrap(message)
         check_message(wrapped, self._max_message_size)
-        prepare(wrapped, "", extra=self._namespace.property)
+        prepare(wrapped, "", extra=key_property(key) + self._namespace.property)
         await self.enter(message.topic, self.deadline(None))
         return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
 
@@ -352,10 +366,11 @@ class SendEnvelope:
         queue: MessageQueue | None,
         key: ShardingKey | None,
     ) -> Posted:
+        extra = key_property(key)
         message, target = await self._addressed(message, queue, key, self.deadline(None))
         if accumulator.full:
             await accumulator.room()
-        return accumulator.add(message, target)
+        return accumulator.add(message, target, extra)
 
     async def _observed(
         self,

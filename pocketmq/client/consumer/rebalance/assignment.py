@@ -199,6 +199,16 @@ class Assignment(Generic[M]):
         """The queues of the topic that are read now."""
         return [queue for queue in self.fetchers if queue.topic == topic]
 
+    def shared_queues(self, topic: str | None = None) -> list[MessageQueue]:
+        """Those of them, or of all topics, that are this client's share in the group."""
+        return [
+            queue
+            for queue in self.fetchers
+            if (topic is None or queue.topic == topic)
+            and (subscription := self.subscriptions.get(queue.topic)) is not None
+            and subscription.kind is Kind.SHARED
+        ]
+
     def add_all(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue[M]]:
         """Have these queues read; new fetchers are not started yet."""
         return [self.add(queue).pq for queue in queues]

@@ -21,6 +21,7 @@ from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Qu
 from pocketmq.client.consumer.offsets.committer import Committer
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, QueueLocks
+from pocketmq.client.consumer.rebalance.share_callbacks import ShareCallbacks
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
@@ -50,7 +51,9 @@ class QueueOwnership:
         events: ConsumerEvents,
         group: str,
         renewal: float,
+        callbacks: ShareCallbacks,
     ) -> None:
+        self._callbacks = callbacks
         self._log = LimitedLog(log)
         self._group = group
         self._renewal = renewal
@@ -84,7 +87,8 @@ class QueueOwnership:
         if subscription is None or subscription.kind is not Kind.SHARED or self._closing:
             return True
         lost = [queue for queue in self._assignment.of_topic(topic) if queue not in share]
-        await self.give_up(lost)
+        await self.revoke(lost)
+        await self.let_go(self.drop([q for q in lost if q in self._assignment.fetchers]))
         complete = await self._give_back(topic, share)
         wanted = [queue for queue in share if queue not in self._assignment.fetchers]
         dropped = {*self._leaving, *self._abandoned, *self._unlocking}
@@ -108,6 +112,7 @@ class QueueOwnership:
             return True
         for pq in self._assignment.add_all(gained):
             pq.locked_until = until
+        await self._callbacks.assigned(gained)
         await self._assignment.start_all()
         self._events.queues_changed(topic, gained, lost)
         return complete and len(gained) == len(wanted)
@@ -141,9 +146,10 @@ class QueueOwnership:
                 del self._asked[queue]
         return not unknown
 
-    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
-        """Stop reading these, and commit what is done of them."""
-        await self.let_go(self.drop(queues))
+    async def revoke(self, queues: Sequence[MessageQueue]) -> None:
+        """Hand out nothing more of these, and have the application told that they go."""
+        self._assignment.pause(queues)
+        await self._callbacks.revoked(queues)
 
     def drop(self, queues: Sequence[MessageQueue]) -> list[Queue]:
         """Stop reading these; return them for `let_go`."""

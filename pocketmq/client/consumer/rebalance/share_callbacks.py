@@ -1,0 +1,68 @@
+"""Telling the application which queues of its share come and go, and waiting for its answer.
+
+Reference: MessageQueueListener, whose calls nobody waits for; Kafka's ConsumerRebalanceListener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Sequence
+
+from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
+from pocketmq.client.log_fields import fields
+from pocketmq.client.namespace import Namespace
+from pocketmq.message.limits import RETRY_PREFIX
+from pocketmq.message.message import MessageQueue
+
+__all__ = ["ShareCallbacks"]
+
+log = logging.getLogger(__name__)
+
+
+class ShareCallbacks:
+    """The callbacks `on_assigned` and `on_revoked` of one consumer. `timeout`: seconds that each
+    call may take; then, or when it raises, the consumer goes on all the same."""
+
+    def __init__(self, options: ConsumerOptions, namespace: Namespace, timeout: float) -> None:
+        self._options = options
+        self._namespace = namespace
+        self._timeout = timeout
+
+    async def assigned(self, queues: Sequence[MessageQueue]) -> None:
+        """These have come, and are not read yet."""
+        await self._call("on_assigned", self._options.on_assigned, queues)
+
+    async def revoked(self, queues: Sequence[MessageQueue]) -> None:
+        """These are about to go; nothing more of them is read or handed out."""
+        await self._call("on_revoked", self._options.on_revoked, queues)
+
+    async def _call(
+        self, name: str, callback: ShareCallback | None, queues: Sequence[MessageQueue]
+    ) -> None:
+        shown = [
+            self._namespace.unwrap_queue(queue)
+            for queue in sorted(queues)
+            if not queue.topic.startswith(RETRY_PREFIX)
+        ]
+        if callback is None or not shown:
+            return
+        told = fields(group=self._options.group)
+        bound = asyncio.timeout(self._timeout)
+        try:
+            async with bound:
+                result = callback(shown)
+                if inspect.isawaitable(result):
+                    await result
+        except Exception:
+            if bound.expired():
+                log.warning(
+                    "%s of group %s took more than %g s: going on without it",
+                    name,
+                    self._options.group,
+                    self._timeout,
+                    extra=told,
+                )
+            else:
+                log.exception("%s of group %s failed", name, self._options.group, extra=told)
