@@ -9,7 +9,10 @@ import asyncio
 import gc
 import re
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pocketmq import ConsumedMessage, PullConsumer, PushConsumer
 from tests.client.waiting import until
@@ -33,27 +36,40 @@ async def pull(namesrv: str, count: int) -> None:
             count -= len(await consumer.poll(1))
 
 
-async def push(namesrv: str, count: int) -> None:
-    """With handlers that wait while others could begin."""
+async def push(namesrv: str, count: int, **options: Any) -> None:
+    """With handlers that wait until the buffer is full, and then for a turn each."""
     done = 0
+    full = asyncio.Event()
 
-    async def handle(message: ConsumedMessage) -> None:
+    async def handle(work: ConsumedMessage | list[ConsumedMessage]) -> None:
         nonlocal done
+        await full.wait()
         await asyncio.sleep(0)
-        done += 1
+        done += len(work) if isinstance(work, list) else 1
 
+    batch = options.pop("batch", None)
     consumer = PushConsumer(
-        "G", {"T": "*"}, handler=handle, namesrv=namesrv, start="begin",
-        pull_threshold_size_for_topic=1,
-    )  # fmt: skip
+        "G", namesrv=namesrv, start="begin", max_buffered_bytes=LIMIT, **options
+    )
     async with consumer:
-        await until(lambda: done >= count)
+        await consumer.subscribe("T", handler=handle, batch=batch)
+        await until(lambda: sum(size for _, size in consumer.cached.values()) >= LIMIT)
+        full.set()
+        await until(lambda: done >= count, timeout=120)
+
+
+KINDS: dict[str, Callable[[str, int], Awaitable[None]]] = {
+    "pull": pull,
+    "push": push,
+    "orderly": partial(push, orderly=True),
+    "batch": partial(push, batch=16),
+}
 
 
 async def main(kind: str, namesrv: str, count: str) -> None:
     gc.collect()
     before = memory("VmRSS")
-    await {"pull": pull, "push": push}[kind](namesrv, int(count))
+    await KINDS[kind](namesrv, int(count))
     print(memory("VmHWM") - before)
 
 

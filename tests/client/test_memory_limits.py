@@ -16,19 +16,21 @@ from tests.client import memory_reader
 
 ROWS = [{"id": number, "name": f"customer {number % 50}", "paid": True} for number in range(3800)]
 #: Of 194 KB and 4 MB; compressed, they have a fortieth and a thousandth of that.
-BODIES = {"JSON": (json.dumps(ROWS).encode(), 640), "zeros": (bytes(4_000_000), 100)}
+BODIES = {"JSON": (json.dumps(ROWS).encode(), 384), "zeros": (bytes(4_000_000), 64)}
+QUEUES = 64
 MOST = 48 * 1024 * 1024
 
 
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("kind", ["pull", "push"])
+@pytest.mark.long("orderly", "batch")
+@pytest.mark.parametrize("kind", ["pull", "push", "orderly", "batch"])
 async def test_a_limit_of_bytes_holds_for_bodies_that_were_compressed(
     rocketmq: RocketMQ, kind: str, body: str
 ) -> None:
     content, count = BODIES[body]
-    await rocketmq.create_topic("T", queues=16)
+    await rocketmq.create_topic("T", queues=QUEUES)
     async with Producer("P", namesrv=rocketmq.namesrv, accumulate=False) as producer:
-        for queue in [*await producer.queues("T")] * (count // 16 + 1):
+        for queue in [*await producer.queues("T")] * (count // QUEUES):
             await producer.send(Message("T", content), queue=queue)
     arguments = (sys.executable, "-m", memory_reader.__name__, kind, rocketmq.namesrv, str(count))
     ran = await asyncio.to_thread(

@@ -390,6 +390,7 @@ async def test_no_more_handlers_run_than_allowed(cluster: FakeCluster) -> None:
         ({"pull_threshold_for_topic": 20}, 20 + 2 * 4),
         ({"pull_threshold_size_for_queue": 1}, 15 + 4),
         ({"pull_threshold_size_for_topic": 1}, 15 + 2 * 4),
+        ({"max_buffered_bytes": 1024 * 1024}, 15 + 2 * 4),
         ({"consume_concurrently_max_span": 10}, 12 + 4),
     ],
 )
@@ -411,7 +412,7 @@ async def test_reading_waits_while_too_much_is_in_work(
                 except TimeoutError:
                     count = {q: sum(m.queue == q for m in held) for q in {m.queue for m in held}}
                     if "pull_threshold_for_topic" in limits or (
-                        "pull_threshold_size_for_topic" in limits
+                        {"pull_threshold_size_for_topic", "max_buffered_bytes"} & limits.keys()
                     ):
                         assert len(held) <= most
                     else:

@@ -118,6 +118,7 @@ class PushConsumer(Routing):
         pull_threshold_for_queue, pull_threshold_for_topic: messages read and not done at which
             reading waits; None for no limit.
         pull_threshold_size_for_queue, pull_threshold_size_for_topic: the same in MiB.
+        max_buffered_bytes: the same in bytes, for all queues together.
         consume_concurrently_max_span: offsets from a queue's first message that is not done to the
             last one read over which reading waits; not with `orderly`.
         commit_interval: seconds or timedelta between two commits of offsets.
@@ -165,6 +166,7 @@ class PushConsumer(Routing):
         pull_threshold_size_for_queue: int = 100,
         pull_threshold_for_topic: int | None = None,
         pull_threshold_size_for_topic: int | None = None,
+        max_buffered_bytes: int = 256 * 1024 * 1024,
         consume_concurrently_max_span: int = 2000,
         commit_interval: Seconds = 5.0,
         shutdown_timeout: Seconds = 10.0,
@@ -205,6 +207,7 @@ class PushConsumer(Routing):
                 queue_span=None if orderly else span,
                 topic_count=whole_or_none("pull_threshold_for_topic", pull_threshold_for_topic, 1),
                 topic_size=topic_size and topic_size * MIB,
+                total_size=whole("max_buffered_bytes", max_buffered_bytes, 1),
             ),
             trace=trace,
             on_event=on_event,

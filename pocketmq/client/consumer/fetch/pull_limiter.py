@@ -104,8 +104,9 @@ class PullLimiter:
             lambda: _Load(limits.topic_count, limits.topic_size)
         )
         self._waiting: dict[ProcessQueue[Any], asyncio.Event] = {}
-        # Without them, a message that goes concerns its queue only: half the work.
-        self._shared = limits.topic_count or limits.topic_size or limits.total_size
+        # Without them, a message that goes concerns fewer others: half the work.
+        self._by_topic = limits.topic_count or limits.topic_size
+        self._shared = self._by_topic or limits.total_size
 
     @property
     def size(self) -> int:
@@ -123,12 +124,18 @@ class PullLimiter:
 
     def remove_one(self, pq: ProcessQueue[Any], size: int) -> None:
         """Stop counting a message that was counted as so many bytes (`message_size`)."""
-        if self._shared:
+        if self._by_topic:
             self._count(pq, -1, -size)
             self._wake(pq)
             return
         pq.count -= 1
         pq.size -= size
+        if self._shared:
+            total = self._total
+            total.count -= 1
+            total.size -= size
+            if total.reading or total.pulling:
+                total.wake()
         if self._waiting and pq.count < self.limits.queue_count:
             self._wake(pq)
 
@@ -180,9 +187,10 @@ class PullLimiter:
         pq.size += size
         if not self._shared:
             return
-        topic = self._topics[pq.queue.topic]
-        topic.count += count
-        topic.size += size
+        if self._by_topic:
+            topic = self._topics[pq.queue.topic]
+            topic.count += count
+            topic.size += size
         self._total.count += count
         self._total.size += size
 
