@@ -32,6 +32,7 @@ from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
+from pocketmq.client.consumer.consumer_state import ConsumerState
 from pocketmq.client.consumer.dispatch.consumption import ConsumeOptions
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler, TypedHandler
@@ -75,7 +76,7 @@ log = logging.getLogger(__name__)
 MOST_REDELIVERIES = 2**31 - 1
 
 
-class PushConsumer(Routing):
+class PushConsumer(ConsumerState, Routing):
     """Consumes messages for one consumer group.
 
     Making one touches no event loop and no network. You can start a consumer again after its
@@ -139,6 +140,7 @@ class PushConsumer(Routing):
 
     _message_type: ClassVar[type[ConsumedMessage]] = ConsumedMessage
     _pauses: ClassVar[Pauses] = Pauses()
+    _sessions: Sessions[PushSession]
 
     def __init__(
         self,
@@ -245,26 +247,6 @@ class PushConsumer(Routing):
         return f"PushConsumer({self.group!r})"
 
     @property
-    def namesrv(self) -> str | Sequence[str] | None:
-        """Where the name servers are; takes effect at the next `start`."""
-        return self._sessions.namesrv
-
-    @namesrv.setter
-    def namesrv(self, namesrv: str | Sequence[str] | None) -> None:
-        self._sessions.namesrv = namesrv
-
-    @property
-    def client_id(self) -> str:
-        """The name by which brokers know this client; another one after each start."""
-        return self._session.instance.client_id
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started, and its shutdown has not begun."""
-        session = self._sessions.present
-        return session is not None and session.life.running
-
-    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues of the subscribed topics that are read now."""
         session = self._sessions.present
@@ -299,40 +281,6 @@ class PushConsumer(Routing):
         """Requests dropped since the last start, because their sender no longer waited."""
         session = self._sessions.present
         return 0 if session is None else session.consumption.expired.count
-
-    @property
-    def healthy(self) -> bool:
-        """Whether it runs and could read at least one of its queues last time; without queues,
-        whether a name server answers. Sends no request; see `ping`."""
-        session = self._sessions.present
-        return session is not None and session.life.running and session.assignment.healthy
-
-    @property
-    def lag(self) -> dict[MessageQueue, int]:
-        """The lag of each assigned queue: offsets from the first unfinished message to the end of
-        the queue, as of the last pull. Messages that the filter excludes count. Callable from any
-        thread.
-        """
-        session = self._sessions.present
-        return {} if session is None else session.assignment.lag
-
-    @property
-    def last_success(self) -> float | None:
-        """When a broker last answered a pull, Unix seconds; None before the first answer. A pull
-        that finds nothing takes up to `suspend` seconds, or twice that with `share_polls`."""
-        session = self._sessions.present
-        return None if session is None else session.assignment.answered_at
-
-    async def ping(self, *, timeout: Seconds = 1.0) -> None:
-        """Return when a broker of the topics has answered; while it knows none, when a name server
-        has.
-
-        Raises:
-            NotRunning: the consumer is not running here.
-            Unavailable: none has answered within `timeout` (seconds or timedelta).
-        """
-        wait = seconds("timeout", timeout, above_zero=True)
-        await self._sessions.running().instance.ping(wait)
 
     # Topics
 

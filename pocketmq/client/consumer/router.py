@@ -35,6 +35,7 @@ R = TypeVar("R")
 #: Of asyncio consumers and of those for scripts, whose messages have different types.
 RoutedHandler = Callable[[Any], object]
 RoutedBatchHandler = Callable[[list[Any]], object]
+F = TypeVar("F", bound=Callable[[Any, Any], object])
 H = TypeVar("H", bound=RoutedHandler)
 B = TypeVar("B", bound=RoutedBatchHandler)
 
@@ -46,6 +47,12 @@ class PayloadDecorator(Protocol[P]):
     """
 
     def __call__(self, function: Callable[[M, P], R], /) -> Callable[[M, P], R]: ...
+
+
+class UnionDecorator(Protocol):
+    """The same for bodies decoded as `A | B`, whose types some type checkers do not know."""
+
+    def __call__(self, function: F, /) -> F: ...
 
 
 class Route(NamedTuple):
@@ -89,11 +96,10 @@ class Routing:
         self, topic: str, tags: str = "*", *, sql: str | None = None, payload: type[P]
     ) -> PayloadDecorator[P]: ...
 
-    # What type checkers know of `A | B`: not its types.
     @overload
     def on(
         self, topic: str, tags: str = "*", *, sql: str | None = None, payload: UnionType
-    ) -> PayloadDecorator[Any]: ...
+    ) -> UnionDecorator: ...
 
     @overload
     def on(
