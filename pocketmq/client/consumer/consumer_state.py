@@ -29,7 +29,8 @@ class ConsumerState:
     @property
     def client_id(self) -> str:
         """The name by which brokers know this client; another one after each start."""
-        return self._sessions.current.instance.client_id
+        client_id: str = self._sessions.current.instance.client_id
+        return client_id
 
     @property
     def running(self) -> bool:
