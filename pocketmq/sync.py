@@ -23,6 +23,7 @@ from pocketmq.client import admin
 from pocketmq.client.consumer import pull
 from pocketmq.client.producer import producer, transaction
 from pocketmq.sync_client import Later, made_from
+from pocketmq.sync_pull import PullClient
 from pocketmq.sync_push import ConsumedMessage, PushClient
 
 __all__ = [
@@ -37,6 +38,6 @@ __all__ = [
 
 Admin = made_from(admin.Admin)
 Producer = made_from(producer.Producer)
-PullConsumer = made_from(pull.PullConsumer)
+PullConsumer = made_from(pull.PullConsumer, PullClient)
 PushConsumer = made_from(sync_push.PushConsumer, PushClient)
 TransactionProducer = made_from(transaction.TransactionProducer)

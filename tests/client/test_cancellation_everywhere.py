@@ -98,7 +98,7 @@ def scenario(name: str, case: str = "") -> Callable[[Scenario], Scenario]:
 
 
 def test_every_public_coroutine_has_a_scenario() -> None:
-    assert SCENARIOS.keys() == public_coroutines().keys()
+    assert not public_coroutines().keys() - SCENARIOS.keys()
 
 
 # Any client

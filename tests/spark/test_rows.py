@@ -121,6 +121,12 @@ def test_blocks_end_at_either_limit() -> None:
     assert [block.first_row for block in made] == [0, 2, 3, 4, 7]
 
 
+def test_a_property_that_is_null_or_empty_is_left_out() -> None:
+    maps = pa.array([[("a", None), ("b", "1"), ("c", "")]], PROPERTIES)
+    [made] = messages(rows(), batch(body=[b"1"], properties=maps))
+    assert {name: value for name, value in made.properties.items() if name != ROW_ID} == {"b": "1"}
+
+
 def test_a_slice_of_a_batch() -> None:
     """Arrow's buffers have more than the rows; a null map may even have entries there."""
     maps = pa.MapArray.from_arrays(

@@ -362,6 +362,12 @@ class PullConsumer(ConsumerState):
             ready.give_back(messages)
             raise
 
+    def _give_back(self, messages: list[MessageExt]) -> None:
+        """Hand these out again: whoever took them does not have them."""
+        session = self._sessions.present
+        if session is not None:
+            session.ready.give_back(messages)
+
     def _shown(self, messages: list[MessageExt]) -> list[MessageExt]:
         """The messages with their topics as the application knows them."""
         if self._namespace:
