@@ -467,7 +467,6 @@ ONE_SUBCLASS = {
     "MessageExt": "a message as stored; a consumer adds what belongs to its delivery",
     "Producer": "a TransactionProducer is a Producer for applications as well",
     "StoreConfig": "broker.conf holds the store's settings beside the broker's own",
-    "SyncClient": "the other blocking clients are made from it at run time",
     "Files": "a check shows the files of a store and keeps what is written to itself",
     "MappedFile": "as Files, for a file that is mapped",
     "ClientOptions": "keyword arguments of every client; those of a producer are more",
