@@ -52,7 +52,7 @@ async def push(namesrv: str, count: int, **options: Any) -> None:
         "G", namesrv=namesrv, start="begin", max_buffered_bytes=LIMIT, **options
     )
     async with consumer:
-        await consumer.subscribe("T", handler=handle, batch=batch)
+        await consumer.subscribe("T", handler=handle, max_batch=batch)
         await until(lambda: sum(size for _, size in consumer.cached.values()) >= LIMIT)
         full.set()
         await until(lambda: done >= count, timeout=120)

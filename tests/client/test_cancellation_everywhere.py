@@ -276,6 +276,20 @@ async def broker_setting(admin: Admin, place: Place) -> None:
     await admin.update_broker_config({"fileReservedTime": "72"}, broker=name(place))
 
 
+async def drained(admin: Admin, place: Place) -> None:
+    try:
+        await admin.drain_broker(name(place))
+    finally:  # the others' broker
+        await admin.undrain_broker(name(place))
+
+
+async def wiped(admin: Admin, place: Place) -> None:
+    try:
+        await admin.wipe_write_perm(name(place))
+    finally:
+        await admin.undrain_broker(name(place))
+
+
 async def group_lag(admin: Admin, place: Place) -> None:
     await admin.lag(await with_offset(admin, place))
 
@@ -330,6 +344,9 @@ add_calls(
         "delete_config": remove_config,
         "broker_config": lambda a, p: a.broker_config(name(p)),
         "update_broker_config": broker_setting,
+        "drain_broker": drained,
+        "undrain_broker": lambda a, p: a.undrain_broker(name(p)),
+        "wipe_write_perm": wiped,
         "namesrv_config": lambda a, p: a.namesrv_config(),
         "update_namesrv_config": lambda a, p: a.update_namesrv_config({"enableTopicList": "true"}),
         "broker_runtime": lambda a, p: a.broker_runtime(name(p)),

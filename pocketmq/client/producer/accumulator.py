@@ -375,8 +375,10 @@ class ConcurrentSends:
     A send that is the only one under way is an ordinary one. Others are accumulated for the rest of
     the turn of the event loop, in a batch for each queue that was chosen and one for the rest, and
     none waits longer. Tasks that each send one message after the other are answered together and go
-    on together, so they soon share their requests; the more are under way, the larger these are. `in_flight` counts the sends; `alone(message, unique id, queue,
-    deadline, extra)` makes an ordinary one.
+    on together, so they soon share their requests; the more are under way, the larger these are.
+
+    `in_flight` counts the sends; `alone(message, unique id, queue, deadline, extra)` makes an
+    ordinary one.
 
     `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
     """

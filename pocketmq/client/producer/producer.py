@@ -279,8 +279,8 @@ class Producer:
             max_buffered=max_buffered_bytes,
         )
         below = 0 if not accumulate else compress_over if compression else SMALL_BODY
-        self._calls.concurrent = ConcurrentSends(
-            self._accumulator, self._calls.send_alone, self._in_flight, below
+        self._calls.share_by(
+            ConcurrentSends(self._accumulator, self._calls.send_alone, self._in_flight, below)
         )
         self._replies = RequestReply(self._instance, self._calls.send_one)
         self._detector = Detector(

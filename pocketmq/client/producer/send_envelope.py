@@ -78,8 +78,7 @@ class SendEnvelope:
         #: The event loop that the producer runs in; NOWHERE before the start, after the shutdown,
         #: and in a child process.
         self.loop: object = NOWHERE
-        #: Takes the sends that may share a request.
-        self.concurrent: ConcurrentSends
+        self._concurrent: ConcurrentSends
         #: Why it does not run, while it does not.
         self.why_not = NOT_STARTED
         self._binding = binding
@@ -129,6 +128,10 @@ class SendEnvelope:
         """The error for a call that `check_running` refuses."""
         why = None if self.loop is NOWHERE else self._binding.why_elsewhere
         return NotRunning("producer", why or self.why_not)
+
+    def share_by(self, concurrent: ConcurrentSends) -> None:
+        """Give it what takes the sends that may share a request; once, before the first send."""
+        self._concurrent = concurrent
 
     def send(
         self,
@@ -187,8 +190,8 @@ class SendEnvelope:
         shares: bool,
         extra: str,
     ) -> Coroutine[Any, Any, SendResult]:
-        if shares and self.concurrent.takes(message):
-            return self.concurrent.send(message, target, deadline, extra)
+        if shares and self._concurrent.takes(message):
+            return self._concurrent.send(message, target, deadline, extra)
         return self.send_alone(message, new_unique_id(), target, deadline, extra)
 
     def send_alone(
