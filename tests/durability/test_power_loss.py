@@ -42,10 +42,12 @@ async def test_what_a_power_cut_leaves_of_timed_messages(root: Path, flush: str)
     assert campaign.faults == []
 
 
+# Most are found within 500 states. It is chance: the broker's threads write when they like.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", BUGS)
 async def test_a_bug_is_found(root: Path, name: str) -> None:
     bug = BUGS[name]
     campaign = PowerLoss(root, 1, sync=bug.sync, timed=bug.timed, lie=bug.lie)
     with bug.patch:
-        await campaign.run(2_000)
+        await campaign.run(10_000)
     assert any(re.search(bug.found, fault) for fault in campaign.faults), campaign.faults[:3]
