@@ -83,7 +83,10 @@ def _lines() -> Iterator[str]:
                 yield from _usage(leaf)
     yield "\n## Exit codes\n\n| code | |\n|---|---|"
     yield from (f"| {code.value} | {text} |" for code, text in EXIT_CODES.items())
-    yield "| 128 + N | stopped by signal N before it was done |"
+    yield (
+        "| 128 + N | stopped by signal N before it was done; 141: the reader of the output closed "
+        "it, as `head` does (`pull`, `query` and `store dump` end with 0 then) |"
+    )
 
 
 def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
