@@ -6,13 +6,16 @@ checkpoint. Prints the median of several starts, in seconds, what the broker has
 the queues take up on the disk.
 
 With `--load SECONDS` instead: starts after three SIGKILLs in a row, the first one so long into a
-run of small messages at the full rate, with timers and transactions in flight.
+run of small messages at the full rate, with timers and transactions in flight. With `--power-cut`
+as well: opening these stores as after a power cut that took the entries of all messages from the
+queues, or none of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import multiprocessing
 import statistics
 import struct
 import subprocess
@@ -29,6 +32,8 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.files import Files
+from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.message_store import MessageStore
 from tests.interop.harness import ours
 from tests.interop.harness.official import Server
@@ -77,6 +82,9 @@ def main() -> None:
     parser.add_argument(
         "--load", type=float, metavar="SECONDS", help="SIGKILL so long into a run at the full rate"
     )
+    parser.add_argument(
+        "--power-cut", action="store_true", help="with --load: open the store as after a power cut"
+    )
     parser.add_argument("--keep", type=Path, help="keep stores and logs here, in a new directory")
     options = parser.parse_args()
     compile_package()
@@ -89,6 +97,8 @@ def main() -> None:
             for queues in LOADED:
                 line = killed_under_load(directory, namesrv, generator, queues, options.load)
                 print(line, flush=True)
+                if options.power_cut:
+                    print(power_cut(directory / f"loaded-{queues}"), flush=True)
             return
         print(f"{'GB':>5} {'queues':>7} {'clean':>7} {'killed':>7}  behind the checkpoint", end="")
         print(f" {'MB':>7} {'fds':>6} {'maps':>6} {'KiB a queue':>12}")
@@ -175,6 +185,52 @@ def killed_under_load(
     with stopped(server):
         stored = asyncio.run(log_end(namesrv.address)) / 1e6
     return f"{queues:7} {stored:8.0f}  " + " ".join(starts)
+
+
+def power_cut(home: Path) -> str:
+    """Return the line of opening one store after a power cut: nothing to enter, and everything."""
+    root = home / "broker-ours" / "store"
+    figures = []
+    for lost in (False, True):
+        # A process that does not close the store.
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            figures.append(pool.apply(opened_after_power_cut, (root, lost)))
+    (_, opening, _), (records, cpu, seconds) = figures
+    return (
+        f"        after a power cut: {opening:.2f} s of CPU time with nothing to enter; "
+        f"{cpu:.2f} s ({seconds:.2f} s on the clock) with {records} records: "
+        f"{records / (cpu - opening) / 1e6:.2f} million a second, "
+        f"{records / cpu / 1e6:.2f} with the opening"
+    )
+
+
+def opened_after_power_cut(root: Path, lost: bool) -> tuple[int, float, float]:
+    """Open a store whose whole log is on the disk, and all entries, or with `lost` none that
+    counts. Return its messages, and seconds of CPU time and on the clock."""
+    checkpoint = Checkpoint(OtherBoot(), root / "checkpoint")
+    checkpoint.open()
+    checkpoint.last_write = 0 if lost else checkpoint.confirm_physical_offset
+    checkpoint.entered_offset = 1 if lost else checkpoint.confirm_physical_offset
+    checkpoint.clear_mark()
+    checkpoint.sync()
+    checkpoint.close()
+    (root / "abort").touch()
+    config = StoreConfig(store_path_root_dir=str(root), mapped_file_size_commit_log=SEGMENT)
+    store = MessageStore(config, store_host=HOST)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    store.open()
+    cpu, seconds = time.process_time() - began_cpu, time.perf_counter() - began
+    messages = sum(
+        queue.max_offset for queues in store.queues.values() for queue in queues.values()
+    )
+    return messages, cpu, seconds
+
+
+class OtherBoot(Files):
+    """The machine before it was started again."""
+
+    def boot_id(self) -> bytes:
+        return b"\1" * 16
 
 
 async def log_end(namesrv: str) -> int:

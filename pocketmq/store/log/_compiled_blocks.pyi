@@ -20,3 +20,13 @@ def tags_codes(
     codes: NDArray[Any],
     tags_code: Callable[[bytes], int],
 ) -> None: ...
+def record_places(
+    view: memoryview, at: int, stop: int, least: int, places: NDArray[Any]
+) -> tuple[int, int]: ...
+def topic_numbers(
+    view: memoryview,
+    begins: NDArray[Any],
+    lengths: NDArray[Any],
+    numbers: NDArray[Any],
+    number_of: Callable[[bytes], int],
+) -> None: ...

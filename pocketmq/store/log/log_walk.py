@@ -51,6 +51,7 @@ class LogWalk:
         reached: what was read, physical offset: `end`, or the end of the last file if nothing more
             was written into it.
         store_timestamp: of the last record met (ms).
+        torn_behind: as given.
         reason: why the walk ended at `end`; None when the files ended.
     """
 
@@ -68,7 +69,7 @@ class LogWalk:
         self.store_timestamp = timestamp
         self.reason: RecordError | None = None
         self._files = files
-        self._torn_behind = torn_behind
+        self.torn_behind = torn_behind
         self._cut_behind = cut_behind
         self._whole_crc = whole_crc
 
@@ -100,14 +101,15 @@ class LogWalk:
                 self.end = next_file.base_offset
             file = next_file
 
-    def sound_part(self) -> tuple[MappedFile, int]:
-        """Return the file of the next record, and the byte of it behind which records may be torn,
-        or cut short. To be called while a record is looked at."""
+    def next_part(self) -> tuple[MappedFile, int]:
+        """Return the file of the next record, and the byte of it behind which records may be cut
+        short. To be called while a record is looked at."""
         file = self._files.find(self.end - 1)
         assert file is not None
-        limits = (self._torn_behind, self._cut_behind)
-        stops = [limit - file.base_offset for limit in limits if limit is not None]
-        return file, min(file.size - MIN_BLANK, *stops) if stops else file.size - MIN_BLANK
+        stop = file.size - MIN_BLANK
+        if self._cut_behind is not None:
+            stop = min(stop, self._cut_behind - file.base_offset)
+        return file, stop
 
     def pass_over(self, end: int, last: int, store_timestamp: int) -> None:
         """Go on at the physical offset `end` of the same file, after records that somebody else has
@@ -116,7 +118,7 @@ class LogWalk:
 
     def _is_torn(self, record: Record) -> bool:
         end = record.physical_offset + record.size
-        if self._torn_behind is not None and end > self._torn_behind:
+        if self.torn_behind is not None and end > self.torn_behind:
             return 0 in record.properties_bytes
         if self._cut_behind is not None and end > self._cut_behind:
             return bytes(record.properties_bytes[-1:]) == b"\0" and not self._has_data_from(end)

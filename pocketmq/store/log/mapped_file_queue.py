@@ -7,13 +7,14 @@ not begin at 0, since the oldest files expire. Reference: MappedFileQueue.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
-from pocketmq.store.files import Files, MappedFile, Retirement, check_places, descriptors_for_queues
+from pocketmq.store.errors import FileSizeMismatch, NotAFile, StoreCorrupt
+from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
 from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
@@ -70,22 +71,30 @@ class MappedFileQueue:
             FileSizeMismatch: a file was written with another size.
             StoreCorrupt: a file in between is missing or empty.
         """
-        if not self.directory.is_dir():
+        try:
+            with os.scandir(self.directory) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
             return
-        found = sorted(self.directory.iterdir())
-        paths = [path for path in found if _NAME.fullmatch(path.name)]
-        check_places((), paths)
-        for path in set(found).difference(paths):
-            if not path.is_file():
-                continue
-            log.warning("%s is not part of the store and is left alone", path)
-        if paths and paths[-1].stat().st_size == 0:
+        paths: list[Path] = []
+        sizes: list[int] = []
+        for entry in entries:
+            path = self.directory / entry.name
+            if _NAME.fullmatch(entry.name):
+                if entry.is_dir():
+                    raise NotAFile(path)
+                paths.append(path)
+                sizes.append(entry.stat().st_size)
+            elif entry.is_file():
+                log.warning("%s is not part of the store and is left alone", path)
+        if sizes and not sizes[-1]:
             # Created, but the process ended before it got its size.
             self._files.remove(paths.pop())
+            sizes.pop()
         mapped: list[MappedFile] = []
-        for path in paths:
+        for number, path in enumerate(paths):
             try:
-                self._check(path, mapped[-1].base_offset if mapped else None, paths)
+                self._check(number, mapped[-1].base_offset if mapped else None, paths, sizes)
             except StoreCorrupt as error:
                 missing = mapped[-1].base_offset + self.file_size if mapped else int(path.name)
                 if rebuilt_from is None or missing < rebuilt_from:
@@ -110,16 +119,17 @@ class MappedFileQueue:
         mappings.add(file)
         return file
 
-    def _check(self, path: Path, before: int | None, paths: list[Path]) -> None:
+    def _check(self, number: int, before: int | None, paths: list[Path], sizes: list[int]) -> None:
         """Raise what is wrong with a file of `paths` behind the one at offset `before`."""
-        size, base = path.stat().st_size, int(path.name)
+        path, size = paths[number], sizes[number]
+        base = int(path.name)
         if not size:
             raise StoreCorrupt(
                 path, 0,
                 f"the file is empty, but {paths[-1].name} follows it: it has lost its "
                 f"{self.file_size} bytes, perhaps when the machine stopped or in a copy",
             )  # fmt: skip
-        if size < self.file_size and any(other.stat().st_size == self.file_size for other in paths):
+        if size < self.file_size and self.file_size in sizes:
             raise StoreCorrupt(
                 path, size, f"the file ends here, but the others have {self.file_size} bytes"
             )

@@ -101,6 +101,7 @@ def read_block(
     most: int = _AT_ONCE,
     *,
     whole_crc: bool = False,
+    torn_behind: int | None = None,
 ) -> Block | None:
     """Return the records of a file from byte `at` on that end before `stop`, about `most` of them
     at most; None if the bytes at `at` are too few for a record, or state no possible size.
@@ -108,15 +109,20 @@ def read_block(
     Args:
         base: the physical offset of the file's first byte.
         whole_crc: a record that differs from its own checksum does not count.
+        torn_behind: nor does one with zeros in its properties that ends behind this physical
+            offset.
     """
-    places, behind = _places(view, at, stop, most)
-    if not places:
+    places, behind = record_places(view, at, stop, most)
+    if not len(places):
         return None
-    records, bad = _check(view, base, np.array(places, np.int64), topics)
+    records, bad = _check(view, base, places, topics)
     if whole_crc and len(rows := altered(view, records)):
         bad = int(rows[0])
         records = records.rows(slice(bad))
-    return Block(records, behind if bad is None else places[bad], bad is not None)
+    if torn_behind is not None and len(rows := _torn(view, records, torn_behind - base)):
+        bad = int(rows[0])
+        records = records.rows(slice(bad))
+    return Block(records, behind if bad is None else int(places[bad]), bad is not None)
 
 
 def store_timestamps(view: memoryview, records: Records) -> IntArray:
@@ -174,9 +180,32 @@ def tags_codes_in_python(view: memoryview, begin: IntArray, end: IntArray) -> In
     return np.fromiter(codes, np.int64, len(begin))
 
 
-def _places(view: memoryview, at: int, stop: int, most: int) -> tuple[list[int], int]:
+def _torn(view: memoryview, records: Records, torn_behind: int) -> IntArray:
+    """Return the rows of the records that end behind a byte and have zeros in their properties."""
+    rows = np.flatnonzero(records.at.astype(np.int64) + records.size > torn_behind)
+    if not len(rows):
+        return rows
+    begin, end = properties_places(view, records.rows(rows))
+    first = int(records.at[rows[0]])
+    zeros = np.flatnonzero(np.frombuffer(view[first : int(end[-1])], np.uint8) == 0) + first
+    torn: IntArray = rows[np.searchsorted(zeros, begin) != np.searchsorted(zeros, end)]
+    return torn
+
+
+def record_places(view: memoryview, at: int, stop: int, most: int) -> tuple[IntArray, int]:
     """Return where the next records before `stop` begin, as far as their sizes tell, and the byte
     behind them."""
+    if _compiled is None:
+        return record_places_in_python(view, at, stop, most)
+    places = np.empty(most, np.int64)
+    count, behind = _compiled.record_places(view, at, stop, MIN_RECORD, places)
+    return places[:count], behind
+
+
+def record_places_in_python(
+    view: memoryview, at: int, stop: int, most: int
+) -> tuple[IntArray, int]:
+    """Do the same without the accelerator."""
     places: list[int] = []
     add, last = places.append, stop - MIN_RECORD
     before = alike = 0
@@ -193,7 +222,7 @@ def _places(view: memoryview, at: int, stop: int, most: int) -> tuple[list[int],
             count = alike_from(view, at, size, min((stop - at) // size, most))
             places += range(at, at + count * size, size)
             at += count * size
-    return places, at
+    return np.array(places, np.int64), at
 
 
 def _check(
@@ -225,7 +254,7 @@ def _check(
     bad = int(np.argmin(good)) if not good.all() else len(at)
     expected = i32[at[:bad] + 8].astype(np.int32)
     bad = min(bad, first_wrong_crc(view, body[:bad], body_length[:bad], expected))
-    numbers = _topics(view, topic[:bad], topic_length[:bad], topics)
+    numbers = topic_numbers(view, topic[:bad], topic_length[:bad], topics)
     if (numbers < 0).any():
         bad = int(np.argmin(numbers >= 0))
     i4 = np.int32  # for less to send between processes
@@ -258,8 +287,21 @@ def first_wrong_crc_in_python(
     return int(wrong[0]) if len(wrong) else len(body)
 
 
-def _topics(view: memoryview, begin: IntArray, length: IntArray, topics: TopicNames) -> IntArray:
-    """Return the numbers of topics. Most blocks have few of them."""
+def topic_numbers(
+    view: memoryview, begin: IntArray, length: IntArray, topics: TopicNames
+) -> IntArray:
+    """Return the numbers of the topics between bytes of a file; -1 for one that is not UTF-8."""
+    if _compiled is None:
+        return topic_numbers_in_python(view, begin, length, topics)
+    numbers = np.empty(len(begin), np.int64)
+    _compiled.topic_numbers(view, begin, length, numbers, topics.number)
+    return numbers
+
+
+def topic_numbers_in_python(
+    view: memoryview, begin: IntArray, length: IntArray, topics: TopicNames
+) -> IntArray:
+    """Do the same without the accelerator. Most blocks have few topics."""
     numbers = np.full(len(begin), -1, np.int64)
     for each in np.unique(length).tolist():
         rows = np.flatnonzero(length == each)

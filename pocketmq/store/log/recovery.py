@@ -395,7 +395,9 @@ class Recovery:
         self._start = start
         self._whole = start == self._log.min_offset
         self._prepared.clear()
-        for queue in self._queues.all:
+        self._stretches = None
+        # Backwards: of more queues than can be mapped at a time, those opened last still are.
+        for queue in reversed(self._queues.all):
             self._prepare(queue)
         power_failed = not self._clean and not self._checkpoint.same_boot
         walk = LogWalk(
@@ -431,7 +433,11 @@ class Recovery:
             self._closer -= 1
             return
         self._closer = _CLOSER
-        file, stop = walk.sound_part()
+        self._gather_entries(walk)
+        self._enter_gathered()
+
+    def _gather_entries(self, walk: LogWalk) -> None:
+        file, stop = walk.next_part()
         while stop - (walk.end - file.base_offset) >= _MANY_BYTES:
             if self._stretches is None:
                 # Only now: importing numpy costs an idle broker 16 MB.
@@ -441,18 +447,26 @@ class Recovery:
                     self._delay_levels, self._deleted, whole_crc=self._whole_crc
                 )
             at = walk.end - file.base_offset
-            stretch = self._stretches.read(file.view, file.base_offset, at, stop, self._enter_from)
+            stretch = self._stretches.read(
+                file.view, file.base_offset, at, stop, self._enter_from, walk.torn_behind
+            )
             if stretch is None:
                 return
-            for run in stretch.runs:
-                self._enter_run(run)
+            if self._stretches.is_full:
+                self._enter_gathered()
             self._skipped += stretch.batches
             walk.pass_over(stretch.end, stretch.last, stretch.timestamp)
             self._progress.log_many(walk.end)
             queues = len(self._queues.all)
             if self._progress.is_save_due(queues):
+                self._enter_gathered()
                 self._save_progress(walk)
                 self._progress.saved(queues)
+
+    def _enter_gathered(self) -> None:
+        if self._stretches is not None:
+            for run in self._stretches.take():
+                self._enter_run(run)
 
     def _enter_run(self, run: QueueRun) -> None:
         """Make sure that messages of one queue, whose offsets follow each other, have their

@@ -85,6 +85,8 @@ class ConsumeQueue:
         self._file_end = 0
         self._files_end = 0  # the queue offset at which the last file ends
         self._flushed = 0  # entries below this are on the disk
+        # Whether the last file is known to have nothing but zeros behind `max_offset`.
+        self._zero_behind = False
         # With offsets skipped at the end: what `room` is once they have their fillers.
         self._room_behind: int | None = None
 
@@ -210,16 +212,24 @@ class ConsumeQueue:
 
     def truncate(self, offset: int) -> None:
         """Forget the entries from `offset` on. Raises DiskFull."""
-        self._room_behind = None
+        if self._room_behind is not None:
+            self.room, self._room_behind = self._room_behind, None
         if offset * UNIT < self.files.first_offset:
             self.clear()
             self.start_at(offset)
             return
+        last = self.files.mapped[-1]
         self.files.truncate(offset * UNIT)
         file = self.files.mapped[-1]
         self.files.use(file)
-        file.zero_from(offset * UNIT - file.base_offset)
-        self._set_end(offset)
+        begin = offset * UNIT - file.base_offset
+        if file is last and self._zero_behind:
+            # No system calls: ten thousand queues may be cut one after another.
+            entries = (self.max_offset - offset) * UNIT
+            file.map[begin : begin + entries] = bytes(entries)
+        else:
+            file.zero_from(begin)
+        self._set_end(offset, room=self.room if file is last else None)
         self.min_offset = min(self.min_offset, offset)
         # The zeros wait for a flush, too: a stop says that the queue ends here.
         self._flushed = min(self._flushed, offset - 1)
@@ -327,11 +337,13 @@ class ConsumeQueue:
                 if self.max_physical < 0 or file.base_offset >= end * UNIT:
                     file.unsynced_directories = self._names  # it has never been flushed
         else:
-            end = self._end_after_crash()
-            self._set_end(end)
-            # What the last process wrote may still be in memory only.
-            self._flushed = self.min_offset
-            self.truncate(end)
+            end, whole = self._end_after_crash()
+            self._set_end(end, room=end if whole else None)
+            # What the last process wrote may still be in memory only, zeros behind the end as well.
+            self._flushed = min(self.min_offset, end - 1)
+            self._zero_behind = whole
+            if not whole:
+                self.truncate(end)
 
     def _end_after_stop(self) -> int:
         for file in reversed(self.files.mapped):
@@ -341,14 +353,18 @@ class ConsumeQueue:
                 return file.base_offset // UNIT + count
         return self.min_offset
 
-    def _end_after_crash(self) -> int:
+    def _end_after_crash(self) -> tuple[int, bool]:
+        """Return the end of the entries, and whether it is known that what is before it has blocks
+        and what is behind it is zeros: so it is in most of many queues, which have one file."""
         from pocketmq.store.queue.entry_array import EntryRun
 
         end = self.min_offset
+        whole = False
         seen = 0
         for file in reversed(self.files.mapped):
             self.files.use(file)
-            data_end = -(-file.data_end() // UNIT) * UNIT
+            extents = file.data_extents(0)
+            data_end = min(-(-extents[-1][1] // UNIT) * UNIT, file.size) if extents else 0
             file.expect_whole(data_end)
             run = EntryRun.of(file.view[:data_end])
             begin = file.base_offset // UNIT
@@ -361,10 +377,13 @@ class ConsumeQueue:
             # Going backwards, the last hole met is the first one in the queue.
             if not seen or run.first_invalid * UNIT < file.size:
                 end = begin + run.first_invalid
+                rest = bytes(file.view[run.first_invalid * UNIT : data_end])
+                # A block with an entry is on the disk.
+                whole = len(self.files.mapped) == 1 and rest.count(0) == len(rest)
             seen += 1
             if seen == 3:
                 break
-        return end
+        return end, whole
 
     def correct_min_offset(self, min_physical: int) -> None:
         """Skip fillers, and entries of records that the commit log no longer has."""
@@ -376,6 +395,9 @@ class ConsumeQueue:
             damaged = physical < 0 or size <= 0
             return size != FILLER_SIZE and (physical >= min_physical or damaged)
 
+        oldest = self.entry(begin)
+        if oldest is not None and is_there(*oldest[:2]):
+            return
         first = self.first_where(is_there)
         # A damaged entry may have misled the search; then the one before it is there already.
         while first - 2 >= begin and (before := self.entry(first - 2)) and is_there(*before[:2]):
@@ -451,12 +473,15 @@ class ConsumeQueue:
         self._file_begin = file.base_offset // UNIT
         self._file_end = (file.base_offset + file.size) // UNIT
 
-    def _set_end(self, end: int) -> None:
-        """Make `end` the end of the entries: the next append goes there."""
+    def _set_end(self, end: int, *, room: int | None = None) -> None:
+        """Make `end` the end of the entries: the next append goes there. `room`: the offset before
+        which the last file has blocks, if that is known."""
         last_file = self.files.mapped[-1]
         begin = last_file.base_offset // UNIT
         self._files_end = (last_file.base_offset + last_file.size) // UNIT
-        if end >= begin:
+        if room is not None:
+            self.room = room
+        elif end >= begin:
             # What is there has blocks unless it was copied. The rest is for `make_room` to ask for.
             self.room = end
             if end > begin:

@@ -12,8 +12,9 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.queue_entry import Entry
 
-_FEW: Final = 64
-_MANY: Final = 65_536
+_FEW: Final = 8  # entries that are looked at one by one, ...
+_MORE: Final = 64  # ... that are unpacked at once, ...
+_MANY: Final = 65_536  # ... and that are worth the import of numpy
 
 
 class QueueTail:
@@ -113,6 +114,13 @@ class QueueTail:
 def _behind_earlier(queue: ConsumeQueue, offset: int, start: int) -> int:
     """Return the offset behind the last entry before `offset` of a record before the physical
     offset `start`, or of none; `min_offset` without one."""
+    begin = max(queue.min_offset, offset - _MORE)
+    physicals, _ = queue.places(begin, offset - begin)
+    if len(physicals) == offset - begin:  # else they lie in two files
+        for number in range(len(physicals) - 1, -1, -1):
+            if physicals[number] < start:
+                return begin + number + 1
+        offset = begin
     while offset > queue.min_offset:
         begin = max(queue.min_offset, offset - _MANY)
         for first, entries in reversed(list(queue.entries(begin, offset))):

@@ -1,4 +1,4 @@
-"""The entries of tens of thousands of records at once, by queue, for a recovery.
+"""The entries of hundreds of thousands of records at once, by queue, for a recovery.
 
 Records that are unusual are left for the walk, which looks at single ones. A separate module,
 because importing numpy costs an idle broker 16 MB.
@@ -32,10 +32,12 @@ from pocketmq.store.log.record_blocks import (
 )
 from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
 
-# Records at once: few where something stops a read again and again, else so many that each of ten
-# thousand queues has some of them.
+# Records at once: few where something stops a read again and again.
 _LEAST: Final = 1024
 _MOST: Final = 65_536
+# Entries to gather, so that each of ten thousand queues has dozens of them: 19 MB, and twice that
+# while they are sorted.
+_ENOUGH: Final = 524_288
 
 
 class QueueRun(NamedTuple):
@@ -55,23 +57,31 @@ class Stretch(NamedTuple):
     """Records that follow each other in the log.
 
     Attributes:
-        runs: those of one queue in the order of the log.
         end: physical offset behind the last record.
         last: physical offset of the last record.
         timestamp: when it was stored (ms).
         batches: how many of them are inner batches, which get no entry here.
     """
 
-    runs: list[QueueRun]
     end: int
     last: int
     timestamp: int
     batches: int
 
 
+class _Gathered(NamedTuple):
+    """Entries of a stretch: the topic's number and the queue id in one, the queue offset, and the
+    entry of each."""
+
+    queue: IntArray
+    offset: IntArray
+    entry: EntryArray
+
+
 class StretchReader:
-    """Reads stretches of one log; `deleted` topics have no messages before their physical
-    offset. With `whole_crc`, a record that differs from its own checksum does not count."""
+    """Reads stretches of one log, and gathers their entries; `deleted` topics have no messages
+    before their physical offset. With `whole_crc`, a record that differs from its own checksum does
+    not count."""
 
     def __init__(
         self, delay_levels: DelayLevels, deleted: Mapping[str, int], *, whole_crc: bool
@@ -81,16 +91,30 @@ class StretchReader:
         self._whole_crc = whole_crc
         self._topics = TopicNames()
         self._at_once = _LEAST
+        self._gathered: list[_Gathered] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time for `take`."""
+        return sum(len(each.entry) for each in self._gathered) >= _ENOUGH
 
     def read(
-        self, view: memoryview, base: int, at: int, stop: int, enter_from: int
+        self,
+        view: memoryview,
+        base: int,
+        at: int,
+        stop: int,
+        enter_from: int,
+        torn_behind: int | None = None,
     ) -> Stretch | None:
         """Return the next records of a file from byte `at` on that end before `stop`; None if the
-        first one needs a closer look. Those before the physical offset `enter_from` get no entry.
-        `base` is the physical offset of the file's first byte."""
+        first one needs a closer look. Their entries are for `take`; those before the physical
+        offset `enter_from` get no entry. `base` is the physical offset of the file's first byte;
+        `torn_behind` is that of `read_block`."""
         block = read_block(
-            view, base, at, stop, self._topics, self._at_once, whole_crc=self._whole_crc
-        )
+            view, base, at, stop, self._topics, self._at_once,
+            whole_crc=self._whole_crc, torn_behind=torn_behind,
+        )  # fmt: skip
         if block is None:
             self._at_once = _LEAST
             return None
@@ -109,8 +133,8 @@ class StretchReader:
         wanted = physical >= self._begins(records, enter_from)
         is_batch = (records.sys_flag & INNER_BATCH) != 0
         rows = np.flatnonzero(wanted & (kind != TRANSACTION_PREPARED) & ~is_batch)
+        self._gather(view, records.rows(rows), physical[rows])
         return Stretch(
-            self._runs(view, records, physical, rows),
             base + end,
             int(physical[-1]),
             int(store_timestamps(view, records.rows(slice(-1, None)))[0]),
@@ -123,36 +147,43 @@ class StretchReader:
         begins = [max(enter_from, self._deleted.get(name, 0)) for name in self._topics.names]
         return np.take(np.array(begins, np.int64), records.topic)
 
-    def _runs(
-        self, view: memoryview, records: Records, physical: IntArray, rows: IntArray
-    ) -> list[QueueRun]:
-        if not len(rows):
+    def _gather(self, view: memoryview, records: Records, physical: IntArray) -> None:
+        if not len(physical):
+            return
+        entries = np.empty(len(physical), ENTRY_DTYPE)
+        entries["physical"] = physical
+        entries["size"] = records.size
+        entries["tags_code"] = tags_codes(view, *properties_places(view, records))
+        if SCHEDULE_TOPIC in self._topics.names:
+            delayed = records.topic == self._topics.names.index(SCHEDULE_TOPIC)
+            for row in np.flatnonzero(delayed).tolist():
+                record = decode(view, int(records.at[row]))
+                entries["tags_code"][row] = tags_code_of(record, self._delay_levels)
+        queues = records.topic.astype(np.int64) << 32 | records.queue_id.astype(np.uint32)
+        self._gathered.append(_Gathered(queues, records.queue_offset, entries))
+
+    def take(self) -> list[QueueRun]:
+        """Return the entries gathered since the last call, those of one queue in the order of the
+        log."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
             return []
-        key = records.topic[rows].astype(np.int64) << 32 | records.queue_id[rows].astype(np.uint32)
-        order = np.argsort(key, kind="stable")
-        rows, key = rows[order], key[order]
-        entries = np.empty(len(rows), ENTRY_DTYPE)
-        entries["physical"] = physical[rows]
-        entries["size"] = records.size[rows]
-        entries["tags_code"] = tags_codes(view, *properties_places(view, records.rows(rows)))
-        offsets = records.queue_offset[rows]
-        breaks = np.flatnonzero((np.diff(key) != 0) | (np.diff(offsets) != 1)) + 1
+        queues = np.concatenate([each.queue for each in gathered])
+        order = np.argsort(queues, kind="stable")
+        queues = queues[order]
+        offsets = np.concatenate([each.offset for each in gathered])[order]
+        # Without the type, numpy would turn the numbers into those of this machine.
+        entries = np.concatenate([each.entry for each in gathered], dtype=ENTRY_DTYPE)[order]
+        breaks = np.flatnonzero((np.diff(queues) != 0) | (np.diff(offsets) != 1)) + 1
         begins = [0, *breaks.tolist()]
-        firsts = rows[begins]
-        runs = [
+        return [
             QueueRun(self._topics.names[topic], queue_id, offset, entries[begin:end])
             for topic, queue_id, offset, begin, end in zip(
-                records.topic[firsts].tolist(),
-                records.queue_id[firsts].tolist(),
-                records.queue_offset[firsts].tolist(),
+                (queues[begins] >> 32).tolist(),
+                queues[begins].astype(np.int32).tolist(),
+                offsets[begins].tolist(),
                 begins,
-                [*begins[1:], len(rows)],
+                [*begins[1:], len(queues)],
                 strict=True,
             )
         ]
-        for run in runs:
-            if run.topic == SCHEDULE_TOPIC:
-                for entry in run.entries:
-                    record = decode(view, int(entry["physical"]) - int(physical[0] - records.at[0]))
-                    entry["tags_code"] = tags_code_of(record, self._delay_levels)
-        return runs

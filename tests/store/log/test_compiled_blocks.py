@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.checksum import body_crc
+from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.store.log.record_blocks import (
+    TopicNames,
     first_wrong_crc,
     first_wrong_crc_in_python,
+    record_places,
+    record_places_in_python,
     tags_codes,
     tags_codes_in_python,
+    topic_numbers,
+    topic_numbers_in_python,
 )
 
 entries = st.sampled_from(
@@ -46,3 +52,33 @@ def test_the_first_wrong_crc(contents: list[bytes], data: st.DataObject) -> None
     arguments = view, begins, ends - begins, expected
     assert first_wrong_crc(*arguments) == (bad[0] if bad else len(contents))
     assert first_wrong_crc_in_python(*arguments) == first_wrong_crc(*arguments)
+
+
+@given(st.lists(st.text(max_size=3).map(str.encode) | st.binary(max_size=3), min_size=1))
+def test_numbers_of_topics(contents: list[bytes]) -> None:
+    view, begins, ends = joined(contents)
+    names, names_in_python = TopicNames(), TopicNames()
+    found = topic_numbers(view, begins, ends - begins, names).tolist()
+    expected = topic_numbers_in_python(view, begins, ends - begins, names_in_python).tolist()
+    for content, number, number_in_python in zip(contents, found, expected, strict=True):
+        if number_in_python < 0:
+            assert number < 0
+        else:
+            assert names.names[number] == names_in_python.names[number_in_python]
+            assert names.names[number].encode() == content
+
+
+sizes = st.integers(MIN_RECORD, MIN_RECORD + 20) | st.sampled_from(
+    [0, 1, MIN_RECORD - 1, -1, 2**31 - 1, -(2**31)]
+)
+
+
+@given(st.lists(sizes | st.just(MIN_RECORD + 7), max_size=40), st.integers(0, 3), st.data())
+def test_places_of_records(wanted: list[int], at: int, data: st.DataObject) -> None:
+    whole = [size.to_bytes(4, "big", signed=True) + bytes(min(size, 200) - 4) for size in wanted
+             if size >= 4]  # fmt: skip
+    view = memoryview(bytes(at) + b"".join(whole) + bytes(data.draw(st.integers(0, 120))))
+    stop = data.draw(st.integers(0, len(view)))
+    places, behind = record_places(view, at, stop, 64)
+    expected, expected_behind = record_places_in_python(view, at, stop, 64)
+    assert (places.tolist(), behind) == (expected.tolist(), expected_behind)

@@ -151,6 +151,26 @@ async def test_a_sector_of_properties_that_a_power_cut_took(bench: Any, cut: boo
     assert later.open().commit_log.end == last.end_offset, "it had been flushed"
 
 
+@pytest.mark.parametrize("cut", [True, False], ids=["power cut", "kill"])
+async def test_a_sector_that_a_power_cut_took_among_thousands_of_records(
+    bench: Any, cut: bool
+) -> None:
+    large = {"mapped_file_size_commit_log": 1024 * 1024}
+    store = bench.open(**large, flush_interval_commit_log=3_600_000)
+    fill(bench, store, 5)
+    store.start()
+    assert await store.all_flushed()
+    before = fill(bench, store, 1500, queues=3)[-1]
+    last = bench.put(store, properties="KEYS\x01" + "\0" * 600 + "\x02")
+    store.settle()
+    crashed = bench.copy("crashed")
+    if cut:
+        crashed.files.boot_id = lambda: b"another boot id."
+    opened = crashed.open(**large)
+    assert opened.commit_log.end == (before.end_offset if cut else last.end_offset)
+    await opened.close()
+
+
 async def test_remains_of_an_earlier_life_are_not_messages(bench: Any) -> None:
     """After a cut, a new record of the same size must not make the old ones behind it readable."""
     store = bench.open()
