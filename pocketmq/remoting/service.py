@@ -128,7 +128,12 @@ async def _run_until_stopped(
         else:
             task.cancel()
 
-    with _signals_to(on_signal):
+    def on_receipt(number: int, _: object) -> None:
+        # The event loop hears of it only after what it is doing, such as recovering a store.
+        if deadline is not None:
+            deadline.begin(128 + number)
+
+    with _signals_to(on_signal, on_receipt):
         try:
             await task
         except asyncio.CancelledError:
@@ -143,13 +148,18 @@ async def _as_coroutine(awaitable: Awaitable[None]) -> None:
 
 
 @contextlib.contextmanager
-def _signals_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Route SIGINT and SIGTERM to `handler` on the loop, as far as this thread may."""
+def _signals_to(
+    handler: Callable[[int], None], received: Callable[[int, object], None]
+) -> Iterator[None]:
+    """Route SIGINT and SIGTERM to `handler` on the loop, as far as this thread may. `received` is
+    called before that, between bytecodes of the main thread."""
     loop = asyncio.get_running_loop()
     undo: list[Callable[[], object]] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, handler, number)
+            # In place of the loop's own, which does nothing: the loop reads the signal from a pipe.
+            signal.signal(number, received)
             undo.append(partial(loop.remove_signal_handler, number))
         except NotImplementedError:
             # Windows: the plain handler runs between bytecodes of the main thread.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import threading
@@ -21,21 +22,25 @@ class StopDeadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timer: threading.Timer | None = None
+        self._running = _thread.allocate_lock()
 
     def begin(self, exit_code: int) -> None:
-        """Let the time run; `exit_code` is that of a process that is late."""
-        timer = self._timer = threading.Timer(self._seconds, self._end, (exit_code,))
-        timer.name = "pocketmq-stop-deadline"
-        timer.daemon = True
-        timer.start()
+        """Let the time run, unless it does already; `exit_code` is that of a process that is late.
+
+        A signal handler may call it: `threading.Thread.start` takes a lock that the interrupted
+        code may hold, and this does not.
+        """
+        if self._running.acquire(blocking=False):
+            _thread.start_new_thread(self._wait, (exit_code,))
 
     def cancel(self) -> None:
         """Forget the deadline: all has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._running.locked():
+            self._running.release()
 
-    def _end(self, exit_code: int) -> None:
+    def _wait(self, exit_code: int) -> None:
+        if self._running.acquire(timeout=self._seconds):
+            return  # cancelled
         saying = threading.Thread(target=self._say, daemon=True)
         saying.start()
         saying.join(LOG_SECONDS)

@@ -160,7 +160,9 @@ async def in_time():
     pass
 
 async def main(stop):
-    if sys.argv[2] == "signal":
+    if sys.argv[2] == "unheard":
+        os.kill(os.getpid(), signal.SIGTERM)  # the event loop has no turn any more
+    elif sys.argv[2] == "signal":
         os.kill(os.getpid(), signal.SIGTERM)
         await stop.wait()
     else:
@@ -186,6 +188,12 @@ def test_a_process_that_does_not_stop_in_time_is_ended(stopping: str) -> None:
     ended = run_late(stopping, "signal")
     assert ended.returncode == 128 + signal.SIGTERM
     assert ended.stdout == ""
+    assert "not stopped within 0.3 s" in ended.stderr
+
+
+def test_the_time_begins_with_the_signal_even_if_the_event_loop_does_not_hear_it() -> None:
+    ended = run_late("blocking", "unheard")
+    assert ended.returncode == 128 + signal.SIGTERM
     assert "not stopped within 0.3 s" in ended.stderr
 
 
