@@ -17,6 +17,7 @@ import pytest
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli import broker as broker_command
 from pocketmq.cli import main
+from pocketmq.remoting.first_bytes import PROTOCOL_VERSION_ALERT
 from pocketmq.remoting.service import ExitCode
 from tests.cli.running import TIMEOUT, Running, command, environment
 
@@ -269,19 +270,22 @@ def test_serve_ephemeral_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_bytes", "named"),
-    [(b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "gRPC"),
-     (b"\x16\x03\x01\x02\x00\x01", "TLS")],
-)  # fmt: skip
+    ("first_bytes", "named", "answer"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP", b""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "gRPC", b""),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS", PROTOCOL_VERSION_ALERT),
+    ],
+)
 def test_who_speaks_something_else_is_named_once(
-    tmp_path: Path, first_bytes: bytes, named: str
+    tmp_path: Path, first_bytes: bytes, named: str, answer: bytes
 ) -> None:
     with Running("serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0") as server:
         match = server.wait_for(r"name server listening on (\S+):(\d+), broker on \S+:(\d+)")
         for port in (match[2], match[3]):
             with socket.create_connection((match[1], int(port)), 5) as client:
                 client.sendall(first_bytes)
-                assert client.recv(100) == b""
+                assert client.recv(100) == answer
             server.wait_for(rf"{named}.*{port}")
         assert server.stop() == ExitCode.OK
     assert len(server.err) == 2

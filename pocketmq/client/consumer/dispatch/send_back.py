@@ -47,9 +47,6 @@ log = logging.getLogger(__name__)
 #: Characters of the reason that a dead letter keeps, and of the other texts.
 MOST_REASON: Final = 1024
 MOST_NAME: Final = 255
-#: What official clients call the producer that sends messages back.
-INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 
@@ -118,7 +115,7 @@ class SendBack:
             await compress_body(outgoing, Compression(kind, 0))
         queue: MessageQueue = message.process_queue.queue
         header = SendMessageRequestHeaderV2(
-            producer_group=INNER_PRODUCER,
+            producer_group=self._group,  # brokers count dead letters by it
             topic=outgoing.topic,
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=1,
