@@ -24,7 +24,8 @@ TABLES: Final = (
 """The tables of a broker in `config/`, without which it does not start when they are damaged."""
 
 # A file must hold at least a few records; its size is a signed 32-bit number to the reference.
-FileSize = Annotated[int, Meta(ge=1024, le=2**31 - 1)]
+MAX_FILE_SIZE: Final = 2**31 - 1
+FileSize = Annotated[int, Meta(ge=1024, le=MAX_FILE_SIZE)]
 Millis = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Delays = Annotated[

@@ -23,6 +23,7 @@ from pocketmq.store.check.record_scan import (
     Gap,
     scan_file,
 )
+from pocketmq.store.config import MAX_FILE_SIZE
 from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
@@ -67,9 +68,9 @@ class Damage(NamedTuple):
 def common_size(directory: Path, otherwise: int) -> int:
     """Return the size of the files of a run, which are all made alike: `otherwise` if one of them
     has it, else what most have. It is `otherwise`, too, where the size of one file alone shows that
-    it was cut."""
+    it was cut. Sizes that no setting allows do not count."""
     files = _numbered(directory)
-    sizes = Counter(size for _, size in files)
+    sizes = Counter(size for _, size in files if size <= MAX_FILE_SIZE)
     del sizes[0]
     if not sizes or otherwise in sizes:
         return otherwise

@@ -51,16 +51,18 @@ class Disagreement(NamedTuple):
 
 
 class _Entries:
-    """The entries of queue files; those that were used last stay in memory."""
+    """The entries in the first `size` bytes of queue files; those that were used last stay in
+    memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._recent: OrderedDict[Path, EntryArray] = OrderedDict()
 
     def of(self, path: Path) -> EntryArray:
         found = self._recent.get(path)
         if found is None:
             try:
-                found = _entries(path)
+                found = _entries(path, self._size)
             except FileNotFoundError:  # it expired a moment ago
                 found = _NOTHING
             self._recent[path] = found
@@ -71,10 +73,11 @@ class _Entries:
         return found
 
 
-def _entries(path: Path) -> EntryArray:
-    """Return the entries of a file without the zeros at its end, which may be 6 MB and no data."""
+def _entries(path: Path, most: int) -> EntryArray:
+    """Return the entries in the first `most` bytes of a file without the zeros at its end, which
+    may be 6 MB and no data."""
     with path.open("rb") as file:
-        extents = data_extents(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        extents = data_extents(file.fileno(), 0, min(most, os.fstat(file.fileno()).st_size))
         end = max((end for _, end in extents), default=0)
         file.seek(0)  # the look for holes has moved it
         return np.fromfile(file, ENTRY_DTYPE, -(-end // UNIT))
@@ -295,12 +298,12 @@ class QueueCheck:
         self._foreign = foreign
         self._entered = entered
         self._deleted = deleted
-        entries = _Entries()
         self.queues: dict[tuple[str, int], QueueFiles] = {}
         self.unknown: dict[tuple[str, int], int] = {}
         self.missing: set[tuple[str, int]] = set()
         paths = queue_directories(directory)
         self.file_size = queue_file_size(paths, otherwise)
+        entries = _Entries(self.file_size)
         for path in paths:
             key = path.parent.name, int(path.name)
             self.queues[key] = QueueFiles(*key, path, self.file_size, entries)

@@ -235,7 +235,10 @@ class _Copying:
 
     def _end_of(self, path: Path) -> int | None:
         """Return the byte behind the entries of a queue file that are copied: those of messages
-        behind `entered` are entered anew by recovery, and the last one may be half written."""
+        behind `entered` are entered anew by recovery, and the last one may be half written. A file
+        that is too large is damaged, and copied as it is (None)."""
+        if path.stat().st_size > self._config.consume_queue_file_size:
+            return None
         entries = np.fromfile(path, ENTRY_DTYPE)
         size = entries["size"]
         used = size > 0

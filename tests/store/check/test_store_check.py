@@ -275,6 +275,24 @@ async def test_queues_that_are_gone_or_broken(bench: Any) -> None:
     assert report.starts, "a broker refuses the messages of this queue only"
 
 
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_queue_file_of_a_terabyte_is_named(bench: Any, *, alone: bool) -> None:
+    await filled(bench)
+    path = bench.root / "consumequeue" / "Topic" / "0" / f"{0:020d}"
+    if alone:
+        shutil.rmtree(path.parents[2])
+        path.parent.mkdir(parents=True)
+    with path.open("ab") as file:
+        file.truncate(1 << 40)
+    patch(path, (1 << 40) - 20, b"\1" * 20)
+    report = check_store(bench.config(**DEFAULT_SIZES))
+    assert not report.starts
+    assert f"{path} has {1 << 40} bytes" in report.refusal
+    expected = StoreConfig().mapped_file_size_consume_queue if alone else 400
+    problems = [each.problem for each in report.problems if each.where == str(path)]
+    assert problems == [f"the file has {1 << 40} bytes instead of {expected}"]
+
+
 async def test_an_index_of_another_log(bench: Any) -> None:
     await filled(bench)
     (path,) = (bench.root / "index").iterdir()

@@ -192,6 +192,18 @@ async def test_a_damaged_end_is_copied_as_it_is(bench: Any) -> None:
     assert await read(copy) == EXPECTED
 
 
+async def test_a_queue_file_of_a_terabyte_is_copied_as_it_is(bench: Any) -> None:
+    await fill(bench)
+    path = sorted((bench.root / "consumequeue" / "Topic" / "0").iterdir())[-1]
+    with path.open("r+b") as file:
+        file.seek((1 << 40) - 20)
+        file.write(b"\1" * 20)
+    copy, _ = snapshot(bench)
+    with (copy.root / path.relative_to(bench.root)).open("rb") as file:
+        assert file.seek(-20, os.SEEK_END) == (1 << 40) - 20
+        assert file.read() == b"\1" * 20
+
+
 async def test_what_is_not_of_a_store_is_left_out(bench: Any) -> None:
     await fill(bench)
     (bench.root / "broker.log").write_text("log")
