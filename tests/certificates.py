@@ -28,15 +28,16 @@ class Authority:
         self._directory = directory
         self.certificate = self._request(name, "-x509", "-days", "2")
 
-    def sign(self, name: str, *, password: str = "") -> Certificate:
-        """Return a new certificate; `password` encrypts its key."""
+    def sign(self, name: str, *, password: str = "", days: int = 2) -> Certificate:
+        """Return a new certificate; `password` encrypts its key. One that is valid for a negative
+        number of days has expired."""
         extensions = self._directory / "extensions"
         extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         asked = self._request(name)
         chain = self._directory / f"{name}.chain.pem"
         openssl(
             "x509", "-req", "-in", asked.chain, "-CA", self.certificate.chain, "-CAkey",
-            self.certificate.key, "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out",
+            self.certificate.key, "-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out",
             chain,
         )  # fmt: skip
         key = asked.key

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -62,12 +63,27 @@ class ServerTls:
         self._stamp = self._look()
         self.expires_at: float | None = None
         self._context = self._new_context()
+        self._has_expired = False
+        self._tell_of_expiry()
+
+    def _tell_of_expiry(self) -> None:
+        """Log once that the certificate in use has expired."""
+        if self._has_expired or self.expires_at is None or time.time() < self.expires_at:
+            return
+        self._has_expired = True
+        when = datetime.fromtimestamp(self.expires_at, UTC).isoformat(" ", "seconds")
+        log.error(
+            "the certificate of %s expired at %s: clients that verify it cannot connect; open "
+            "connections stay as they are",
+            self._config.cert_path,
+            when,
+        )
 
     def _new_context(self) -> ssl.SSLContext:
         context = server_context(self._config)
         if self._protocols:
             context.set_alpn_protocols(list(self._protocols))
-        if self._config.cert_path:
+        if self._config.cert_path and not self._config.test_mode:
             with contextlib.suppress(OSError, UnicodeError):
                 self.expires_at = expiry_of(Path(self._config.cert_path).read_text())
         return context
@@ -88,6 +104,8 @@ class ServerTls:
                 log.error("new connections still get the old certificate: %s", error)
             else:
                 log.info("new connections get the certificate of %s", self._config.cert_path)
+                self._has_expired = False
+        self._tell_of_expiry()
         return self._context
 
     def _look(self) -> _Stamp:

@@ -14,6 +14,7 @@ from pocketmq.broker.replication.frames import encode_report
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.tls_config import TlsConfig
 from tests.broker.conftest import Client
 from tests.client.waiting import until
 
@@ -31,14 +32,16 @@ def classic(broker: Broker) -> Replication:
 class Pair:
     """A broker group under `directory`; `master` and `slave` are there once they are started."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tls: TlsConfig | None = None) -> None:
         self.directory = directory
+        self._tls = tls
         self.name_server = NameServer(
             NamesrvConfig(
                 listen_port=0,
                 kv_config_path=str(directory / "kv.json"),
                 config_store_path=str(directory / "namesrv.properties"),
-            )
+            ),
+            tls=tls,
         )
         self.brokers: dict[int, Broker] = {}
         self._ports: dict[int, int] = {}
@@ -72,7 +75,7 @@ class Pair:
             "message_index_enable": False,
             "disk_max_used_space_ratio": 95,
         }
-        broker = Broker(BrokerConfig(**values | settings))
+        broker = Broker(BrokerConfig(**values | settings), tls=self._tls)
         await broker.start()
         self.brokers[broker_id] = broker
         return broker
@@ -92,9 +95,9 @@ class Pair:
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Pair]:
-    """A pair of which only the name server is started."""
-    pair = Pair(directory)
+async def running(directory: Path, tls: TlsConfig | None = None) -> AsyncIterator[Pair]:
+    """A pair of which only the name server is started; `tls` is that of all servers."""
+    pair = Pair(directory, tls)
     await pair.name_server.start()
     try:
         yield pair
