@@ -37,8 +37,8 @@ class Authority:
         chain = self._directory / f"{name}.chain.pem"
         openssl(
             "x509", "-req", "-in", asked.chain, "-CA", self.certificate.chain, "-CAkey",
-            self.certificate.key, "-CAcreateserial", "-days", str(days), "-extfile", extensions, "-out",
-            chain,
+            self.certificate.key, "-CAcreateserial", "-days", str(days), "-extfile", extensions,
+            "-out", chain,
         )  # fmt: skip
         key = asked.key
         if password:

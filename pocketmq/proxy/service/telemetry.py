@@ -127,6 +127,7 @@ class Telemetry:
         outgoing: Outgoing,
     ) -> None:
         """Keep a client's settings, register it at brokers, and answer with the server's."""
+        call.caller = None  # streams are long: the user may have changed since
         try:
             group = await self._checked(call, settings)
             client = self.clients.of(call)
