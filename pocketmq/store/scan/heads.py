@@ -72,7 +72,7 @@ class Heads:
         fields: a structured array with the names of the record's fields. Hosts have 8 bytes, or
             20 with those of IPv4 hosts zero-padded (when any host of the block is IPv6).
         body: begin and length of each body.
-        topic_length: of the topic, bytes.
+        topic: begin and length of each topic.
         properties: begin and length of each properties text.
         good: whether the lengths add up to a record. The other attributes say nothing about rows
             that are not good.
@@ -104,7 +104,9 @@ class Heads:
         stated = records.bytes_at(topic_end).astype(np.int64) << 8 | records.bytes_at(topic_end + 1)
         good &= stated == properties_length
         self.good: npt.NDArray[np.bool_] = good
-        self.topic_length = topic_length
+        self.topic = Places(
+            records.buffers, records.buffer, records.offset + body_end + length_bytes, topic_length
+        )
         self.body = Places(records.buffers, records.buffer, records.offset + head_size, body_length)
         self.properties = Places(
             records.buffers, records.buffer, records.offset + topic_end + 2, properties_length

@@ -30,11 +30,13 @@ class LastEntries:
 
     Attributes:
         begin, end: queue offsets of the first of them, and behind the last.
+        is_broken_off: whether something was found behind them.
     """
 
-    __slots__ = ("_bytes", "begin", "end")
+    __slots__ = ("_bytes", "begin", "end", "is_broken_off")
 
-    def __init__(self, end: int, content: bytes) -> None:
+    def __init__(self, end: int, content: bytes, *, is_broken_off: bool = False) -> None:
+        self.is_broken_off = is_broken_off
         self.begin = end - len(content) // UNIT
         self.end = end
         self._bytes = content
@@ -80,13 +82,13 @@ def last_entries(path: Path | str, size: int, *, gapless: bool) -> LastEntries:
             content = os.pread(fd, min(_BLOCK, size // UNIT * UNIT), 0)
             count = entries_in(content)
             if count * UNIT < _BLOCK:
-                return LastEntries(count, content[: count * UNIT])
+                return _last_of(count, content)
         stop = min(-(-_data_end(fd, size) // UNIT), size // UNIT)
         if not gapless:
             content = os.pread(fd, stop * UNIT, 0)
             empty = entry_array(memoryview(content)[: len(content) // UNIT * UNIT])["size"] <= 0
             count = int(np.argmax(empty)) if empty.any() else len(empty)
-            return LastEntries(count, content[max(count * UNIT - _BLOCK, 0) : count * UNIT])
+            return _last_of(count, content)
         begin = max(stop - _BLOCK // UNIT, 0)
         content = os.pread(fd, (stop - begin) * UNIT, begin * UNIT)
         count = entries_in(content)
@@ -97,6 +99,13 @@ def last_entries(path: Path | str, size: int, *, gapless: bool) -> LastEntries:
             content = os.pread(fd, (end - begin) * UNIT, begin * UNIT)
             count = len(content) // UNIT
         return LastEntries(begin + count, content[: count * UNIT])
+
+
+def _last_of(count: int, content: bytes) -> LastEntries:
+    """Return the last ones of the `count` entries with which the bytes of a file begin."""
+    end = count * UNIT
+    is_broken_off = bool(content[end:].strip(b"\0"))
+    return LastEntries(count, content[max(end - _BLOCK, 0) : end], is_broken_off=is_broken_off)
 
 
 def next_entries(path: Path | str, number: int) -> bytes:

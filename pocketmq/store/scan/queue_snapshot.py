@@ -39,6 +39,8 @@ class QueueSnapshot:
         segments: the files of its consume queue.
         last: the last entries of its consume queue, some of which may lie behind `known_end`.
         tail: set when the commit log has been looked through.
+        is_damaged: whether its entries seem to end too early, or are not this queue's.
+        noted_end: where its broker noted that it ends; 0 if it did not.
     """
 
     def __init__(self, topic: str, queue_id: int, segments: Segments) -> None:
@@ -48,6 +50,8 @@ class QueueSnapshot:
         self.min_offset = self.known_end = segments.begin // UNIT
         self.tail: Tail = NO_TAIL
         self.last = NO_ENTRIES
+        self.is_damaged = False
+        self.noted_end = 0
 
     @property
     def max_offset(self) -> int:
@@ -115,12 +119,14 @@ class QueueSnapshot:
     def find_end(self, *, crashed: bool) -> None:
         """Count the entries. After a crash there may be holes between them: the first one in the
         last files is the end. Raises FileNotFoundError."""
-        for segment in self.segments.all[-_SCANNED_FILES:]:
+        for segment in (files := self.segments.all[-_SCANNED_FILES:]):
             last = last_entries(segment.path, segment.size, gapless=not crashed)
             self.known_end = segment.base // UNIT + last.end
             if last.end:
                 self.last = last.behind(segment.base // UNIT)
+            self.is_damaged |= last.is_broken_off
             if last.end * UNIT < segment.size:
+                self.is_damaged |= segment is not files[-1]
                 break
 
     def advance(self) -> bool:
@@ -156,6 +162,7 @@ class QueueSnapshot:
             end -= 1
         dropped = self.known_end - end
         self.known_end = end
+        self.is_damaged |= dropped > 0
         return dropped
 
     def _fits(self, log: Segments, offset: int) -> bool:

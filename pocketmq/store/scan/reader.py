@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.message.record_layout import RecordError, decode_parts
@@ -251,6 +252,7 @@ class SliceReader:
         if not wanted.topic.startswith(LIGHT_QUEUE_PREFIX):
             good &= fields["queue_id"] == wanted.queue_id
             good &= fields["queue_offset"] == rows.offset
+            good = _have(heads.topic, wanted.topic.encode(), good)
         if not good.all():
             self._report(wanted, rows, ~good)
         chosen = self._selection.heads(fields)
@@ -349,6 +351,15 @@ class SliceReader:
             raise error
         self.skipped += count
         self._first_loss = self._first_loss or error
+
+
+def _have(values: Places, value: bytes, rows: _Mask) -> _Mask:
+    """Return which of these rows have a value; the places of the others may be anywhere."""
+    number = np.flatnonzero(rows & (values.length == len(value)))
+    same = pc.equal(values.rows(number).gather(), pa.scalar(value))
+    found = np.zeros(len(rows), np.bool_)
+    found[number] = same.to_numpy(zero_copy_only=False)
+    return found
 
 
 class _NotThere(Exception):

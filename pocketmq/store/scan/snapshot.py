@@ -10,9 +10,11 @@ what is committed has an entry, and what has none may still be under way.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
+from collections import Counter
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -25,6 +27,7 @@ from pocketmq.store.files import read_small
 from pocketmq.store.foreign_store import check_readable
 from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
+from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
 from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
@@ -127,6 +130,57 @@ class StoreSnapshot:
             self.queues = {name: self._read_queue(*name) for name in self.queues}
         for queue in self.queues.values():
             self._trim(queue)
+        if self.state is not State.OPEN:
+            self._tell_of_empty_files()
+            self._find_misfits()
+        if entered and entered.queue_bounds:
+            self._compare_with_notes(_noted_in(root / BOUNDS_FILE, entered.queue_bounds))
+
+    def _tell_of_empty_files(self) -> None:
+        """Log which files at the begin of the commit log have lost their content. The others are
+        seen when their records are read; an empty one at the end was just made."""
+        for path in (self.root / "commitlog").iterdir():
+            if path.name.isdecimal() and int(path.name) < self.log.begin and path.is_file():
+                log.warning(
+                    "%s is empty: the messages at the physical offsets %d to %d are missing",
+                    path,
+                    int(path.name),
+                    self.log.begin - 1,
+                )
+
+    def _find_misfits(self) -> None:
+        """Find queues with a file that has another size than most: it was cut or replaced."""
+        sizes = {
+            name: {segment.size for segment in queue.segments.all}
+            for name, queue in self.queues.items()
+        }
+        usual = Counter(itertools.chain.from_iterable(sizes.values())).most_common(1)
+        for name, found in sizes.items():
+            self.queues[name].is_damaged |= any(size != usual[0][0] for size in found)
+
+    def _compare_with_notes(self, table: dict[str, dict[str, _Noted]]) -> None:
+        """Find queues that end before the end that their broker noted, or are gone."""
+        for topic, noted in table.items():
+            for number, (begin, end, physical, _) in noted.items():
+                name = topic, int(number)
+                # The rest has expired.
+                if physical <= self.log.begin or not self.choice.queue(*name):
+                    continue
+                queue = self.queues.get(name)
+                if queue is None:
+                    queue = self.queues[name] = QueueSnapshot(*name, self.queue_segments(*name))
+                    self.listing.add(*name)
+                if queue.known_end < end:
+                    queue.is_damaged, queue.noted_end = True, end
+                found = queue.segments.begin // UNIT
+                if queue.segments.all and 0 <= begin < found:
+                    log.warning(
+                        "%s/%d: the entries at the queue offsets %d to %d are missing: when the "
+                        "broker closed the store, it had them",
+                        *name,
+                        begin,
+                        found - 1,
+                    )
 
     @cached_property
     def queues(self) -> dict[tuple[str, int], QueueSnapshot]:
@@ -229,10 +283,12 @@ class StoreSnapshot:
         dropped = queue.trim(self.log)
         if dropped and self.state is not State.OPEN:
             log.warning(
-                "%s/%d: the last %d entries of the consume queue point at no record of it",
+                "%s/%d: the last %d entries of the consume queue point at no record of it; they "
+                "begin at queue offset %d",
                 queue.topic,
                 queue.queue_id,
                 dropped,
+                queue.known_end,
             )
 
 

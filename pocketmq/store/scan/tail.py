@@ -194,9 +194,20 @@ class TailSearch:
         for key, queue in snapshot.queues.items():
             if key not in self._queues and end < queue.max_physical():
                 queue.known_end = queue.first_from(end)
+            if queue.is_damaged:
+                _tell_of_damage(queue)
 
     def _start(self) -> int:
-        """Return where the walk begins: everything before has its entry.
+        """Return where the walk begins: everything before has its entry."""
+        snapshot = self._snapshot
+        start = self._usual_start()
+        if snapshot.noted is not None:
+            return start
+        damaged = (queue.max_physical() for queue in snapshot.queues.values() if queue.is_damaged)
+        return max(self._log.begin, min([start, *damaged]))
+
+    def _usual_start(self) -> int:
+        """Return where the walk begins if no queue is damaged.
 
         After a clean stop that is where the records with entries end. After a crash entries may
         be missing before that; all up to a time that the checkpoint names are there.
@@ -307,6 +318,29 @@ class TailSearch:
         queue = queue or QueueSnapshot(*key, self._snapshot.queue_segments(*key))
         growing = self._queues[key] = _Growing(queue)
         return growing
+
+
+def _tell_of_damage(queue: QueueSnapshot) -> None:
+    found = queue.tail.offset
+    if len(found):
+        log.warning(
+            "%s/%d: the consume queue is damaged; %d messages at the queue offsets %d to %d were "
+            "found in the commit log alone",
+            queue.topic,
+            queue.queue_id,
+            len(found),
+            found[0],
+            found[-1],
+        )
+    if queue.max_offset < queue.noted_end:
+        log.warning(
+            "%s/%d: the messages at the queue offsets %d to %d are missing: when the broker closed "
+            "the store, it had them",
+            queue.topic,
+            queue.queue_id,
+            queue.max_offset,
+            queue.noted_end - 1,
+        )
 
 
 def _why(view: memoryview, base: int, at: int) -> str:
