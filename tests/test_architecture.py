@@ -177,6 +177,7 @@ WALL_CLOCK = {
     "message/identity.py": "message ids contain the date",
     "monitoring/exporter.py": "exported figures have dates",
     "proxy/service/message_codec.py": "born, delivery and invisible times are dates",
+    "remoting/tls_context.py": "certificates expire at a date",
     "store/message_store.py": "store timestamps",
     "store/index/index_process.py": "index files are named after dates",
     "store/scan/followed_store.py": "dates of files are compared with it",
