@@ -223,8 +223,12 @@ class AuthTables:
         """
         found = [info.user(info.username or "") for info in users]
         lists = {(acl.subject or "").removeprefix("User:"): acl for acl in acls if acl.policies}
-        self.acls = {name: acl.merged_into(Acl()) for name, acl in lists.items()}
-        self.users = {user.username: user for user in found}
+        merged = {name: acl.merged_into(Acl()) for name, acl in lists.items()}
+        # Guards and others hold the tables themselves.
+        self.acls.clear()
+        self.acls.update(merged)
+        self.users.clear()
+        self.users.update((user.username, user) for user in found)
         for callback in self.on_change:
             callback()
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
+
+from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
+from pocketmq.auth.users import User
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.credentials import Credentials
 from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.port import cluster_users
 from pocketmq.proxy.proto import service_pb2 as pb
 from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
@@ -38,14 +46,21 @@ async def prepare(server: EmbeddedServer) -> None:
     async with Admin(namesrv=server.namesrv, credentials=credentials) as admin:
         for topic in ("Normal", "Other"):
             await admin.create_topic(topic, queues=1)
-    tables = server.broker.auth
-    assert tables is not None
-    from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
-    from pocketmq.auth.users import User
+    auth = server.broker.auth
+    assert auth is not None
+    auth.tables.put_user(User("alice", "alice-secret"))
+    let_publish(server, "alice", "Normal")
 
-    tables.tables.put_user(User("alice", "alice-secret"))
-    entry = Entry(Resource.parse("Topic:Normal"), frozenset({Action.PUB}), Decision.ALLOW)
-    tables.tables.put_acl("alice", Acl(custom=(entry,)))
+
+def let_publish(server: EmbeddedServer, name: str, *topics: str) -> None:
+    """Let a user publish to these topics, and do nothing else."""
+    auth = server.broker.auth
+    assert auth is not None
+    entries = tuple(
+        Entry(Resource.parse(f"Topic:{topic}"), frozenset({Action.PUB}), Decision.ALLOW)
+        for topic in topics
+    )
+    auth.tables.put_acl(name, Acl(custom=entries))
 
 
 async def status_of_send(client: GrpcClient, topic: str = "Normal") -> tuple[int, str]:
@@ -182,28 +197,61 @@ def every_request() -> dict[str, object]:
     }
 
 
+@asynccontextmanager
+async def cluster_proxy(server: EmbeddedServer) -> AsyncIterator[ClusterProxy]:
+    inner = json.dumps({"accessKey": "root", "secretKey": "root-secret"})
+    config = ProxyConfig(
+        grpc_server_port=0,
+        namesrv_addr=server.namesrv,
+        authentication_enabled=True,
+        authorization_enabled=True,
+        inner_client_authentication_credentials=inner,
+    )
+    async with ClusterProxy(config) as proxy:
+        yield proxy
+
+
+async def attempt(proxy: ClusterProxy, topic: str = "Normal", **metadata: str) -> int:
+    """Send as whoever `metadata` says; return the status."""
+    client = GrpcClient(proxy.grpc_port, client_id=repr(metadata), metadata=metadata)
+    async with client:
+        return (await status_of_send(client, topic))[0]
+
+
 async def test_a_cluster_proxy_has_the_users_of_the_brokers() -> None:
     async with EmbeddedServer(properties=PROPERTIES) as server:
         await prepare(server)
-        inner = json.dumps({"accessKey": "root", "secretKey": "root-secret"})
-        config = ProxyConfig(
-            grpc_server_port=0,
-            namesrv_addr=server.namesrv,
-            authentication_enabled=True,
-            authorization_enabled=True,
-            inner_client_authentication_credentials=inner,
-        )
-        async with ClusterProxy(config) as proxy:
-
-            async def attempt(topic: str = "Normal", **metadata: str) -> int:
-                client = GrpcClient(proxy.grpc_port, client_id=repr(metadata), metadata=metadata)
-                async with client:
-                    return (await status_of_send(client, topic))[0]
-
+        async with cluster_proxy(server) as proxy:
             alice = signed("alice", "alice-secret")
-            assert await attempt(**alice) == pb.OK
-            assert await attempt("Other", **signed("root", "root-secret")) == pb.OK
-            assert await attempt("Other", **alice) == pb.UNAUTHORIZED
-            assert await attempt(**signed("alice", "x")) == pb.UNAUTHORIZED
-            assert await attempt(**signed("bob", "x")) == pb.UNAUTHORIZED
-            assert await attempt() == pb.UNAUTHORIZED
+            assert await attempt(proxy, **alice) == pb.OK
+            assert await attempt(proxy, "Other", **signed("root", "root-secret")) == pb.OK
+            assert await attempt(proxy, "Other", **alice) == pb.UNAUTHORIZED
+            assert await attempt(proxy, **signed("alice", "x")) == pb.UNAUTHORIZED
+            assert await attempt(proxy, **signed("bob", "x")) == pb.UNAUTHORIZED
+            assert await attempt(proxy) == pb.UNAUTHORIZED
+
+
+async def test_a_cluster_proxy_hears_of_changed_users_and_access_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster_users, "INTERVAL", 0.01)
+    async with EmbeddedServer(properties=PROPERTIES) as server:
+        await prepare(server)
+        auth = server.broker.auth
+        assert auth is not None
+        async with cluster_proxy(server) as proxy:
+
+            async def until(status: int, topic: str, **metadata: str) -> None:
+                while await attempt(proxy, topic, **metadata) != status:
+                    await asyncio.sleep(0.01)
+
+            alice, bob = signed("alice", "alice-secret"), signed("bob", "bob-secret")
+            await until(pb.OK, "Normal", **alice)
+            let_publish(server, "alice", "Other")
+            await until(pb.UNAUTHORIZED, "Normal", **alice)
+            await until(pb.OK, "Other", **alice)
+            auth.tables.put_user(User("bob", "bob-secret"))
+            let_publish(server, "bob", "Normal")
+            await until(pb.OK, "Normal", **bob)
+            auth.tables.delete_user("alice")
+            await until(pb.UNAUTHORIZED, "Other", **alice)
