@@ -66,8 +66,11 @@ Part = Callable[[Request[Any], str], Iterator[Need]]
 def on_topic(name: str, *actions: Action) -> Need:
     """Return the need for a topic, or for the group whose retry topic it is."""
     if name.startswith(RETRY_PREFIX):
-        # Consumers send to it themselves, with the right to receive.
-        return Need(Kind.GROUP, name[len(RETRY_PREFIX) :], tuple({*actions, SUB} - {PUB}))
+        # Consumers send to it themselves, and read it, with the right to receive. To create, change
+        # or delete it takes these rights on the group.
+        if not {PUB, GET}.isdisjoint(actions):
+            actions = tuple({*actions, SUB} - {PUB})
+        return Need(Kind.GROUP, name[len(RETRY_PREFIX) :], actions)
     return Need(Kind.TOPIC, name, actions)
 
 

@@ -242,7 +242,7 @@ async def test_a_cluster_proxy_hears_of_changed_users_and_access_lists(
         async with cluster_proxy(server) as proxy:
 
             async def until(status: int, topic: str, **metadata: str) -> None:
-                while await attempt(proxy, topic, **metadata) != status:
+                while await attempt(proxy, topic, **metadata) != status:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
             alice, bob = signed("alice", "alice-secret"), signed("bob", "bob-secret")

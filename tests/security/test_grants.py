@@ -396,3 +396,39 @@ async def test_what_was_popped_belongs_to_its_topic_and_group(
     assert "Topic:T" in (answer.remark or "")
     await grant(root, "Topic:T", actions="Sub")
     assert (await ask()).code != NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    ("code", "actions"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_TOPIC, "Create"),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, "Create"),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, "Delete"),
+    ],
+)
+async def test_consumers_do_not_change_or_delete_the_retry_topic_of_their_group(
+    root: Connection, nobody: Connection, code: RequestCode, actions: str
+) -> None:
+    retry = "%RETRY%G"
+    config = {"topicName": retry, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    body = json.dumps({"topicConfigList": [config]}).encode()
+    fields = {"topic": retry, "defaultTopic": "TBW102", "order": "false", "topicSysFlag": "0"}
+    fields |= {"readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields["topicFilterType"] = "SINGLE_TAG"
+    await grant(root, "Group:G", actions="Pub,Sub,Get")
+    answer = await nobody.request(code, None, body, ext_fields=fields)
+    assert answer.code == NO_PERMISSION
+    await grant(root, "Group:G", actions=actions)
+    answer = await nobody.request(code, None, body, ext_fields=fields)
+    assert answer.code == 0, answer.remark
+
+
+async def test_consumers_do_not_delete_the_retry_topic_of_their_group_at_the_name_server(
+    server: EmbeddedServer, root: Connection, connect: Connect
+) -> None:
+    await grant(root, "Group:G", actions="Pub,Sub,Get")
+    nobody = await connect(server.namesrv, NOBODY)
+    answer = await nobody.request(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV, None, ext_fields={"topic": "%RETRY%G"}
+    )
+    assert answer.code == NO_PERMISSION
