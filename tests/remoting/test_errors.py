@@ -1,8 +1,17 @@
+import contextlib
 import copy
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pocketmq.remoting import errors
+from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.heartbeat import HeartbeatData
+from pocketmq.remoting.bodies.pop import BatchAckMessageRequestBody
+from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody
 from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.errors import (
     FrameError,
@@ -15,6 +24,8 @@ from pocketmq.remoting.errors import (
     TopicNotExist,
     error_for,
 )
+from pocketmq.remoting.headers import PullMessageRequestHeader
+from pocketmq.remoting.request import RequestDecoder
 
 RETRIABLE = {17, 14, 1, 2, 16, 204, 205, 1500}
 
@@ -69,3 +80,47 @@ def test_numbers_of_the_reference() -> None:
     assert RequestCode(666).name == "COMMON_BATCH_REQUEST"
     assert ResponseCode(21).name == "PULL_OFFSET_MOVED"
     assert [code.name for code in LanguageCode][9] == "GO"
+
+
+class _Tracked(bytearray):
+    """Bytes that can be seen to go."""
+
+
+def _is_kept(text: bytes, read: Callable[[Any], object]) -> bool:
+    """Tell whether bytes that cannot be read are kept, as by an error in a cycle with its
+    traceback: a server collects garbage rarely, and the bytes of a frame are many."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        data = _Tracked(text)
+        kept = weakref.ref(data)
+        with contextlib.suppress(RemotingError):
+            read(memoryview(data))
+            pytest.fail("it could be read")
+        del data
+        return kept() is not None
+    finally:
+        if collects:
+            gc.enable()
+
+
+@pytest.mark.parametrize("kind", [HeartbeatData, LockBatchRequestBody, BatchAckMessageRequestBody])
+@pytest.mark.parametrize(
+    "text", [b"[" * 5000, b"[]", b'{"x":', b"\xff", b'{"acks":1,"consumerDataSet":1,"mqSet":1}']
+)
+def test_a_body_that_cannot_be_read_is_not_kept(kind: type[Body], text: bytes) -> None:
+    assert not _is_kept(text, kind.decode)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'{"code":11,"opaque":1,"extFields":{"topic":"T"}}',
+        b'{"code":11,"opaque":1,"extFields":{"topic":["T"]}}',
+        b'{"opaque":1,"code":11,"extFields":{"queueId":"x"}}',
+        b'{"opaque":1,"code":',
+    ],
+)
+def test_a_request_whose_header_cannot_be_read_is_not_kept(head: bytes) -> None:
+    decoder = RequestDecoder({11: PullMessageRequestHeader})
+    assert not _is_kept(len(head).to_bytes(4, "big") + head + b"body", decoder.decode)

@@ -75,7 +75,10 @@ class JointPort:
             known = TopicRouteData()
         others = [data for data in known.queue_datas if data.broker_name != self._name]
         if missing is not None and not others:
-            raise missing
+            try:
+                raise missing
+            finally:
+                del missing  # its traceback has the request in it, and would be in a cycle
         brokers = [data for data in known.broker_datas if data.broker_name != self._name]
         # With the replicas of the own broker, if it has registered.
         own = [data for data in known.broker_datas if data.broker_name == self._name]

@@ -152,7 +152,10 @@ class Metadata:
             kind = config.attributes.get(MESSAGE_TYPE, "NORMAL").upper()
             return Topic(name, route, TYPES.get(kind, (pb.NORMAL,)))
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback has the request in it, and would be in a cycle
         return Topic(name, route, (pb.NORMAL,))
 
     async def _ask_group(self, name: str) -> SubscriptionGroupConfig | None:
@@ -171,5 +174,8 @@ class Metadata:
                 return SubscriptionGroupConfig.decode(answer.content())
             answered = True
         if failure is not None and not answered:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure
         return None

@@ -184,6 +184,8 @@ class Producing:
             return await self._ask(client, other, header, message.body, timeout), other
         except RemotingError:
             raise first from None
+        finally:
+            del first  # its traceback has the request in it, and would be in a cycle
 
     async def _ask(
         self,

@@ -11,7 +11,7 @@ read again as fastjson reads it: unknown keys and nulls are ignored, other spell
 (`pocketmq.remoting.bodies.lenient`, `pocketmq.message.loose_json`).
 """
 
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -32,6 +32,9 @@ def enum(*names: str) -> msgspec.Meta:
 class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A JSON body, or a part of one."""
 
+    #: Bytes of a body of another shape that is still read leniently.
+    _most_respelt: ClassVar[int] = lenient.MAX_LENGTH
+
     def encode(self, standard_json: bool = False) -> bytes:
         """Return the body's bytes.
 
@@ -48,14 +51,19 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         """
         if not data:
             raise BodyError(f"no body where a {cls.__name__} is expected")
+        # No variable outlives its `except` with an error in it: that would be a cycle with the
+        # traceback, and keep the whole request until a garbage collection.
         try:
             return cls._exactly(data)
         except FastjsonError as error:
-            first = error
-        try:
-            return cls._leniently(data, first)
-        except FastjsonError as error:
-            raise BodyError(f"the body is not a {cls.__name__}: {error}") from None
+            wrong_shape = isinstance(error, fastjson.ShapeError)
+            why = str(error)
+        if len(data) <= (cls._most_respelt if wrong_shape else loose_json.MAX_LENGTH):
+            try:
+                return cls._leniently(data)
+            except FastjsonError as error:
+                why = str(error)
+        raise BodyError(f"the body is not a {cls.__name__}: {why}")
 
     def need(self, name: str, value: T | None) -> T:
         """`value`, which is that of the field `name` of this body.
@@ -72,11 +80,8 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         return fastjson.decode_into(data, cls)
 
     @classmethod
-    def _leniently(cls, data: bytes | bytearray | memoryview, error: FastjsonError) -> Self:
-        """Reads a body that could not be read exactly because of `error`."""
-        wrong_shape = isinstance(error, fastjson.ShapeError)
-        if len(data) > (lenient.MAX_LENGTH if wrong_shape else loose_json.MAX_LENGTH):
-            raise error
+    def _leniently(cls, data: bytes | bytearray | memoryview) -> Self:
+        """Reads a body that could not be read exactly."""
         fields = loose_json.decode(data)
         lenient.check_known(fields, cls)
         return cls._from_fields(lenient.respelt(fields, cls))

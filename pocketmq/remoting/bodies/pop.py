@@ -3,12 +3,11 @@
 import base64
 import binascii
 from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import field
 
 from pocketmq.message import loose_json
-from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.bodies.base import Body, QueueBody, enum, objects, queue
@@ -86,15 +85,13 @@ _LONG_NAMES: Final = {
 class BatchAckMessageRequestBody(Body):
     """BATCH_ACK_MESSAGE."""
 
+    _most_respelt: ClassVar[int] = loose_json.MAX_LENGTH
+
     acks: list[BatchAck] = field(default_factory=list)
     broker_name: str | None = None
 
     @classmethod
-    def _leniently(
-        cls, data: bytes | bytearray | memoryview, error: FastjsonError
-    ) -> "BatchAckMessageRequestBody":
-        if len(data) > loose_json.MAX_LENGTH:
-            raise error
+    def _leniently(cls, data: bytes | bytearray | memoryview) -> "BatchAckMessageRequestBody":
         fields = loose_json.decode(data)
         if isinstance(fields, dict):
             for ack in objects(fields.get("acks")):

@@ -49,7 +49,9 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         try:
             return msgspec.convert(ext, cls, strict=False)
         except msgspec.ValidationError as error:
-            first = error
+            # Its text: the error itself in a variable would be a cycle with the traceback, and
+            # keep the whole request until a garbage collection.
+            first = str(error)
         # Second try with Java's reading: any word but "true" is false, and numbers may begin with
         # a plus or zeros. Rare enough to stay off the path above.
         try:
