@@ -14,6 +14,8 @@ from typing import Any, Final
 from pocketmq.broker.consumer_filter import ConsumerFilters, is_tag_type
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 from pocketmq.remoting.request import Caller
 
@@ -22,6 +24,20 @@ log = logging.getLogger(__name__)
 BROADCASTING: Final = "BROADCASTING"
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull consumers
 SUBSCRIBE_ALL: Final = "*"
+
+#: Bytes, as `weight_of` counts them, of the subscriptions of all groups.
+MAX_WEIGHT: Final = 64 << 20
+#: A group whose subscriptions have no more does not count: the number of groups has its own limit.
+SMALL_WEIGHT: Final = 16 << 10
+_GROUP_SHARE: Final = 10
+_OVERHEAD: Final = 256  # of a subscription, a tag and a hash of one, as objects
+_WIDEST: Final = 4  # bytes of a character
+
+
+def weight_of(data: SubscriptionData) -> int:
+    """Return about how many bytes a subscription takes."""
+    texts = len(data.topic) + len(data.sub_string) + sum(map(len, data.tags_set))
+    return _WIDEST * texts + _OVERHEAD * (1 + len(data.tags_set) + len(data.code_set))
 
 
 class ClientInfo:
@@ -61,10 +77,11 @@ class ClientInfo:
 class Subscription:
     """One topic of a group; `codes` are the wanted tag hashes, None for all messages."""
 
-    __slots__ = ("codes", "data")
+    __slots__ = ("codes", "data", "weight")
 
     def __init__(self, data: SubscriptionData) -> None:
         self.data = data
+        self.weight = weight_of(data)
         everything = data.sub_string in ("", SUBSCRIBE_ALL)
         self.codes = None if everything else frozenset(data.code_set)
 
@@ -141,7 +158,8 @@ class ConsumerGroups:
     """All groups with a live member.
 
     `notify(group)` is called for each change that the members must know.
-    `filters` keeps the SQL92 expressions that groups subscribe with.
+    `filters` keeps the SQL92 expressions that groups subscribe with. `max_weight` is explained at
+    `MAX_WEIGHT`; a tenth of it is for each group.
     """
 
     def __init__(
@@ -149,7 +167,12 @@ class ConsumerGroups:
         notify: Callable[[ConsumerGroup], None],
         clock: MonotonicClock,
         filters: ConsumerFilters | None = None,
+        *,
+        max_weight: int = MAX_WEIGHT,
     ) -> None:
+        self._max_weight = max_weight
+        self._weights: dict[str, int] = {}  # of the groups that count
+        self._weight = 0
         self._notify = notify
         self._clock = clock
         self._log = LimitedLog(log)
@@ -184,7 +207,11 @@ class ConsumerGroups:
         Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
         fingerprint was another one before, or nothing is known of what it subscribes to, as after
         a restart of the broker.
+
+        Raises RemotingError, before anything is changed, if the subscriptions are too large.
         """
+        if with_subscriptions:
+            self._check_weight(data)
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -204,6 +231,7 @@ class ConsumerGroups:
             self._log.info("group %s: %s joined", group.name, client.client_id)
         if with_subscriptions:
             changed |= group.subscribe(data.subscription_data_set)
+            self._weigh(group.name, sum(one.weight for one in group.subscriptions.values()))
             if self._filters is not None:
                 self._filters.register(group.name, data.subscription_data_set)
         connection = client.connection
@@ -215,6 +243,25 @@ class ConsumerGroups:
         if changed and notify_enabled and not group.broadcasting:
             self._notify(group)
         return other_fingerprint or not (with_subscriptions or group.subscriptions)
+
+    def _check_weight(self, data: ConsumerData) -> None:
+        weight = sum(map(weight_of, data.subscription_data_set))
+        if weight <= SMALL_WEIGHT:
+            return
+        most = self._max_weight // _GROUP_SHARE
+        left = self._max_weight - self._weight + self._weights.get(data.group_name, 0)
+        if weight > min(most, left):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscriptions of group {data.group_name} would take {weight} bytes: a group "
+                f"may have {most}, and {left} are left for all groups",
+            )
+
+    def _weigh(self, name: str, weight: int) -> None:
+        self._weight -= self._weights.pop(name, 0)
+        if weight > SMALL_WEIGHT:
+            self._weights[name] = weight
+            self._weight += weight
 
     def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
         """Remove a member; the group goes with its last one."""
@@ -230,6 +277,7 @@ class ConsumerGroups:
         self._log.info("group %s: %s left", name, client.client_id)
         if not group.clients:
             del self._groups[name]
+            self._weigh(name, 0)
             if self._filters is not None:
                 self._filters.unregister(name)
         elif notify_enabled and not group.broadcasting:

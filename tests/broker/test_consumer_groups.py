@@ -11,6 +11,7 @@ from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.producer_groups import ProducerGroups
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.monotonic import MonotonicMs
 
 
@@ -204,3 +205,46 @@ def test_producers_come_and_go(world: World) -> None:
     world.now += 100
     producers.expire(99)
     assert producers.clients("P") is None
+
+
+KIB = 1 << 10
+
+
+def subscribed(group: str, expression: str = "*", version: int = 1, **sets: Any) -> ConsumerData:
+    data = SubscriptionData(topic="T", sub_string=expression, sub_version=version, **sets)
+    return ConsumerData(group_name=group, subscription_data_set=[data])
+
+
+def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
+    groups = ConsumerGroups(lambda group: None, lambda: MonotonicMs(1), max_weight=1 << 20)
+
+    def join(data: ConsumerData, connection: FakeConnection | None = None) -> FakeConnection:
+        connection = connection or FakeConnection()
+        client = ClientInfo(connection, "c", "JAVA", 479, MonotonicMs(1))
+        groups.register(data, client, notify_enabled=True)
+        return connection
+
+    large = "x" * (20 * KIB)
+    with pytest.raises(RemotingError, match="a group may have 104857"):
+        join(subscribed("too large", "x" * (30 * KIB)))
+    with pytest.raises(RemotingError, match="a group may have 104857"):
+        join(subscribed("many codes", code_set=list(range(500))))
+    assert groups.names() == []
+
+    connections = [join(subscribed(f"G{number}", large)) for number in range(12)]
+    with pytest.raises(RemotingError, match="left for all groups"):
+        join(subscribed("G12", large))
+    assert groups.get("G12") is None
+    join(subscribed("small"))
+    # One that has its share keeps it, and may change it; an older version changes nothing.
+    join(subscribed("G0", large, version=2), connections[0])
+    join(subscribed("G0", version=1), connections[0])
+    with pytest.raises(RemotingError, match="left for all groups"):
+        join(subscribed("G12", large))
+
+    join(subscribed("G0", version=3), connections[0])
+    last = join(subscribed("G12", large))
+    with pytest.raises(RemotingError, match="left for all groups"):
+        join(subscribed("G13", large))
+    last.close()
+    join(subscribed("G13", large))
