@@ -46,6 +46,15 @@ MAX_CLIENT_ID: Final = 512
 COMMAND_TIMEOUT: Final = 5.0
 #: Topics that one client may name in its settings.
 MAX_TOPICS: Final = 1_000
+#: Bytes, as `_weight_of` counts them, of the settings of all clients; half for each user, without
+#: authentication for each address.
+MAX_SETTINGS: Final = 64 << 20
+#: Settings that have no more do not count: the number of clients has its own limit.
+SMALL_SETTINGS: Final = 4 << 10
+_OWNER_SHARE: Final = 2
+_TOPIC_OVERHEAD: Final = 256  # of a topic, as objects
+#: What clients tell of themselves and nobody reads.
+_UNREAD: Final = ("access_point", "backoff_policy", "metric", "user_agent")
 
 _LANGUAGES: Final = {
     "JAVA": "JAVA",
@@ -68,7 +77,9 @@ class Client:
     """One client.
 
     Attributes:
-        settings: the client's own settings as they came last; None before the first.
+        settings: the client's own settings as they came last, without what nobody reads; None
+            before the first.
+        weight: what they count.
         owner: the name of the user who signs its calls; "" where nobody did.
         counted_for: the user, or the address, among whose clients it is counted.
         link: how brokers see it.
@@ -80,6 +91,7 @@ class Client:
         self.peer = call.peer
         self.version = call.text(VERSION)
         self.settings: pb.Settings | None = None
+        self.weight = 0
         self.seen = call_time()
         self.gone = False
         self.streams: list[Outgoing] = []
@@ -196,6 +208,12 @@ def _owner_of(call: Call) -> str:
     return (call.caller and call.caller.username) or call.peer[0]
 
 
+def _weight_of(settings: pb.Settings) -> int:
+    topics = len(settings.publishing.topics) + len(settings.subscription.subscriptions)
+    weight = settings.ByteSize() + _TOPIC_OVERHEAD * topics
+    return weight if weight > SMALL_SETTINGS else 0
+
+
 def call_time() -> float:
     """Return the time of the loop, seconds."""
     return asyncio.get_running_loop().time()
@@ -226,6 +244,8 @@ class Clients:
     """All clients of a proxy; `asked(client, request)` answers what brokers ask of them."""
 
     def __init__(self, port: BrokerPort, asked: AskedOf) -> None:
+        self._weights: Counter[str] = Counter()  # of settings, by user or address
+        self._weight = 0
         self._port = port
         self._asked = asked
         self._by_id: dict[str, Client] = {}
@@ -277,10 +297,42 @@ class Clients:
         client.seen = call_time()
         return client
 
+    def keep_settings(self, client: Client, settings: pb.Settings) -> None:
+        """Keep a client's settings instead of those before. Raises ServiceError for too many."""
+        kept = pb.Settings()
+        kept.CopyFrom(settings)
+        kept.DiscardUnknownFields()
+        for name in _UNREAD:
+            kept.ClearField(name)
+        weight = _weight_of(kept)
+        owner = client.counted_for
+        more = weight - client.weight
+        if weight and (
+            self._weight + more > MAX_SETTINGS
+            or self._weights[owner] + more > MAX_SETTINGS // _OWNER_SHARE
+        ):
+            raise ServiceError(
+                pb.TOO_MANY_REQUESTS,
+                f"the settings of all clients have {self._weight} bytes, {self._weights[owner]} of "
+                f"them of clients of {owner}, and these have {weight}: {MAX_SETTINGS} and "
+                f"{MAX_SETTINGS // _OWNER_SHARE} are allowed",
+            )
+        self._weigh(client, weight)
+        client.settings = kept
+
+    def _weigh(self, client: Client, weight: int) -> None:
+        more = weight - client.weight
+        client.weight = weight
+        self._weight += more
+        self._weights[client.counted_for] += more
+        if not self._weights[client.counted_for]:
+            del self._weights[client.counted_for]
+
     def forget(self, client: Client) -> None:
         """Forget a client: it said good-bye, or is silent."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]
+            self._weigh(client, 0)
             self._counts[client.counted_for] -= 1
             if not self._counts[client.counted_for]:
                 del self._counts[client.counted_for]

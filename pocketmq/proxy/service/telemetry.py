@@ -131,11 +131,11 @@ class Telemetry:
         try:
             group = await self._checked(call, settings)
             client = self.clients.of(call)
+            self.clients.keep_settings(client, settings)
         except Exception as error:
             self._refuse(error, outgoing, call)
             return
         stream.client = client
-        client.settings = settings
         # Not before: commands must not go to whoever gives the id of another client.
         if outgoing in client.streams:
             client.streams.remove(outgoing)
