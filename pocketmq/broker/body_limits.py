@@ -18,8 +18,8 @@ KIB: Final = 1 << 10
 MOST: Final = {
     RequestCode.HEART_BEAT: 2048 * KIB,
     RequestCode.CHECK_CLIENT_CONFIG: 128 * KIB,
-    RequestCode.LOCK_BATCH_MQ: 1024 * KIB,
-    RequestCode.UNLOCK_BATCH_MQ: 1024 * KIB,
+    RequestCode.LOCK_BATCH_MQ: 256 * KIB,
+    RequestCode.UNLOCK_BATCH_MQ: 256 * KIB,
     RequestCode.BATCH_ACK_MESSAGE: 1024 * KIB,
     RequestCode.QUERY_ASSIGNMENT: 128 * KIB,
     RequestCode.SET_MESSAGE_REQUEST_MODE: 128 * KIB,

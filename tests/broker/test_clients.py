@@ -216,6 +216,14 @@ async def test_queues_are_locked_and_unlocked(client: Client, topic: str) -> Non
     assert LockBatchResponseBody.decode(await lock("c2")).lock_ok_mq_set == queues
 
 
+async def test_a_lock_of_very_many_queues_is_refused(client: Client, topic: str) -> None:
+    """Others wait while it is decoded."""
+    queues = [MessageQueue(topic, "b0", queue_id) for queue_id in range(8000)]
+    body = LockBatchRequestBody(client_id="c", consumer_group="G", mq_set=queues)
+    answer = await client.request(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+    assert answer.code == SYSTEM_ERROR
+
+
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
 async def test_bodies_that_are_too_long_are_refused(client: Client, code: RequestCode) -> None:
     answer = await client.request(code, body=b" " * (MOST[code] + 1))
