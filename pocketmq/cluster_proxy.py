@@ -19,6 +19,7 @@ require("proxy", __name__)
 
 from pocketmq.proxy.config import ProxyConfig  # noqa: E402
 from pocketmq.proxy.lifetime import Lifetime  # noqa: E402
+from pocketmq.proxy.port.cluster_users import INTERVAL as USERS_PERIOD  # noqa: E402
 from pocketmq.proxy.port.cluster_users import ClusterUsers  # noqa: E402
 from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
@@ -46,8 +47,10 @@ class ClusterProxy(Lifetime):
         tls: TlsConfig | None = None,
         selector: QueueSelector | None = None,
         route_interval: float = ROUTE_POLL_PERIOD,
+        users_interval: float = USERS_PERIOD,
     ) -> None:
         self._config = config
+        self._users_interval = users_interval
         self._route_interval = route_interval
         self._selector = selector or selector_for(config)
         self._tls = tls or TlsConfig()
@@ -97,7 +100,11 @@ class ClusterProxy(Lifetime):
             stack.push_async_callback(port.stop)
             access = None
             if config.authentication_enabled:
-                users = ClusterUsers(instance, config.inner_client_authentication_credentials)
+                users = ClusterUsers(
+                    instance,
+                    config.inner_client_authentication_credentials,
+                    interval=self._users_interval,
+                )
                 await users.start()
                 stack.push_async_callback(users.stop)
                 access = access_of(config, users.tables)

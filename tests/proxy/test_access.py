@@ -8,8 +8,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.users import User
 from pocketmq.client.admin.admin import Admin
@@ -17,7 +15,6 @@ from pocketmq.client.credentials import Credentials
 from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.proxy.config import ProxyConfig
-from pocketmq.proxy.port import cluster_users
 from pocketmq.proxy.proto import service_pb2 as pb
 from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, TelemetryCall, message
@@ -207,7 +204,7 @@ async def cluster_proxy(server: EmbeddedServer) -> AsyncIterator[ClusterProxy]:
         authorization_enabled=True,
         inner_client_authentication_credentials=inner,
     )
-    async with ClusterProxy(config) as proxy:
+    async with ClusterProxy(config, users_interval=0.01) as proxy:
         yield proxy
 
 
@@ -231,10 +228,7 @@ async def test_a_cluster_proxy_has_the_users_of_the_brokers() -> None:
             assert await attempt(proxy) == pb.UNAUTHORIZED
 
 
-async def test_a_cluster_proxy_hears_of_changed_users_and_access_lists(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cluster_users, "INTERVAL", 0.01)
+async def test_a_cluster_proxy_hears_of_changed_users_and_access_lists() -> None:
     async with EmbeddedServer(properties=PROPERTIES) as server:
         await prepare(server)
         auth = server.broker.auth

@@ -199,18 +199,21 @@ class Addressee:
         pass
 
 
+class SilentPort(NoPort):
+    """A port whose clients send nothing."""
+
+    def open(self, client_id: str, *others: object) -> Addressee:  # type: ignore[override]
+        return Addressee()
+
+
+def call(client_id: str, host: str) -> Call:
+    made = Call("QueryRoute", (host, 1), {b"x-mq-client-id": client_id.encode()})
+    made.checked = True
+    return made
+
+
 async def test_the_clients_of_one_user_leave_room_for_others() -> None:
-    class Port(NoPort):
-        def open(self, client_id: str, *others: object) -> Addressee:  # type: ignore[override]
-            return Addressee()
-
-    clients = Clients(Port(), None)  # type: ignore[arg-type]
-
-    def call(client_id: str, host: str) -> Call:
-        made = Call("QueryRoute", (host, 1), {b"x-mq-client-id": client_id.encode()})
-        made.checked = True
-        return made
-
+    clients = Clients(SilentPort(), None)  # type: ignore[arg-type]
     for n in range(20_000):
         clients.of(call(f"{n}", "192.0.2.1"))
     with pytest.raises(ServiceError, match=r"of them of 192\.0\.2\.1"):
@@ -219,6 +222,26 @@ async def test_the_clients_of_one_user_leave_room_for_others() -> None:
     clients.of(call("another", "192.0.2.2"))
     clients.forget(first)
     clients.of(call("one more", "192.0.2.1"))
+
+
+async def test_the_settings_of_all_clients_have_a_limit() -> None:
+    settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+    entry = settings.subscription.subscriptions.add()
+    entry.expression.expression = "x" * (10 << 10)
+    unread = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+    unread.user_agent.platform = "x" * (10 << 10)
+    clients = Clients(SilentPort(), None, max_settings=64 << 10)  # type: ignore[arg-type]
+    # An address may have half of it.
+    known = [clients.of(call(f"{n}", "192.0.2.1")) for n in range(5)]
+    for client in known[:3]:
+        clients.keep_settings(client, settings)
+        clients.keep_settings(client, settings)  # counts once
+    with pytest.raises(ServiceError, match=r"of them of clients of 192\.0\.2\.1"):
+        clients.keep_settings(known[3], settings)
+    clients.keep_settings(known[4], unread)  # nobody reads it, so it is not kept
+    clients.keep_settings(clients.of(call("5", "192.0.2.2")), settings)
+    clients.forget(known[0])
+    clients.keep_settings(known[3], settings)
 
 
 class Sent:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-
-import grpc
-import pytest
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.identity import encode_offset_msg_id, pack_host
 from pocketmq.message.record import iter_records
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.service import clients
 from pocketmq.remoting.bodies.running_info import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
@@ -205,43 +200,3 @@ async def test_an_operator_has_a_consumer_consume_a_message(
         told = ConsumeMessageDirectlyResult.decode((await asked).body)
         assert told.consume_result == result
     await connection.close()
-
-
-async def test_the_settings_of_all_clients_have_a_limit(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "MAX_SETTINGS", 64 << 10)
-    settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
-    settings.subscription.group.name = "readers"
-    entry = settings.subscription.subscriptions.add()
-    entry.topic.name = "Normal"
-    entry.expression.type = pb.SQL
-    entry.expression.expression = "x" * (10 << 10)
-    unread = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
-    unread.subscription.group.name = "readers"
-    unread.user_agent.platform = "x" * (10 << 10)
-
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def open_one(number: int, settings: pb.Settings) -> GrpcClient:
-            client = GrpcClient(grpc_port(server), client_id=f"client-{number}")
-            await stack.enter_async_context(client)
-            stream = TelemetryCall(client)
-            await stream.send(pb.TelemetryCommand(settings=settings))
-            streams.append(stream)
-            return client
-
-        # An address may have half of it.
-        streams: list[TelemetryCall] = []
-        known = [await open_one(number, settings) for number in range(3)]
-        for stream in streams:
-            assert (await stream.next()).status.code == pb.OK
-        await open_one(10, settings)
-        assert await streams[-1].status() is grpc.StatusCode.INVALID_ARGUMENT
-        # What nobody reads is not kept.
-        await open_one(11, unread)
-        assert (await streams[-1].next()).status.code == pb.OK
-        request = pb.NotifyClientTerminationRequest(group=pb.Resource(name="readers"))
-        assert (await known[0].call("NotifyClientTermination", request)).status.code == pb.OK
-        await open_one(12, settings)
-        assert (await streams[-1].next()).status.code == pb.OK

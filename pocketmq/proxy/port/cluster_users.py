@@ -36,7 +36,10 @@ T = TypeVar("T")
 class ClusterUsers:
     """Keeps `tables` as the brokers have them; `credentials` is the setting of that name."""
 
-    def __init__(self, instance: ClientInstance, credentials: str) -> None:
+    def __init__(
+        self, instance: ClientInstance, credentials: str, *, interval: float = INTERVAL
+    ) -> None:
+        self._interval = interval
         self.tables = AuthTables(Path())  # never written
         self.tables.inner = inner_user(credentials)
         self._instance = instance
@@ -88,7 +91,7 @@ class ClusterUsers:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(self._interval)
             await self._try_to_read()
 
     async def _try_to_read(self) -> None:

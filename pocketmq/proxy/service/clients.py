@@ -243,7 +243,10 @@ def subscription_data(topic: str, expression: pb.FilterExpression) -> Subscripti
 class Clients:
     """All clients of a proxy; `asked(client, request)` answers what brokers ask of them."""
 
-    def __init__(self, port: BrokerPort, asked: AskedOf) -> None:
+    def __init__(
+        self, port: BrokerPort, asked: AskedOf, *, max_settings: int = MAX_SETTINGS
+    ) -> None:
+        self._max_settings = max_settings
         self._weights: Counter[str] = Counter()  # of settings, by user or address
         self._weight = 0
         self._port = port
@@ -308,14 +311,14 @@ class Clients:
         owner = client.counted_for
         more = weight - client.weight
         if weight and (
-            self._weight + more > MAX_SETTINGS
-            or self._weights[owner] + more > MAX_SETTINGS // _OWNER_SHARE
+            self._weight + more > self._max_settings
+            or self._weights[owner] + more > self._max_settings // _OWNER_SHARE
         ):
             raise ServiceError(
                 pb.TOO_MANY_REQUESTS,
                 f"the settings of all clients have {self._weight} bytes, {self._weights[owner]} of "
-                f"them of clients of {owner}, and these have {weight}: {MAX_SETTINGS} and "
-                f"{MAX_SETTINGS // _OWNER_SHARE} are allowed",
+                f"them of clients of {owner}, and these have {weight}: "
+                f"{self._max_settings} and {self._max_settings // _OWNER_SHARE} are allowed",
             )
         self._weigh(client, weight)
         client.settings = kept

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
@@ -31,6 +31,8 @@ __all__ = ["LOCK_LIFE", "LOCK_MEMORY", "Locks", "QueueLocks"]
 LOCK_LIFE = 30.0
 #: And for so long at the broker, seconds.
 LOCK_MEMORY = 60.0
+#: Queues of one request: brokers limit the size of its body.
+MOST_TOGETHER = 1_000
 
 
 class Locks(NamedTuple):
@@ -70,11 +72,11 @@ class QueueLocks:
         held: set[MessageQueue] = set()
         unknown: set[MessageQueue] = set()
 
-        async def ask(broker: str, some: list[MessageQueue]) -> None:
+        async def ask(broker: str, some: Sequence[MessageQueue]) -> None:
             body = LockBatchRequestBody(
                 client_id=self._instance.client_id,
                 consumer_group=self._group,
-                mq_set=some,
+                mq_set=list(some),
                 release_on_close=True,
             )
             try:
@@ -94,9 +96,9 @@ class QueueLocks:
         """Give locks up; returns those whose broker did not say that it has."""
         unknown: set[MessageQueue] = set()
 
-        async def tell(broker: str, some: list[MessageQueue]) -> None:
+        async def tell(broker: str, some: Sequence[MessageQueue]) -> None:
             body = UnlockBatchRequestBody(
-                client_id=self._instance.client_id, consumer_group=self._group, mq_set=some
+                client_id=self._instance.client_id, consumer_group=self._group, mq_set=list(some)
             )
             try:
                 await self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, body.encode())
@@ -120,8 +122,10 @@ class QueueLocks:
             )
 
 
-def _by_broker(queues: Iterable[MessageQueue]) -> list[tuple[str, list[MessageQueue]]]:
+def _by_broker(queues: Iterable[MessageQueue]) -> Iterator[tuple[str, tuple[MessageQueue, ...]]]:
     brokers: dict[str, list[MessageQueue]] = defaultdict(list)
     for queue in queues:
         brokers[queue.broker_name].append(queue)
-    return list(brokers.items())
+    for broker, some in brokers.items():
+        for begin in range(0, len(some), MOST_TOGETHER):
+            yield broker, tuple(some[begin : begin + MOST_TOGETHER])
