@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+
 from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.identity import encode_offset_msg_id, pack_host
