@@ -72,10 +72,10 @@ async def test_push_consumers(cluster: FakeCluster, vip: FakeBroker, orderly: bo
         raise ReconsumeLater
 
     async with c:
-        await until(lambda: vip.sent_back)
+        await until(lambda: vip.sent)
     asked = {
         C.QUERY_CONSUMER_OFFSET, C.UPDATE_CONSUMER_OFFSET, C.GET_MIN_OFFSET,
-        C.GET_CONSUMER_LIST_BY_GROUP, C.CONSUMER_SEND_MSG_BACK, C.CHECK_CLIENT_CONFIG,
+        C.GET_CONSUMER_LIST_BY_GROUP, C.SEND_MESSAGE_V2, C.CHECK_CLIENT_CONFIG,
     }  # fmt: skip
     check(cluster, vip, asked | ({C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ} if orderly else set()))
 
