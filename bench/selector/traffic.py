@@ -108,6 +108,7 @@ class _Ours:
             RetryPolicy(),
             clock,
             lambda _topic: None,
+            current=lambda _topic: self._queues,
             wait=lambda _broker, seconds: asyncio.sleep(seconds),
         )
         names: dict[str, str | None] = {name: name for name in self._queues.brokers}

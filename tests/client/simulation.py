@@ -55,7 +55,12 @@ class World:
         self.doubted: list[str] = []
         self.pauses: list[float] = []
         self.delivery = Delivery(
-            self.selector, self.policy, self.clock, self.doubted.append, wait=self.wait
+            self.selector,
+            self.policy,
+            self.clock,
+            self.doubted.append,
+            current=lambda topic: self.queues,
+            wait=self.wait,
         )
 
     async def wait(self, broker_name: str, seconds: float) -> None:

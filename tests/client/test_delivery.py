@@ -23,7 +23,7 @@ from pocketmq.client.selector.pipeline import PublishQueues
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.errors import EncodeError
-from tests.client.simulation import World
+from tests.client.simulation import World, queues_of
 
 QUIET = Switches(send_latency_enable=False)
 
@@ -242,12 +242,43 @@ async def test_a_slave_puts_the_route_in_doubt_and_the_send_waits_for_the_master
         if not doubts:
             world.broken.clear()  # the route of the new master has come
 
-    delivery = Delivery(world.selector, RetryPolicy(), world.clock, doubt, wait=world.wait)
+    delivery = Delivery(
+        world.selector,
+        RetryPolicy(),
+        world.clock,
+        doubt,
+        current=lambda topic: world.queues,
+        wait=world.wait,
+    )
     deadline = world.clock() + 30
     found = await delivery.deliver("T", world.queues, world.attempt, deadline)
     assert found.broker_name == "a"
     assert len(world.asked) == 13
     assert world.pauses[-1] > 0.4  # the refusing broker is not asked more and more often
+
+
+async def test_a_send_goes_to_the_broker_that_comes_while_its_own_is_away() -> None:
+    world = World(brokers=("a",), broken={"a": "dead"})
+    sending = world.attempt
+
+    async def attempt(queue: MessageQueue, share: float) -> MessageQueue:
+        if len(world.asked) == 3:
+            # The route changes: "a" is no longer in it.
+            world.queues = PublishQueues(queues_of(("b",), 2), start=0)
+        return await sending(queue, share)
+
+    found = await world.delivery.deliver("T", world.queues, attempt, world.clock() + 30)
+    assert found.broker_name == "b"
+    assert [queue.broker_name for queue in world.asked] == ["a"] * 4 + ["b"]
+
+
+async def test_a_pinned_send_stays_with_its_queue_whatever_becomes_of_the_route() -> None:
+    world = World(brokers=("a",), broken={"a": "dead"})
+    pinned = PublishQueues((MessageQueue("T", "a", 1),))
+    world.queues = PublishQueues(queues_of(("b",), 2), start=0)
+    with pytest.raises(SendTimeout):
+        await world.delivery.deliver("T", pinned, world.attempt, world.clock() + 3, pinned=True)
+    assert {queue.broker_name for queue in world.asked} == {"a"}
 
 
 async def test_a_single_attempt_at_a_slave_fails_but_doubts() -> None:

@@ -17,6 +17,7 @@ from pocketmq import Message, Producer, PushConsumer
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.first_bytes import PROTOCOL_VERSION_ALERT
 from pocketmq.remoting.frame import encode_command
 from pocketmq.remoting.service import ExitCode
 from tests.certificates import Authority
@@ -102,7 +103,7 @@ class Cluster:
         return await asyncio.to_thread(self._servers[name].process.terminate, PATIENCE)
 
     async def refuses_plain_connections(self) -> bool:
-        """Whether each server closes a connection that does not begin with a handshake."""
+        """Whether each server answers what is not a handshake with an alert, and closes."""
         closed = []
         for server in (self._namesrv, *self._servers.values()):
             assert server is not None
@@ -110,7 +111,7 @@ class Cluster:
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(encode_command(RequestCode.GET_BROKER_CLUSTER_INFO, 1))
             async with asyncio.timeout(PATIENCE):
-                closed.append(await reader.read() == b"")
+                closed.append(await reader.read() == PROTOCOL_VERSION_ALERT)
             writer.close()
         return all(closed)
 

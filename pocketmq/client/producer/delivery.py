@@ -20,6 +20,8 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
 - A broker that refused in this send, or could not be reached, is asked again only when no other
   broker is left, and after a pause that grows; the pause ends early when the broker is connected.
   The pauses of one send fit into its `timeout`: the last ones get shorter.
+- Each attempt after the first goes by the route of its moment: brokers that have come since the
+  send began are tried, and one that has left is not waited for where there are others.
 
 Reference: DefaultMQProducerImpl.sendDefaultImpl.
 """
@@ -104,8 +106,9 @@ class Delivery:
     """Delivers the sends of one producer.
 
     `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, or one by which the route may be out of date; `wait(broker_name, seconds)` waits
-    until the broker is connected, if it could not be, and otherwise for so long.
+    no answer, or one by which the route may be out of date; `current(topic)` gives the queues of
+    the route as it is now, None without one; `wait(broker_name, seconds)` waits until the broker is
+    connected, if it could not be, and otherwise for so long.
     """
 
     def __init__(
@@ -115,12 +118,14 @@ class Delivery:
         clock: Callable[[], float],
         doubt: Callable[[str], object],
         *,
+        current: Callable[[str], PublishQueues | None],
         wait: Callable[[str, float], Awaitable[object]],
     ) -> None:
         self._selector = selector
         self._policy = policy
         self._clock = clock
         self._doubt = doubt
+        self._current = current
         self._wait = wait
 
     async def deliver(
@@ -131,13 +136,15 @@ class Delivery:
         deadline: float,
         policy: RetryPolicy | None = None,
         *,
+        pinned: bool = False,
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
         """The result of the first attempt that succeeds.
 
         `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
-        given, is used instead of the producer's; a `oneway` attempt that succeeds says nothing
+        given, is used instead of the producer's; a send that is `pinned` goes to one of these
+        queues, whatever becomes of the route; a `oneway` attempt that succeeds says nothing
         about the broker; `messages`: how many the request carries.
 
         Raises:
@@ -191,12 +198,9 @@ class Delivery:
                 item.in_flight -= messages
             tries = tries or Tries()
             tries.failed(queue)
-            # Once every queue was tried, the retries that remain go to any.
-            following = selector.select(queues, tries, messages) or selector.select(
-                queues, None, messages
-            )
-            assert following is not None
-            queue = following
+            if not pinned:
+                queues = self._current(topic) or queues
+            queue = self._next(queues, tries, messages)
             pause = _pause(failures, queue.broker_name)
             if pause:
                 await self._wait(queue.broker_name, min(pause, (deadline - now) / 2))
@@ -204,8 +208,18 @@ class Delivery:
                 if deadline - now < LEAST_SHARE:
                     last = failures[-1].error
                     raise SendTimeout(topic, now - began, failures, last) from last
+                if not pinned and (newer := self._current(topic) or queues) is not queues:
+                    queues = newer
+                    queue = self._next(queues, tries, messages)
             if len(failures) >= policy.retries:
                 elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
+
+    def _next(self, queues: PublishQueues, tries: Tries, messages: int) -> MessageQueue:
+        # Once every queue was tried, the retries that remain go to any.
+        select = self._selector.select
+        queue = select(queues, tries, messages) or select(queues, None, messages)
+        assert queue is not None
+        return queue
 
     def _learn(
         self, queue: MessageQueue, elapsed: float, error: RemotingError, policy: RetryPolicy

@@ -84,7 +84,12 @@ class Sender:
         )
         self._pool.on_connected.append(self._outages.connected)
         self._delivery = Delivery(
-            selector, policy, time.monotonic, self._doubt, wait=self._wait_for_broker
+            selector,
+            policy,
+            time.monotonic,
+            self._doubt,
+            current=self._current,
+            wait=self._wait_for_broker,
         )
 
     def send(
@@ -169,7 +174,9 @@ class Sender:
             await self._hand_over(address, code, header, b"", share)
 
         queues = PublishQueues((queue,))
-        await self._delivery.deliver(queue.topic, queues, attempt, deadline, oneway=True)
+        await self._delivery.deliver(
+            queue.topic, queues, attempt, deadline, pinned=True, oneway=True
+        )
 
     async def _hand_over(
         self,
@@ -196,8 +203,8 @@ class Sender:
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         """The queues that may be sent to; None while the topic has no route."""
-        route = self._routes.writable(topic)
-        return None if route is None else route.publish.queues
+        current = self._current(topic)
+        return None if current is None else current.queues
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """The queues that may be sent to, waiting for a route until the deadline; raises
@@ -274,11 +281,12 @@ class Sender:
         messages: int = 1,
     ) -> R:
         queues = await self._publish_queues(topic, deadline)
+        pinned = queue is not None
         if queue is not None:
             # The order of a queue would not survive a message that goes elsewhere.
             queues = PublishQueues((queue,))
         return await self._delivery.deliver(
-            topic, queues, attempt, deadline, oneway=oneway, messages=messages
+            topic, queues, attempt, deadline, pinned=pinned, oneway=oneway, messages=messages
         )
 
     async def _wait_for_broker(self, broker_name: str, seconds: float) -> None:
@@ -295,6 +303,10 @@ class Sender:
             left = max(deadline - time.monotonic(), 0.0)
             route = await self._routes.wait_for_publish(topic, timeout=left)
         return route.publish
+
+    def _current(self, topic: str) -> PublishQueues | None:
+        route = self._routes.writable(topic)
+        return None if route is None else route.publish
 
     def _doubt(self, topic: str) -> None:
         self._routes.doubt(topic, time.monotonic())
