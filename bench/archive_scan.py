@@ -22,11 +22,11 @@ from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.sparse_log import REQUEST, REQUESTS
 from pocketmq.archive.sync import broker_folder, sync
-from pocketmq.store.scan.columns import COLUMNS
 from pocketmq.store.scan.direct_scan import scan
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.records.columns import COLUMNS
 
 TARGET = 0.8
 

@@ -18,14 +18,14 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.consumer.subscription import Kind
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record_layout import MAGIC_V1, QUEUE_OFFSET_AT, encode_into, record_size
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
-from pocketmq.remoting.command import Command
-from pocketmq.remoting.frame import decode_command, encode_command
+from pocketmq.remoting.frames.command import Command
+from pocketmq.remoting.frames.frame import decode_command, encode_command
 
 TOPIC = "consumes"
 QUEUES = 4

@@ -15,8 +15,8 @@ from pyarrow.parquet import ParquetWriter
 from bench.filled_store import write_store
 from bench.paired_times import report
 from bench.work_directory import work_directory
-from pocketmq.store.scan.columns import COLUMNS
 from pocketmq.store.scan.direct_scan import scan
+from pocketmq.store.scan.records.columns import COLUMNS
 from pocketmq.tables.exports import export
 from pocketmq.tables.table import TableFormat, open_table
 

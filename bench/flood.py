@@ -26,7 +26,7 @@ from itertools import product
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import split_address
-from pocketmq.remoting.frame import decode_command, encode_command
+from pocketmq.remoting.frames.frame import decode_command, encode_command
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from tests.interop.harness import ours

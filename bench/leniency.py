@@ -26,11 +26,11 @@ from pocketmq.remoting.bodies.base import Body
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Request, RequestDecoder
+from pocketmq.remoting.serving.request import Request, RequestDecoder
 
 from .stages import BODY, send_header
 

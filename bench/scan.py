@@ -29,8 +29,8 @@ from bench.paired_times import report, times_in_turn, times_of_reads
 from bench.stream_triggers import LARGE_TARGET, SMALL_TARGET, measure_large, measure_small
 from bench.work_directory import work_directory
 from pocketmq.spark import pruned
-from pocketmq.spark.java import SparkUnavailable, find_java, use_java
 from pocketmq.spark.schema import arrow_schema, ddl
+from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 from pocketmq.store.scan.direct_scan import scan
 
 TARGET = 0.6

@@ -16,12 +16,12 @@ from typing import Any
 
 from pocketmq.client.producer.hooks import SendContext
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Command
-from pocketmq.remoting.frame import encode_request
+from pocketmq.remoting.frames.command import Command
+from pocketmq.remoting.frames.frame import encode_request
 
 TOPIC = "sends"
 MESSAGES = 1000

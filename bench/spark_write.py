@@ -25,9 +25,9 @@ from bench.scan import start_session
 from bench.work_directory import work_directory
 from pocketmq import Message, Producer
 from pocketmq.client.admin.admin import Admin
-from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+from pocketmq.spark.options.writer_options import BATCH_MESSAGES, BATCHES_IN_FLIGHT
 from pocketmq.spark.rows import ROW_ID
-from pocketmq.spark.writer_options import BATCH_MESSAGES, BATCHES_IN_FLIGHT
+from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 from tests.interop.harness import ours
 
 TARGET: Final = 0.6

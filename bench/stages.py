@@ -19,16 +19,16 @@ from typing import Any
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import load_broker_config
 from pocketmq.message.batch_body import encode_batch
-from pocketmq.remoting.batch import SUCCESS_REMARK, child_frames
+from pocketmq.remoting.answers.batch import SUCCESS_REMARK, child_frames
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import decode_command, encode_command
+from pocketmq.remoting.frames.frame import decode_command, encode_command
+from pocketmq.remoting.frames.splitter import FrameSplitter
 from pocketmq.remoting.headers.admin import BatchRequestHeader
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
-from pocketmq.remoting.request import RequestDecoder
-from pocketmq.remoting.server import RemotingServer, ServerConnection
-from pocketmq.remoting.splitter import FrameSplitter
+from pocketmq.remoting.serving.request import RequestDecoder
+from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
 
 TOPIC = "stages"
 PIPELINE = 64

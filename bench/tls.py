@@ -24,7 +24,7 @@ from statistics import median
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import split_address
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from tests.interop.harness import ours

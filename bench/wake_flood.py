@@ -21,7 +21,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.frame import FrameSplitter, encode_command
+from pocketmq.remoting.frames.frame import FrameSplitter, encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     GetMaxOffsetRequestHeader,

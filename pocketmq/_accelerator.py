@@ -13,7 +13,7 @@ MODULES: Final = (
     "pocketmq.store._compiled_read",
     "pocketmq.store.encoding._compiled_batch",
     "pocketmq.store.log._compiled_blocks",
-    "pocketmq.store.scan._compiled_records",
+    "pocketmq.store.scan.records._compiled_records",
 )
 
 _REASON: Final = "_pure_python.txt"  # a build without a compiler leaves it

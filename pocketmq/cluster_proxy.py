@@ -10,10 +10,10 @@ from pocketmq.auth.settings import inner_user
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
 from pocketmq.client.selector.pipeline import QueueSelector
-from pocketmq.remoting.exposure import is_loopback
-from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.tls_config import ClientAuth, TlsConfig, TlsMode
-from pocketmq.remoting.tls_context import client_context
+from pocketmq.remoting.settings.exposure import is_loopback
+from pocketmq.remoting.settings.properties_file import ConfigError
+from pocketmq.remoting.tls.tls_config import ClientAuth, TlsConfig, TlsMode
+from pocketmq.remoting.tls.tls_context import client_context
 
 require("proxy", __name__)
 

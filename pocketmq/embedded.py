@@ -30,9 +30,9 @@ from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import NamesrvConfig, take_kept
 from pocketmq.namesrv.server import NameServer
 from pocketmq.proxy.config import load_local_config, without_proxy
-from pocketmq.remoting.properties_file import ConfigError, format_properties
-from pocketmq.remoting.tls_config import TlsConfig, TlsMode, load_tls_config
-from pocketmq.remoting.tls_context import loopback_context
+from pocketmq.remoting.settings.properties_file import ConfigError, format_properties
+from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode, load_tls_config
+from pocketmq.remoting.tls.tls_context import loopback_context
 
 if TYPE_CHECKING:
     from pocketmq.local_proxy import LocalProxy

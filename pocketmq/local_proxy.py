@@ -12,9 +12,9 @@ from pocketmq.auth.settings import inner_user
 from pocketmq.broker.broker import Broker
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ClientInstance
-from pocketmq.remoting.listening import PortInUse
-from pocketmq.remoting.tls_config import TlsConfig
-from pocketmq.remoting.tls_context import client_context
+from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.tls.tls_config import TlsConfig
+from pocketmq.remoting.tls.tls_context import client_context
 
 require("proxy", __name__)
 

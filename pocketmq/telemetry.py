@@ -9,8 +9,8 @@ The first makes spans, the second histograms.
 from pocketmq._extras import require
 
 try:
-    from pocketmq.client.client_metrics import OpenTelemetryMetrics
-    from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
+    from pocketmq.client.observation.client_metrics import OpenTelemetryMetrics
+    from pocketmq.client.observation.telemetry import OpenTelemetryHook, consumer_span
 except ModuleNotFoundError:
     require("otel", __name__)
     raise

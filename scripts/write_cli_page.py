@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pocketmq.cli import GROUPS, command_line
 from pocketmq.cli.command_parser import leaves, subcommands
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 

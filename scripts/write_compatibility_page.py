@@ -23,8 +23,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.official_config_keys import (
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.settings.official_config_keys import (
     AUTH_CONFIG,
     BROKER_KEYS,
     NAMESRV_KEYS,

@@ -8,7 +8,7 @@ import pytest
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
+from pocketmq.remoting.settings.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
 from scripts.write_compatibility_page import NOT_SERVED, page, served
 from tests.test_architecture import PROJECT
 

@@ -17,7 +17,7 @@ from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
-from pocketmq.remoting.service import event_loop_factory
+from pocketmq.remoting.serving.service import event_loop_factory
 
 BODY = bytes(1024)
 #: Sends before the clock starts: the route and the connection are there then.

@@ -19,7 +19,7 @@ def _measure(session: Session, sizes: Sequence[int], points: Points) -> None:
     # Spark is imported only where it is used: the other curves do without.
     from bench.paired_times import times_of_reads
     from bench.scan import SHAPES, start_session
-    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

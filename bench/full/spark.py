@@ -87,7 +87,7 @@ def _spark() -> Iterator[SparkSession]:
 
         from bench.kafka.server import jars
         from bench.scan import ReadyMade, start_session
-        from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+        from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
     except ImportError as missing:
         raise _Missing(str(missing)) from missing
     try:
@@ -128,9 +128,9 @@ def _scan(session: Session, found: Figures) -> None:
 def _few(session: Session, found: Figures) -> None:
     with _spark() as spark:
         from bench.paired_times import times_in_turn
-        from pocketmq.cli.query import answer
+        from pocketmq.cli.stored.query import answer
         from pocketmq.spark import pruned
-        from pocketmq.store.scan.tail import take_snapshot
+        from pocketmq.store.scan.planning.tail import take_snapshot
 
         root = _store(session, FEW_GIBIBYTES)
 

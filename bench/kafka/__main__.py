@@ -27,7 +27,7 @@ from bench.live_reads import running_broker
 from bench.paired_times import report, times_of_reads
 from bench.scan import SHAPES, start_session
 from bench.work_directory import work_directory
-from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 from tests.interop.harness.official import Unavailable
 
 ALL, FEW = SHAPES

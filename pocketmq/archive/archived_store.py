@@ -23,14 +23,20 @@ from pocketmq.archive.parts import Part
 from pocketmq.archive.queue_index import Directory, decode_directory
 from pocketmq.message.checksum import crc32
 from pocketmq.message.record_layout import HEAD_SIZE
-from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.encoding.entry_array import EntryArray
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
-from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
-from pocketmq.store.scan.queue_slice import FILLER_SIZE, NO_TAIL, QueueSlice, Tail, entries_of
-from pocketmq.store.scan.queue_snapshot import place_in
+from pocketmq.store.scan.planning.segments import Segments, Unreadable
+from pocketmq.store.scan.planning.stream_offsets import Mark
+from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice
+from pocketmq.store.scan.queues.queue_slice import (
+    FILLER_SIZE,
+    NO_TAIL,
+    QueueSlice,
+    Tail,
+    entries_of,
+)
+from pocketmq.store.scan.queues.queue_snapshot import place_in
 from pocketmq.store.scan.scanned_store import ScannedQueue
-from pocketmq.store.scan.segments import Segments, Unreadable
-from pocketmq.store.scan.stream_offsets import Mark
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from pocketmq.archive.errors import NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import NAME
 from pocketmq.archive.tiered_store import TieredBroker, is_tiered, tiered_brokers
+from pocketmq.store.scan.planning.segments import Unreadable
 from pocketmq.store.scan.query import TakeStores
-from pocketmq.store.scan.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.segments import Unreadable
 
 
 class BrokerArchive(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketmq.store.scan.stored_messages import StoredMessages
+    from pocketmq.store.scan.records.stored_messages import StoredMessages
 
 
 def open_store(directory: Path | str) -> StoredMessages:
@@ -37,7 +37,7 @@ def open_store(directory: Path | str) -> StoredMessages:
             frame = store.to_pandas(topic="orders", tags="paid")
     """
     try:
-        from pocketmq.store.scan.stored_messages import StoredMessages
+        from pocketmq.store.scan.records.stored_messages import StoredMessages
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("numpy", "pyarrow"):
             raise
@@ -49,8 +49,8 @@ def open_store(directory: Path | str) -> StoredMessages:
     from pocketmq.archive.archives import archives_at, is_archive
     from pocketmq.archive.location import Location
     from pocketmq.store.local_path import is_remote
-    from pocketmq.store.scan.snapshot import check_store
-    from pocketmq.store.scan.tail import take_snapshot
+    from pocketmq.store.scan.planning.snapshot import check_store
+    from pocketmq.store.scan.planning.tail import take_snapshot
 
     if not isinstance(directory, str | Path):
         raise TypeError(f"directory is {directory!r}: need a str or a Path")

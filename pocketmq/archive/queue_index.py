@@ -17,10 +17,10 @@ from pocketmq.message import properties as names
 from pocketmq.message.checksum import crc32
 from pocketmq.message.record_layout import RecordError, decode_parts
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
-from pocketmq.store.scan.queue_slice import FILLER_SIZE, Rows
-from pocketmq.store.scan.queue_snapshot import QueueSnapshot
-from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, Rows
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 
 ENTRIES: Final = 16_384
 """The most entries of a chunk: 320 KiB."""

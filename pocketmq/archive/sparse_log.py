@@ -21,7 +21,13 @@ import numpy as np
 from pocketmq.archive.errors import ObjectDamaged
 from pocketmq.archive.objects import Objects
 from pocketmq.archive.parts import Part
-from pocketmq.store.scan.segments import ByteArray, Int64Array, Segments, Unread, Unreadable
+from pocketmq.store.scan.planning.segments import (
+    ByteArray,
+    Int64Array,
+    Segments,
+    Unread,
+    Unreadable,
+)
 
 BLOCK: Final = 128 * 1024
 """Bytes that are read at least. A request takes about as long as a connection needs for ten of

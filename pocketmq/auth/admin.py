@@ -19,7 +19,6 @@ from pocketmq.auth.policies import Acl, PolicyType, Resource
 from pocketmq.auth.store import AclInfo, AuthTables, UserInfo
 from pocketmq.auth.users import User, UserStatus, by_name, name_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import BodyError, RemotingError
 from pocketmq.remoting.headers.auth import (
     AclRequestHeader,
@@ -28,7 +27,8 @@ from pocketmq.remoting.headers.auth import (
     ListUsersRequestHeader,
     UserRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from pocketmq.auth.policies import PolicyType
 from pocketmq.auth.store import AclInfo, UserInfo
 from pocketmq.limited_log import one_line
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.properties_file import parse_properties
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.settings.properties_file import parse_properties
 
 log = logging.getLogger("pocketmq.audit")
 

@@ -19,9 +19,9 @@ from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message.limits import MAX_STORED_TOPIC
-from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.answers.batch_answers import BatchAnswers
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.auth")
 

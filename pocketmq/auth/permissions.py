@@ -31,7 +31,7 @@ from pocketmq.remoting.bodies.subscription_group import (
 )
 from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody
 from pocketmq.remoting.codes import RequestCode as Code
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 
 PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = (
     Action.PUB,

@@ -12,8 +12,8 @@ from pocketmq.auth.settings import AuthSettings, codes_of, init_user, inner_user
 from pocketmq.auth.signature import ACCESS_KEY, SIGNATURE, sign
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.serving.dispatch import Dispatcher
 
 log = logging.getLogger("pocketmq.auth")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.users import User, UserType
-from pocketmq.remoting.properties_file import Check, ConfigError, ConfigErrors
+from pocketmq.remoting.settings.properties_file import Check, ConfigError, ConfigErrors
 
 SECRET: Final = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 HIDDEN: Final = "******"

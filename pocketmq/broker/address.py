@@ -7,7 +7,7 @@ import logging
 import socket
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.remoting.listening import CannotListen
+from pocketmq.remoting.serving.listening import CannotListen
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request, Response
 
 KIB: Final = 1 << 10
 

@@ -19,21 +19,21 @@ from pocketmq.broker.address import reserve_port, resolve_advertised
 from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ConsumerGroup
 from pocketmq.broker.registration import BrokerIdentity, Registration
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.consumer_groups import ConsumerGroup
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.identity import pack_host
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.headers import NotifyConsumerIdsChangedRequestHeader
-from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls_config import TlsConfig
-from pocketmq.remoting.tls_context import ServerTls, client_context, server_tls
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.settings.exposure import warn_if_exposed
+from pocketmq.remoting.tls.tls_config import TlsConfig
+from pocketmq.remoting.tls.tls_context import ServerTls, client_context, server_tls
 from pocketmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:

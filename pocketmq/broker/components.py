@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.put_times import PutTimes
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.body_limits import limit_bodies
 from pocketmq.broker.config import BrokerConfig
@@ -59,20 +62,17 @@ from pocketmq.broker.processors.send.recall import RecallProcessor
 from pocketmq.broker.processors.send.reply import ReplyProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.processors.send.send_back import SendBackProcessor
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication import slave_gate
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.broker.runtime_info import RuntimeInfo
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
-from pocketmq.broker.unwritten_sends import UnwrittenSends
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
-from pocketmq.remoting.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import logging
 from collections import Counter
 from typing import Final
 
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from pocketmq.broker.topic_config import PERM_READ, PERM_WRITE
+from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE
 
 #: With less than this, in bytes, a disk counts as full: no new queue gets its file.
 LEAST_FREE: Final = 1 << 20

@@ -28,8 +28,8 @@ from pocketmq.broker.config import CHECKS, BrokerConfig
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.official_config_keys import BROKER_KEYS
-from pocketmq.remoting.properties_file import (
+from pocketmq.remoting.settings.official_config_keys import BROKER_KEYS
+from pocketmq.remoting.settings.properties_file import (
     ConfigError,
     amend_properties,
     decode_properties,

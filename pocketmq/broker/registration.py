@@ -20,7 +20,7 @@ import msgspec
 
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import PERM_READ_WRITE, TopicConfigs
+from pocketmq.broker.tables.topic_config import PERM_READ_WRITE, TopicConfigs
 from pocketmq.kept_task import KeptTask
 from pocketmq.message import fastjson
 from pocketmq.message.checksum import body_crc
@@ -32,7 +32,7 @@ from pocketmq.remoting.bodies.registration import (
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError, error_for
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     BrokerHeartbeatRequestHeader,
     Header,

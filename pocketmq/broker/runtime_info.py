@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.broker.acknowledge.put_times import PutTimes
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.delayed.delivery import DelayedDelivery
@@ -19,9 +20,8 @@ from pocketmq.broker.health import MemberHealth, MemberRole
 from pocketmq.broker.health_check import HealthCheck, existing
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
-from pocketmq.broker.put_times import PutTimes
 from pocketmq.broker.replication.replication import Replication
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.remoting.codes import VERSION
 from pocketmq.remoting.monotonic import MonotonicClock

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError, RemotingError
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 
 log = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ from pocketmq.message.batch_body import BatchBodyError, iter_batch
 from pocketmq.message.properties import find
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request, Response
 
 log = LimitedLog(logging.getLogger(__name__))
 

@@ -1,9 +1,9 @@
 """The command line: `pocketmq COMMAND ...`, also `python -m pocketmq COMMAND ...`.
 
 One module per command, each with `add_parser(subparsers)` and `run(options) -> int`, which returns
-the exit code (pocketmq.remoting.service.ExitCode). Only the module of the command in question is
-imported, and a command imports its heavy parts (Spark, rich, the store) when it runs. So a broker
-starts in a fraction of a second, and what needs no store works on Windows.
+the exit code (pocketmq.remoting.serving.service.ExitCode). Only the module of the command in
+question is imported, and a command imports its heavy parts (Spark, rich, the store) when it runs.
+So a broker starts in a fraction of a second, and what needs no store works on Windows.
 
 What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. A
 server prints to stdout the one line that says that it listens.
@@ -23,7 +23,7 @@ from pocketmq._extras import MissingExtra, require
 from pocketmq.cli.command_parser import CommandParser, leaves, nearest
 from pocketmq.cli.standard_files import READER_GONE, discard_output, open_standard_files
 from pocketmq.cli.version import version
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 #: The commands by what they are for, each with its line in `pocketmq --help`.
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -64,6 +64,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "demo": "see it all work: send, kill a broker, pull, Spark SQL",
         "completion": "print the completion script for your shell",
     },
+}
+
+#: Where the modules of each group's commands are.
+_PACKAGES: Final = {
+    "Servers": "pocketmq.cli.servers",
+    "Messages": "pocketmq.cli.messages",
+    "Administration": "pocketmq.cli.administration",
+    "Stored files": "pocketmq.cli.stored",
+    "More": "pocketmq.cli",
 }
 
 COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group)
@@ -183,7 +192,8 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
 
 
 def _module(command: str) -> ModuleType:
-    return importlib.import_module(f"pocketmq.cli.{command.replace('-', '_')}")
+    (group,) = (group for group, commands in GROUPS.items() if command in commands)
+    return importlib.import_module(f"{_PACKAGES[group]}.{command.replace('-', '_')}")
 
 
 def _overview() -> str:

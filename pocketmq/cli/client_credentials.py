@@ -10,8 +10,8 @@ from typing import Final
 
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import InvalidName
-from pocketmq.remoting.exposure import warn_if_readable
-from pocketmq.remoting.properties_file import decode_properties, parse_properties
+from pocketmq.remoting.settings.exposure import warn_if_readable
+from pocketmq.remoting.settings.properties_file import decode_properties, parse_properties
 
 log = logging.getLogger("pocketmq")
 

@@ -24,10 +24,10 @@ from pocketmq.client.errors import (
     SubscriptionGroupNotExist,
     is_silence,
 )
-from pocketmq.client.name_server_list import parse_addresses
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.routes.name_server_list import parse_addresses
+from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 #: Seconds for asking the name server what it knows: the command has failed already.
 _TIMEOUT = 2.0

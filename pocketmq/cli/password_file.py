@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from pocketmq.remoting.exposure import warn_if_readable
+from pocketmq.remoting.settings.exposure import warn_if_readable
 
 log = logging.getLogger("pocketmq")
 

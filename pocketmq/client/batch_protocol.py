@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pocketmq.client.errors import RemotingClosed, RemotingError, error_for, is_silence
-from pocketmq.client.log_fields import fields
-from pocketmq.remoting.batch import MAX_CHILDREN, decode_answers
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.remoting.answers.batch import MAX_CHILDREN, decode_answers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import (
     BodyError,
@@ -32,7 +32,7 @@ from pocketmq.remoting.errors import (
     RemotingTimeout,
     RequestCodeNotSupported,
 )
-from pocketmq.remoting.frame import Command, encode_request
+from pocketmq.remoting.frames.frame import Command, encode_request
 from pocketmq.remoting.headers.admin import BatchRequestHeader
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import TICK

@@ -33,24 +33,24 @@ from pocketmq.client.errors import (
     unanswered,
 )
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
-from pocketmq.client.log_fields import fields
 from pocketmq.client.loop_binding import LoopBinding
-from pocketmq.client.name_server_list import REFRESH_PERIOD, NameServerList
-from pocketmq.client.name_servers import NameServers
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
-from pocketmq.client.route import RouteTable
-from pocketmq.client.vip_channel import VipChannel, vip_address
+from pocketmq.client.routes.name_server_list import REFRESH_PERIOD, NameServerList
+from pocketmq.client.routes.name_servers import NameServers
+from pocketmq.client.routes.route import RouteTable
+from pocketmq.client.routes.vip_channel import VipChannel, vip_address
 from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import local_address
 from pocketmq.message.limits import TBW102
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.serving.dispatch import Dispatcher
 
 __all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]
 

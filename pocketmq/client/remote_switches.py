@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.name_servers import NameServers
+from pocketmq.client.routes.name_servers import NameServers
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE, Switches
 from pocketmq.remoting.bodies.table import KVTable

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Final
 
 from pocketmq.dashboard.config import DashboardConfig
-from pocketmq.remoting.listening import PortInUse, in_plain_words
+from pocketmq.remoting.serving.listening import PortInUse, in_plain_words
 
 log = logging.getLogger(__name__)
 

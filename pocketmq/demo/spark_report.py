@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pocketmq.demo.ledger import Ledger
 from pocketmq.demo.screen import Screen
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.spark import SparkUnavailable, session
 
 if TYPE_CHECKING:

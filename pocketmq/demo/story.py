@@ -20,8 +20,8 @@ from pocketmq.demo.ledger import Audit, Ledger
 from pocketmq.demo.screen import Screen
 from pocketmq.demo.traffic import BATCH, RATE, Receiving, Sending
 from pocketmq.message.message import Message
-from pocketmq.remoting.service import ExitCode, StopEvent
-from pocketmq.remoting.service import run as run_until_stopped
+from pocketmq.remoting.serving.service import ExitCode, StopEvent
+from pocketmq.remoting.serving.service import run as run_until_stopped
 
 TOPIC = "flights"
 QUEUES_PER_BROKER = 4

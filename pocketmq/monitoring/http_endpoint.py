@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import paced
-from pocketmq.remoting.address_counts import AddressCounts
-from pocketmq.remoting.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.address_counts import AddressCounts
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 
 log = LimitedLog(logging.getLogger("pocketmq.monitoring"))
 

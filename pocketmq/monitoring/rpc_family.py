@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.monitoring.families import HISTOGRAM, Distribution, Family
-from pocketmq.remoting.rpc_latency import BOUNDS_MS, RpcLatency
+from pocketmq.remoting.serving.rpc_latency import BOUNDS_MS, RpcLatency
 
 PROTOCOL: Final = "remoting"
 

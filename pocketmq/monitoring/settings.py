@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
-from pocketmq.remoting.properties_file import Check, ConfigError, ConfigErrors
+from pocketmq.remoting.settings.properties_file import Check, ConfigError, ConfigErrors
 
 NO_PORT: Final = -1
 

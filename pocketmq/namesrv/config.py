@@ -15,8 +15,12 @@ from pocketmq.auth.settings import check_together
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_target
 from pocketmq.monitoring.settings import PROPERTIES as MONITORING_PROPERTIES
-from pocketmq.remoting.official_config_keys import AUTH_CONFIG, NAMESRV_KEYS, REFUSED_BY_NAMESRV
-from pocketmq.remoting.properties_file import (
+from pocketmq.remoting.settings.official_config_keys import (
+    AUTH_CONFIG,
+    NAMESRV_KEYS,
+    REFUSED_BY_NAMESRV,
+)
+from pocketmq.remoting.settings.properties_file import (
     ConfigError,
     ConfigErrors,
     Settings,
@@ -26,7 +30,7 @@ from pocketmq.remoting.properties_file import (
     parse_properties,
     read_property,
 )
-from pocketmq.remoting.tls_config import without_tls
+from pocketmq.remoting.tls.tls_config import without_tls
 
 log = logging.getLogger("pocketmq.namesrv")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pocketmq.monitoring.families import GAUGE, Family, Labels, Value, certificate_expiry
 from pocketmq.monitoring.rpc_family import rpc_latency
 from pocketmq.namesrv.route_table import RouteTable
-from pocketmq.remoting.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
 
 
 class NamesrvMetrics:

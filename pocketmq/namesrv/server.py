@@ -23,13 +23,13 @@ from pocketmq.namesrv.processors.route import RouteProcessor
 from pocketmq.namesrv.processors.topic import TopicProcessor
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.exposure import warn_if_exposed
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
-from pocketmq.remoting.rpc_latency import RpcLatency
-from pocketmq.remoting.server import RemotingServer, ServerConnection
-from pocketmq.remoting.tls_config import TlsConfig
-from pocketmq.remoting.tls_context import server_tls
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
+from pocketmq.remoting.settings.exposure import warn_if_exposed
+from pocketmq.remoting.tls.tls_config import TlsConfig
+from pocketmq.remoting.tls.tls_context import server_tls
 
 log = logging.getLogger("pocketmq.namesrv")
 

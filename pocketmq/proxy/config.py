@@ -8,9 +8,9 @@ from msgspec import Meta
 
 from pocketmq.auth.settings import CHECKS as AUTH_CHECKS
 from pocketmq.auth.settings import check_together
-from pocketmq.remoting.official_config_keys import PROXY_KEYS
-from pocketmq.remoting.properties_file import ConfigError, Settings, load_config
-from pocketmq.remoting.tls_config import settings_of, without_tls
+from pocketmq.remoting.settings.official_config_keys import PROXY_KEYS
+from pocketmq.remoting.settings.properties_file import ConfigError, Settings, load_config
+from pocketmq.remoting.tls.tls_config import settings_of, without_tls
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Positive = Annotated[int, Meta(ge=1)]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from pocketmq.remoting.request import Caller
+from pocketmq.remoting.serving.request import Caller
 
 
 class Call:

@@ -19,10 +19,10 @@ from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from pocketmq.proxy.transport.health import health_methods
 from pocketmq.proxy.transport.server import GrpcServer
-from pocketmq.remoting.exposure import warn_if_exposed
-from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.tls_config import TlsConfig, TlsMode
-from pocketmq.remoting.tls_context import ServerTls, server_tls
+from pocketmq.remoting.settings.exposure import warn_if_exposed
+from pocketmq.remoting.settings.properties_file import ConfigError
+from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode
+from pocketmq.remoting.tls.tls_context import ServerTls, server_tls
 
 log = logging.getLogger("pocketmq.proxy")
 

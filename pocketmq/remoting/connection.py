@@ -11,13 +11,13 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self
 
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import FrameError, HeaderError, RemotingConnectError, RemotingTimeout
-from pocketmq.remoting.first_bytes import is_tls_alert
-from pocketmq.remoting.frame import MAX_FRAME, Command, decode_command
-from pocketmq.remoting.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.frames.first_bytes import is_tls_alert
+from pocketmq.remoting.frames.frame import MAX_FRAME, Command, decode_command
+from pocketmq.remoting.frames.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.request import RequestDecoder
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import RequestDecoder
 
 CONNECT_TIMEOUT = 3.0
 REQUEST_TIMEOUT = 3.0

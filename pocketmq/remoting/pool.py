@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self
 
 from pocketmq.remoting.connection import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Connection, Signer
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.serving.dispatch import Dispatcher
 
 log = logging.getLogger("pocketmq.remoting.pool")
 

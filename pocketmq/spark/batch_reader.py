@@ -12,26 +12,26 @@ from pyspark.sql.types import StructType
 
 from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.by_broker import ALL_BROKERS, ByBroker
-from pocketmq.spark.option_error import OptionError, two_of_one
-from pocketmq.spark.options import Options
+from pocketmq.spark.options.option_error import OptionError, two_of_one
+from pocketmq.spark.options.options import Options
 from pocketmq.spark.partition_reading import TaskReader, handed_over
 from pocketmq.spark.pushed import Pushed
 from pocketmq.spark.schema import arrow_schema
 from pocketmq.spark.slice_partition import NotedPartition, SlicePartition
 from pocketmq.spark.store_plans import limits_per_store, task_reader
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.noted_plan import plan_noted
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.noted_plan import plan_noted
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.segments import Unreadable, undisturbed
+from pocketmq.store.scan.planning.selection import EVERYTHING, Range, Selection
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.query import application_topics, listed
-from pocketmq.store.scan.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.records.topic_table import broker_name
 from pocketmq.store.scan.replicas import parts_to_read, read_twice
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.segments import Unreadable, undisturbed
-from pocketmq.store.scan.selection import EVERYTHING, Range, Selection
-from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import broker_name
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from pocketmq.store.scan.offsets import OffsetBounds
+from pocketmq.store.scan.planning.offsets import OffsetBounds
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 
 from pocketmq.message.tags import tag_hash
 from pocketmq.spark.pushed import Pushed
-from pocketmq.store.scan.columns import ALL_COLUMNS
-from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 
 _RANGES: Final[dict[str, Callable[[Range], Selection]]] = {
     "queueOffset": lambda span: Selection(queue_offset=span),

@@ -32,9 +32,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark.option_error import nearest
+from pocketmq.spark.options.option_error import nearest
 from pocketmq.spark.schema import SchemaError
-from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 
 __all__ = ["FIELDS", "check_columns"]
 

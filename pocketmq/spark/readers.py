@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from pocketmq.archive.archives import brokers_under
 from pocketmq.spark.batch_reader import PushdownReader, RocketMQReader
-from pocketmq.spark.option_error import is_of_catalog, shown, without_catalog
-from pocketmq.spark.options import Options, Use
+from pocketmq.spark.options.option_error import is_of_catalog, shown, without_catalog
+from pocketmq.spark.options.options import Options, Use
 from pocketmq.spark.schema import ddl
-from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
-from pocketmq.store.scan.snapshot import check_store
+from pocketmq.store.scan.planning.snapshot import check_store
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 
 _OPTIONS: Final = "rocketmq.options"
 """Where a column of a table in Spark's catalog keeps the options of the table."""
@@ -91,7 +91,9 @@ def stream_reader(
             "streams of the source rocketmq need pyspark 4.2 or newer; this is "
             f"{pyspark.__version__}; spark.read works with it"
         )
-    from pocketmq.spark.stream_reader import RocketMQStreamReader  # older ones cannot import it
+    from pocketmq.spark.streams.stream_reader import (
+        RocketMQStreamReader,  # older ones cannot import it
+    )
 
     options = _options_of(options, schema)
     return RocketMQStreamReader(Options.parse(options, Use.STREAM, parallelism), schema)

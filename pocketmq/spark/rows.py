@@ -25,8 +25,8 @@ from pocketmq.client.validation import check_topic_name
 from pocketmq.message import properties as names
 from pocketmq.message.limits import MAX_BODY, NO_SEND_TOPICS
 from pocketmq.message.message import Message
-from pocketmq.spark.json_body import json_bodies
 from pocketmq.spark.message_columns import FIELDS
+from pocketmq.spark.writing.json_body import json_bodies
 
 __all__ = ["ROW_ID", "Block", "RowError", "Rows"]
 

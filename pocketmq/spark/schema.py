@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 
 _TYPES: Final = {
     "string": "string",

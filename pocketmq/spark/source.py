@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from pocketmq.spark.needed_packages import needed_for
+from pocketmq.spark.sessions.needed_packages import needed_for
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -86,7 +86,7 @@ class RocketMQDataSource(DataSource):
     query, which then silently miss rows. So with these versions `auto` does not push;
     `pushFilters=oneQuery` does, and gives right results if each query has its own `load`.
 
-    `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writer`.
+    `DataFrame.write` and `writeStream` send messages instead: see `pocketmq.spark.writing.writer`.
     """
 
     parallelism: ClassVar[int | None] = None
@@ -124,13 +124,13 @@ class RocketMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what `DataFrame.write` sends messages with."""
-        from pocketmq.spark.writer import batch_writer
+        from pocketmq.spark.writing.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return what `DataFrame.writeStream` sends messages with."""
-        from pocketmq.spark.writer import stream_writer
+        from pocketmq.spark.writing.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 

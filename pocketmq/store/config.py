@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from pocketmq.message.limits import MAX_BODY
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT
 
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 

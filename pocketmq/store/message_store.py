@@ -30,21 +30,21 @@ from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
 from pocketmq.store.index.message_index import MessageIndex
 from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
-from pocketmq.store.log.cleanup import Cleanup
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
-from pocketmq.store.log.log_cut import LogCut
-from pocketmq.store.log.log_follower import LogFollower
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.log.recovery import Recovery
-from pocketmq.store.log.recovery_progress import RecoveryProgress
-from pocketmq.store.log.replica_log import ReplicaLog
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
 from pocketmq.store.queue.queue_bounds import BoundsFile, BoundsTable
 from pocketmq.store.queue.queue_view import QueuesByTopic
 from pocketmq.store.reader import StoreReader
+from pocketmq.store.recovery.cleanup import Cleanup
+from pocketmq.store.recovery.flush import CommitLogFlusher, ConsumeQueueFlusher, FlushListener
+from pocketmq.store.recovery.log_cut import LogCut
+from pocketmq.store.recovery.log_follower import LogFollower
+from pocketmq.store.recovery.recovery import Recovery
+from pocketmq.store.recovery.recovery_progress import RecoveryProgress
+from pocketmq.store.recovery.replica_log import ReplicaLog
 from pocketmq.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreCounters
 from pocketmq.store.store_lock import StoreLock
 from pocketmq.store.writer import StoreWriter

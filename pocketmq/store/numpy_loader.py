@@ -35,8 +35,8 @@ class NumpyLoader:
         return self._thread
 
     def _load(self) -> None:
+        import pocketmq.store.encoding.entry_array
         import pocketmq.store.encoding.uniform_batch
-        import pocketmq.store.queue.entry_array
         import pocketmq.store.queue.property_search  # noqa: F401
 
         self.is_loaded = True

@@ -21,12 +21,12 @@ from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, Entry, unpack_entry
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.damaged_entries import DamagedEntries
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, Entry, unpack_entry
 from pocketmq.store.queue.record_heads import RecordHeads, few_agree
 from pocketmq.store.results import GetResult, GetStatus, StoreCounters
 

@@ -32,6 +32,8 @@ from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import delivery_time
 from pocketmq.store.encoding.batch import Shared
 from pocketmq.store.encoding.batch_encoder import batch_taker
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.queue_entry import pack_entries, pack_entry
 from pocketmq.store.encoding.record_encoder import (
     head_packer,
     head_size,
@@ -43,8 +45,6 @@ from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
 from pocketmq.store.results import PutResult, PutStatus, StoreCounters
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from pocketmq.tables.body_decoder import BodyDecoder
 from pocketmq.tables.message_source import NewMessages
 from pocketmq.tables.table import Table, check_keeper

@@ -8,8 +8,8 @@ from typing import Any
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Answer, Handler
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.dispatch import Answer, Handler
+from pocketmq.remoting.serving.request import Request
 
 __all__ = ["CheckRounds"]
 

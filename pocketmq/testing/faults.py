@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
-from pocketmq.remoting.frame import decode_command
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.frames.frame import decode_command
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["Fault", "Faults", "Held", "When", "code_of"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.consumer_groups import Subscription
+from pocketmq.broker.tables.consumer_groups import Subscription
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.consumer.pull import PullConsumer

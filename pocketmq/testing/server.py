@@ -14,7 +14,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageExt
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from pocketmq.sync_client import LoopThread
 from pocketmq.testing.clock import MovableClock
 from pocketmq.testing.faults import Fault, Held, When, code_of

@@ -18,11 +18,11 @@ from pocketmq.archive.objects import Objects
 from pocketmq.archive.open_store import open_store
 from pocketmq.archive.sync import sync
 from pocketmq.store.errors import StoreCorrupt
-from pocketmq.store.scan.columns import ALL_COLUMNS
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from tests.archive.conftest import Bucket, fill
 from tests.store.made_store import NOW, MadeStore, rows_of, unpack_golden
 

@@ -18,11 +18,11 @@ from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.errors import NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.store.errors import StoreCorrupt
-from pocketmq.store.scan.columns import ALL_COLUMNS
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from tests.store.made_store import damage, rows_of, unpack_golden
 
 MOVED = {"physicalOffset", "offsetMsgId"}

@@ -17,7 +17,7 @@ from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.cli import main
 from pocketmq.embedded import EmbeddedServer
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 PLAIN = """\
 globalWhiteRemoteAddresses:

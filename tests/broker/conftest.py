@@ -25,8 +25,7 @@ from pocketmq.remoting.bodies.heartbeat import (
 from pocketmq.remoting.bodies.registration import RegisterBrokerBody
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     BrokerHeartbeatRequestHeader,
     Header,
@@ -37,8 +36,9 @@ from pocketmq.remoting.headers import (
     SendMessageRequestHeaderV2,
     UnRegisterBrokerRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
 

@@ -14,7 +14,7 @@ import pytest
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.record import Record, iter_records
 from pocketmq.store.files import MappedFile

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.broker.filter_work import PropertyFilter
-from pocketmq.broker.hold_service import ArrivalListener, HoldService
+from pocketmq.broker.waiting.filter_work import PropertyFilter
+from pocketmq.broker.waiting.hold_service import ArrivalListener, HoldService
 from pocketmq.remoting.headers import PullMessageRequestHeader
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 
 TOPIC, QUEUE = "T", 0
 A, B = 65, 66  # tag hashes

@@ -10,7 +10,7 @@ from pocketmq.message.record import decode
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import VERSION, RequestCode
-from pocketmq.remoting.properties_file import parse_properties
+from pocketmq.remoting.settings.properties_file import parse_properties
 from tests.broker.conftest import Client, Connect, StartBroker
 
 SYSTEM_ERROR = 1

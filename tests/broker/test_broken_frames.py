@@ -20,7 +20,7 @@ from pocketmq.auth.signature import CREDENTIALS
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.frame import decode_command
+from pocketmq.remoting.frames.frame import decode_command
 from tests.mutation import broken
 from tests.remoting.peers import RawPeer, frame
 from tests.security.conftest import ADMIN, PROPERTIES

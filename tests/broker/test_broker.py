@@ -16,8 +16,8 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.listening import CannotListen, PortInUse
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.store.errors import StoreLocked
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 

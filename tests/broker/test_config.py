@@ -10,15 +10,15 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli import main
-from pocketmq.remoting.official_config_keys import (
+from pocketmq.remoting.serving.service import ExitCode
+from pocketmq.remoting.settings.official_config_keys import (
     AUTH_CONFIG,
     BROKER_KEYS,
     NAMESRV_KEYS,
     REFUSED_BY_BROKER,
     REFUSED_BY_NAMESRV,
 )
-from pocketmq.remoting.properties_file import ConfigError, ConfigErrors
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.settings.properties_file import ConfigError, ConfigErrors
 from pocketmq.store.config import FlushDiskType
 
 OFFICIAL = """

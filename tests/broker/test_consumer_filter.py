@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.bloom import BloomFilter, murmur3_64
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import NEW_CHARACTERS, ConsumerFilters
+from pocketmq.broker.tables.bloom import BloomFilter, murmur3_64
+from pocketmq.broker.tables.consumer_filter import NEW_CHARACTERS, ConsumerFilters
 from pocketmq.message.sql_filter import compile_sql
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
-from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
+from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.errors import RemotingError

@@ -11,9 +11,9 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.message.batch_body import encode_batch
-from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.answers.batch import decode_answers
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.files import Files

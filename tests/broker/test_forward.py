@@ -14,14 +14,14 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from tests.broker.conftest import Client, serving, subscription
 
 RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO

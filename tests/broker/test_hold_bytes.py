@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pocketmq.broker.hold_service import HoldService
+from pocketmq.broker.waiting.hold_service import HoldService
 from pocketmq.message.sql_filter import FILTER_WORK, compile_sql
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.broker.holding import QUEUE, TOPIC, FakeConnection, FakeStore, Holding, pull
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.hold_service import RECHECK_SECONDS, HoldService
-from pocketmq.remoting.request import Request
+from pocketmq.broker.waiting.hold_service import RECHECK_SECONDS, HoldService
+from pocketmq.remoting.serving.request import Request
 from tests.broker.holding import QUEUE, TOPIC, A, B, FakeConnection, FakeStore, Holding, pull
 from tests.broker.virtual_loop import VirtualRunner
 

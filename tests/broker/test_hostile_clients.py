@@ -16,7 +16,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import BatchRequestHeader, PullMessageRequestHeader
 from pocketmq.store.files import Files
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND, Client, Connect, StartBroker, subscription

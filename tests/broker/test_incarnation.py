@@ -16,7 +16,7 @@ from pocketmq.message.record import Record, iter_records
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     CreateTopicRequestHeader,

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.processors.queue_lock import RELEASE_DELAY, QueueLockProcessor
-from pocketmq.broker.queue_locks import LOCK_LIVE_MS, QueueLocks
+from pocketmq.broker.tables.client_ids import ClientIds
+from pocketmq.broker.tables.queue_locks import LOCK_LIVE_MS, QueueLocks
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import ProducerTableInfo
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 from tests.broker.test_clients import members
 from tests.fake_time import START, FakeTime

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pocketmq.broker.hold_service import RECHECK_SECONDS
-from pocketmq.remoting.request import Request
+from pocketmq.broker.waiting.hold_service import RECHECK_SECONDS
+from pocketmq.remoting.serving.request import Request
 from tests.broker.holding import TOPIC, A, B, FakeConnection, Holding
 from tests.broker.virtual_loop import VirtualRunner
 

@@ -12,7 +12,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message.record import iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,

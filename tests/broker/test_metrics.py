@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.message_types import MessageTypes, message_type
+from pocketmq.broker.statistics.message_types import MessageTypes, message_type
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.remoting.codes import RequestCode

@@ -11,14 +11,14 @@ from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     CloneGroupOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.broker.conftest import (
     COMMIT,
     SUBSCRIPTION,

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from pocketmq.broker.put_safety import PutSafety
+from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.config import FlushDiskType, StoreConfig
 from pocketmq.store.message_store import MessageStore

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.acknowledge.group_commit import GroupCommit
+from pocketmq.broker.acknowledge.put_safety import SafetyListener
+from pocketmq.broker.acknowledge.put_times import MINUTE_MS, PutTimes
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.group_commit import GroupCommit
-from pocketmq.broker.put_safety import SafetyListener
-from pocketmq.broker.put_times import MINUTE_MS, PutTimes
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.monotonic import MonotonicMs
 from pocketmq.store.config import FlushDiskType, StoreConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pocketmq.broker.queue_locks import LOCK_LIVE_MS, QueueLocks
+from pocketmq.broker.tables.queue_locks import LOCK_LIVE_MS, QueueLocks
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.monotonic import MonotonicMs
 

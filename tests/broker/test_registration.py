@@ -11,10 +11,10 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.broker.conftest import NameServerStub
 
 IDENTITY = BrokerIdentity("C0", "b0", 0, "127.0.0.1:10911")

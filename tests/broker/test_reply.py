@@ -10,9 +10,9 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.message import properties as names
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import ReplyMessageRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import Client, Connect, StartBroker
 from tests.broker.transacting import records

@@ -15,7 +15,7 @@ from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.limits import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Command
+from pocketmq.remoting.frames.command import Command
 from pocketmq.remoting.headers import SendMessageRequestHeader
 from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import (

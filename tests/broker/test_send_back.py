@@ -16,7 +16,7 @@ from pocketmq.message.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.message.record import Record
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader, RecallMessageRequestHeader
 from tests.broker.conftest import Client, Connect, subscription
 from tests.fake_time import START, FakeTime

@@ -22,13 +22,13 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
 from pocketmq.message.checksum import crc32
+from pocketmq.remoting.answers.stored_answer import StoredAnswer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import Header, SendMessageRequestHeader, SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Request, RequestConnection, Response
-from pocketmq.remoting.server import RemotingServer, ServerConnection
-from pocketmq.remoting.stored_answer import StoredAnswer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, RequestConnection, Response
+from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
 from pocketmq.store.encoding.record_encoder import TopicField
 from tests.broker.conftest import StartBroker
 from tests.broker.test_failing_disk import Disk

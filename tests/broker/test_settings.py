@@ -14,8 +14,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.live_config import LIVE
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
-from pocketmq.remoting.properties_file import format_properties, parse_properties
+from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.settings.properties_file import format_properties, parse_properties
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 from tests.test_architecture import PROJECT
 

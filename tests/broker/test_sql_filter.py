@@ -12,7 +12,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from tests.broker.batch.batches import batch, pull
 from tests.broker.conftest import (
     SUBSCRIPTION,

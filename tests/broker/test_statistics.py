@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pocketmq.broker.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
+from pocketmq.broker.statistics.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
 from pocketmq.remoting.monotonic import MonotonicMs
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pocketmq.broker.topic_attributes import AttributeChangeError, apply_changes, parse_changes
+from pocketmq.broker.tables.topic_attributes import (
+    AttributeChangeError,
+    apply_changes,
+    parse_changes,
+)
 
 
 def test_text_of_changes() -> None:

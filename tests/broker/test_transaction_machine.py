@@ -19,26 +19,26 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ClientInfo
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.end_transaction import EndTransactionProcessor
-from pocketmq.broker.producer_groups import ProducerGroups
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.consumer_groups import ClientInfo
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.producer_groups import ProducerGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import GROUP, TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
-from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.monotonic import monotonic_ms
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from tests.fast_files import FastFiles
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pocketmq.broker.turn_queue import TURN_BYTES, TurnQueue
+from pocketmq.broker.waiting.turn_queue import TURN_BYTES, TurnQueue
 
 
 class Work:

@@ -17,7 +17,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     CloneGroupOffsetRequestHeader,
     CreateTopicRequestHeader,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Command
-from pocketmq.remoting.frame import decode_command, encode_command
+from pocketmq.remoting.frames.command import Command
+from pocketmq.remoting.frames.frame import decode_command, encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     NotificationRequestHeader,

@@ -14,12 +14,12 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.message.limits import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.broker.conftest import Client
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0

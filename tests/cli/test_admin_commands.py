@@ -14,7 +14,7 @@ import pytest
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Call
 from tests.cli.running import TIMEOUT, Running, command, environment
 

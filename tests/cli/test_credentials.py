@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import Running
 
 AUTHENTICATION = (

@@ -11,7 +11,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Call
 from tests.cli.running import TIMEOUT
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.demo import flights
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import Running
 
 pytestmark = [

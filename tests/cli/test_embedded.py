@@ -13,8 +13,8 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message
-from pocketmq.remoting.listening import PortInUse
-from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.store.errors import StoreLocked
 
 Stores = Callable[[], list[str]]

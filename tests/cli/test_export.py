@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.store.made_store import MadeStore, held_open, store_with_a_broken_topic
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'pocketmq[arrow]'")

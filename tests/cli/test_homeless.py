@@ -12,7 +12,7 @@ from pocketmq.cli import main
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pocketmq.cli.job_progress import job_progress, tasks
+from pocketmq.cli.stored.job_progress import job_progress, tasks
 
 
 class Tracker:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pocketmq.cli import main
 from pocketmq.cli.json_log import JsonFormatter
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import Running, command, environment
 
 

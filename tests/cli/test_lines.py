@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.cli.blocking import BlockingThread
-from pocketmq.cli.lines import LineReader, Lines, LineSplitter, total_size
+from pocketmq.cli.messages.lines import LineReader, Lines, LineSplitter, total_size
 
 
 def split(pieces: list[bytes], max_line: int = 1000) -> list[Lines]:

@@ -16,8 +16,8 @@ import pytest
 
 from pocketmq import Message, Producer
 from pocketmq.cli import main
-from pocketmq.cli.broker_process import BrokerProcess, Restarts
-from pocketmq.remoting.service import ExitCode
+from pocketmq.cli.servers.broker_process import BrokerProcess, Restarts
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import TIMEOUT, Running, command, environment
 
 FREE_PORTS = ("--namesrv-port", "0", "--listen-port", "0")

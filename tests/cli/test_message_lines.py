@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pocketmq.cli.message_lines import MessageTemplate
+from pocketmq.cli.messages.message_lines import MessageTemplate
 from pocketmq.client.errors import InvalidMessage
 from pocketmq.message.message import Message
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pocketmq.cli.message_text import json_line, text_line
+from pocketmq.cli.messages.message_text import json_line, text_line
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageExt
 

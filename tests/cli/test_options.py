@@ -30,9 +30,9 @@ from pocketmq.cli.options import (
     start,
     tag,
 )
-from pocketmq.cli.startup import process_age
+from pocketmq.cli.servers.startup import process_age
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import environment
 
 MORNING = dt.datetime(2026, 11, 21, 8, tzinfo=dt.UTC)
@@ -206,7 +206,7 @@ def test_help_imports_no_heavy_package() -> None:
 
 
 def test_process_age_counts_from_the_start_of_the_process() -> None:
-    program = "from pocketmq.cli.startup import process_age; print(process_age())"
+    program = "from pocketmq.cli.servers.startup import process_age; print(process_age())"
     began = time.monotonic()
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import main
-from pocketmq.cli.server_command import read_tls_config
-from pocketmq.remoting.service import ExitCode
+from pocketmq.cli.servers.server_command import read_tls_config
+from pocketmq.remoting.serving.service import ExitCode
 
 
 @pytest.mark.parametrize(

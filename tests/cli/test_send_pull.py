@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Run
 from tests.cli.running import Running, command, environment
 

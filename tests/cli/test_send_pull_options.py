@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Call, Run
 from tests.cli.running import TIMEOUT, Running, command, environment
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli import broker as broker_command
 from pocketmq.cli import main
-from pocketmq.remoting.first_bytes import PROTOCOL_VERSION_ALERT
-from pocketmq.remoting.service import ExitCode
+from pocketmq.cli.servers import broker as broker_command
+from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import TIMEOUT, Running, command, environment
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 SOURCES = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def test_the_source_can_be_imported_from_the_zip(tmp_path: Path) -> None:
     code = (
         "import pocketmq, pyspark_rocketmq\n"
         "from pocketmq.spark import RocketMQDataSource, register\n"
-        "from pocketmq.spark.stream_reader import RocketMQStreamReader\n"
+        "from pocketmq.spark.streams.stream_reader import RocketMQStreamReader\n"
         "print(pocketmq.open_store, pocketmq.__file__, pyspark_rocketmq.__file__)"
     )
     done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.conftest import Call
 from tests.cli.running import TIMEOUT, Running
 from tests.interop.harness.ports import free_port

@@ -15,9 +15,9 @@ import pytest
 
 from pocketmq import Message, Producer
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import PullMessageRequestHeader
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
 from tests.cli.running import Running
 

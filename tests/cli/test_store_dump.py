@@ -13,7 +13,7 @@ import pytest
 
 from pocketmq.cli import main
 from pocketmq.message.sysflag import COMPRESSED
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import command, environment
 from tests.store.made_store import NOW, MadeStore, damage, held_open, store_with_a_broken_topic
 

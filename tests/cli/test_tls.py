@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.certificates import Authority, Certificate
 from tests.cli.running import TIMEOUT, Running, command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from pocketmq.cli.traffic import group_rows, topic_rows
+from pocketmq.cli.administration.traffic import group_rows, topic_rows
 from pocketmq.client.admin.traffic import Look, Progress
 from tests.cli.conftest import Call
 from tests.cli.running import Running

@@ -26,8 +26,7 @@ from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -53,8 +52,9 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 
 HOST = "127.0.0.1"
 STORE_HOST = pack_host(HOST, 10911)

@@ -28,7 +28,7 @@ from pocketmq.message.batch_body import iter_batch
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

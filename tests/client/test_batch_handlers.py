@@ -9,11 +9,11 @@ import pytest
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.push import PushConsumer
-from pocketmq.client.trace_record import ConsumeReturn
+from pocketmq.client.observation.trace_record import ConsumeReturn
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -15,13 +15,13 @@ from pocketmq.client.errors import (
     RemotingTimeout,
     SystemBusy,
 )
-from pocketmq.remoting.batch import MAX_CHILDREN, child_frames
+from pocketmq.remoting.answers.batch import MAX_CHILDREN, child_frames
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command, decode_command, encode_response_frame
+from pocketmq.remoting.frames.frame import Command, decode_command, encode_response_frame
 from pocketmq.remoting.headers.admin import BatchRequestHeader
 from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeServer
 from tests.client.waiting import until
 

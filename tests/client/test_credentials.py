@@ -11,7 +11,7 @@ from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.client import GetConsumerListByGroupRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 
 CREDENTIALS = Credentials("ak", "sk")

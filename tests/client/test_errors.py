@@ -32,7 +32,7 @@ from pocketmq.client.producer.transaction import TransactionState
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import SystemBusy
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 

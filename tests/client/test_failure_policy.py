@@ -24,7 +24,7 @@ from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.message.payload import PayloadError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient

@@ -27,7 +27,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster, FakeNameServer
 from tests.client.impatient import impatient
 from tests.client.waiting import until

@@ -10,9 +10,9 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import RemotingError
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Handler
 from pocketmq.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Handler
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

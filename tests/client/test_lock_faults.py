@@ -7,7 +7,7 @@ import pytest
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until

@@ -7,11 +7,11 @@ import pytest
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout, SendError
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

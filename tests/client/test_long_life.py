@@ -17,10 +17,10 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Handler
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Handler
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

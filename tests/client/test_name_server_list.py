@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.client.errors import InvalidName, NoNameServer
-from pocketmq.client.name_server_list import NameServerList
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.routes.name_server_list import NameServerList
 from pocketmq.message.message import Message
 from tests.client.fake_cluster import FakeCluster
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pocketmq.client.errors import InvalidName, NoNameServer, TopicNotExist
-from pocketmq.client.name_server_list import NameServerList, parse_addresses
-from pocketmq.client.name_servers import NameServers
+from pocketmq.client.routes.name_server_list import NameServerList, parse_addresses
+from pocketmq.client.routes.name_servers import NameServers
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
@@ -142,7 +142,7 @@ async def test_an_outage_is_warned_of_once(
 async def test_that_a_server_answers_again_is_told_before_anybody_asks_it(
     servers: list[FakeNameServer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "pocketmq.client.name_servers")
+    caplog.set_level(logging.INFO, "pocketmq.client.routes.name_servers")
     async with ConnectionPool() as pool:
         names = NameServers([server.address for server in servers], pool)
         await ask(names)

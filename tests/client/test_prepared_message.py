@@ -15,7 +15,7 @@ from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, decompress
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import Command
+from pocketmq.remoting.frames.command import Command
 
 QUEUE = MessageQueue("T", "b0", 3)
 

@@ -20,8 +20,8 @@ from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE, Switches
 from pocketmq.message.compression import decompress
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Handler
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.dispatch import Handler
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

@@ -21,7 +21,7 @@ from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until

@@ -17,7 +17,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.instance import ClientInstance
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 
 QUEUE = MessageQueue("T", "a", 0)

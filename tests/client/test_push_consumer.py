@@ -13,7 +13,7 @@ from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import InvalidName, NoNameServer, NotRunning, SubscriptionParseFailed
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until

@@ -13,7 +13,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until

@@ -10,7 +10,7 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
 from tests.client.waiting import until

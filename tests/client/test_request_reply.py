@@ -38,7 +38,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until

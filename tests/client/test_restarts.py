@@ -25,7 +25,7 @@ from pocketmq.client.producer.transaction import TransactionProducer, Transactio
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until

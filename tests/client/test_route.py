@@ -14,7 +14,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.instance import ClientInstance, client_id
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.route import TopicRoute, publish_queues, subscribe_queues
+from pocketmq.client.routes.route import TopicRoute, publish_queues, subscribe_queues
 from pocketmq.message import identity
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData

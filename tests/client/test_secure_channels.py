@@ -11,10 +11,10 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import NoNameServer, RemotingError, SendError
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
-from pocketmq.remoting.tls_context import ServerTls
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.tls.tls_config import TlsConfig, load_tls_config
+from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.testing import RocketMQ
 from tests.client.fake_cluster import FakeCluster
 from tests.encrypting import Encrypting

@@ -7,14 +7,14 @@ import pytest
 
 from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
-from pocketmq.remoting.batch import child_frames
+from pocketmq.remoting.answers.batch import child_frames
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
-from pocketmq.remoting.frame import Command, decode_command, encode_response_frame
+from pocketmq.remoting.frames.frame import Command, decode_command, encode_response_frame
 from pocketmq.remoting.headers.admin import BatchRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeServer
 
 FOUND = "found"

@@ -17,11 +17,11 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.batch import child_frames
+from pocketmq.remoting.answers.batch import child_frames
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Handler
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Handler
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.waiting import until
 
 QUEUES = 40

@@ -16,8 +16,8 @@ from pocketmq import sync
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import SendError
+from pocketmq.client.observation.telemetry import OpenTelemetryHook, consumer_span
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.telemetry import OpenTelemetryHook, consumer_span
 from pocketmq.message.message import Message, MessageExt
 from pocketmq.message.record import decode
 from pocketmq.remoting.codes import ResponseCode

@@ -2,22 +2,22 @@ import asyncio
 
 import pytest
 
-from pocketmq.client import trace
 from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout
-from pocketmq.client.producer.prepared_message import prepare
-from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
-from pocketmq.client.trace import ConsumeTrace, TraceDispatcher
-from pocketmq.client.trace_record import (
+from pocketmq.client.observation import trace
+from pocketmq.client.observation.trace import ConsumeTrace, TraceDispatcher
+from pocketmq.client.observation.trace_record import (
     EndTransactionRecord,
     RecallRecord,
     SubAfterRecord,
     decode,
 )
+from pocketmq.client.producer.prepared_message import prepare
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.message.limits import TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.message.record import decode as decode_record

@@ -21,7 +21,7 @@ from pocketmq.remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

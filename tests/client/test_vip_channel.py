@@ -14,8 +14,8 @@ from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.route import BrokerData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.listening import CannotListen
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.listening import CannotListen
+from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.waiting import until
 

@@ -30,9 +30,9 @@ _CONTEXT.set_forkserver_preload(
     [
         "numpy",
         "pocketmq.broker.broker",
-        "pocketmq.cli.broker",
-        "pocketmq.cli.namesrv",
-        "pocketmq.cli.proxy",
+        "pocketmq.cli.servers.broker",
+        "pocketmq.cli.servers.namesrv",
+        "pocketmq.cli.servers.proxy",
         "pocketmq.cluster_proxy",
         "pocketmq.namesrv.server",
         __name__,

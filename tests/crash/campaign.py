@@ -20,7 +20,7 @@ from typing import Final
 
 from pocketmq.broker.config import load_broker_config
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.properties_file import Settings
+from pocketmq.remoting.settings.properties_file import Settings
 from pocketmq.store.check.store_check import check_store
 from tests.interop.harness.ports import free_port
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from unittest import mock
 
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.processors.send.end_transaction import EndRequest, EndTransactionProcessor
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.transactions.ops import Ops
 from pocketmq.message import sysflag
 from pocketmq.message.record import Record
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from pocketmq.store import message_store
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.log_walk import LogWalk

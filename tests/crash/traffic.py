@@ -15,14 +15,13 @@ from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.record import decode
-from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.answers.batch import decode_answers
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
-from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.frames.frame import Command, encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     CheckTransactionStateRequestHeader,
@@ -34,7 +33,8 @@ from pocketmq.remoting.headers import (
     SendMessageResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request
 
 from .ledger import Kind, Ledger, Place, Sent, now_ms
 

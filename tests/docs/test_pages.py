@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import COMMANDS
-from pocketmq.client import log_fields
+from pocketmq.client.observation import log_fields
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [

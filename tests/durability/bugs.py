@@ -14,13 +14,13 @@ from typing import NamedTuple
 from unittest import mock
 
 from pocketmq.broker.processors.send.answers import SendAnswers
-from pocketmq.broker.topic_births import TopicBirths
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_births import TopicBirths
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.record import decode
-from pocketmq.remoting.frame_stream import FrameStream
+from pocketmq.remoting.frames.frame_stream import FrameStream
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log import log_walk, record_blocks
-from pocketmq.store.log.flush import CommitLogFlusher
+from pocketmq.store.recovery.flush import CommitLogFlusher
 
 from .disk import Lie
 from .failing_disk import Fault

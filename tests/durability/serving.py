@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.store.errors import StoreError

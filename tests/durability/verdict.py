@@ -8,8 +8,8 @@ from typing import Final
 
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.record import decode

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark.java import SparkUnavailable, find_java
+from pocketmq.spark.sessions.java import SparkUnavailable, find_java
 from tests.cli.running import PROJECT, environment
 
 nbformat = pytest.importorskip("nbformat", reason="pip install nbclient")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from pocketmq.remoting.frame import FrameSplitter, decode_command
+from pocketmq.remoting.frames.frame import FrameSplitter, decode_command
 from tests.interop.harness import secured
 from tests.interop.harness.ha_proxy import HaProxy
 from tests.interop.harness.mqadmin import failure

@@ -20,9 +20,9 @@ from pocketmq.cli import main
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.service import ExitCode
 from tests.security.requests import ask
 
 from .harness.cluster import Cluster

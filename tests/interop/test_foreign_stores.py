@@ -17,7 +17,7 @@ import pytest
 from pocketmq import open_store
 from pocketmq.cli import main
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.store.errors import ForeignStore
 from tests.interop.harness import official, ours, sending, wire
 from tests.interop.harness.official import Server

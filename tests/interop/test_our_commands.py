@@ -14,7 +14,7 @@ from pocketmq.client.admin.connected_clients import online as connected
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.client.waiting import online
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 

@@ -15,9 +15,9 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from pocketmq.spark.row_sender import send_rows
+from pocketmq.spark.options.writer_options import WriterOptions
 from pocketmq.spark.rows import Rows
-from pocketmq.spark.writer_options import WriterOptions
+from pocketmq.spark.writing.row_sender import send_rows
 
 
 async def stored(cluster: Cluster, topic: str, count: int) -> list[MessageExt]:

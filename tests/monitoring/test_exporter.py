@@ -16,7 +16,7 @@ import pytest
 from pocketmq.broker.config import load_broker_config
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.monitoring.families import COUNTER, GAUGE, HISTOGRAM, Distribution, Family
-from pocketmq.remoting.listening import PortInUse
+from pocketmq.remoting.serving.listening import PortInUse
 from tests.monitoring.collector import Collector, attributes
 from tests.monitoring.pages import Series, get
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from pocketmq import Message, Producer, PushConsumer
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.telemetry import OpenTelemetryHook
 from tests.cli.running import Running
 from tests.monitoring.collector import Collector, attributes

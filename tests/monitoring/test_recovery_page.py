@@ -40,7 +40,7 @@ async def test_ready_says_how_far_the_recovery_is(tmp_path: Path) -> None:
     (tmp_path / "abort").touch()
     broker = Broker(config)
     asks = Asks(broker)
-    recovery = logging.getLogger("pocketmq.store.log.recovery")
+    recovery = logging.getLogger("pocketmq.store.recovery.recovery")
     level = recovery.level
     recovery.addHandler(asks)
     recovery.setLevel(logging.INFO)

@@ -17,9 +17,9 @@ from pocketmq import Message, Producer, PushConsumer
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.first_bytes import PROTOCOL_VERSION_ALERT
-from pocketmq.remoting.frame import encode_command
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
+from pocketmq.remoting.frames.frame import encode_command
+from pocketmq.remoting.serving.service import ExitCode
 from tests.certificates import Authority
 from tests.client.waiting import until
 from tests.interop.harness import ours

@@ -16,7 +16,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.client.admin import Admin
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.tls_config import TlsConfig, TlsMode
+from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode
 from tests.certificates import Authority
 from tests.interop.harness.ports import free_port
 from tests.monitoring.pages import get, scrape

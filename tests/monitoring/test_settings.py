@@ -7,7 +7,7 @@ import pytest
 from pocketmq.broker.config import load_broker_config
 from pocketmq.monitoring.settings import ExporterType, exporter_type, pairs
 from pocketmq.namesrv.config import load_namesrv_config
-from pocketmq.remoting.properties_file import ConfigErrors
+from pocketmq.remoting.settings.properties_file import ConfigErrors
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config, take_kept
-from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.settings.properties_file import ConfigError
 
 
 def test_defaults_are_the_official_ones_but_for_loopback() -> None:

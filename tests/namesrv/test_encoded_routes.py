@@ -20,7 +20,7 @@ from pocketmq.remoting.bodies.route import QueueData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.monotonic import MonotonicMs
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.namesrv.registrations import body, header, topic
 
 TOPICS = ("A", "B", "C")

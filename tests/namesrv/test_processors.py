@@ -13,8 +13,8 @@ from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBod
 from pocketmq.remoting.bodies.route import QueueData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.frame import Command, decode_command, encode_command
-from pocketmq.remoting.request import RequestDecoder, Response
+from pocketmq.remoting.frames.frame import Command, decode_command, encode_command
+from pocketmq.remoting.serving.request import RequestDecoder, Response
 from tests.namesrv.conftest import Clock
 from tests.namesrv.files import exists, make_unwritable, read, write
 from tests.namesrv.registrations import body, header, topic

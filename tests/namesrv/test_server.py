@@ -14,8 +14,8 @@ from pocketmq.namesrv.route_table import LIVENESS_WINDOW
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.listening import PortInUse
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.serving.service import ExitCode
 from tests.fake_time import FakeTime
 from tests.namesrv.conftest import Clock
 from tests.namesrv.files import write

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from pocketmq.cli import command_line
-from pocketmq.cli.many_brokers import OWN_STOP_SECONDS
-from pocketmq.cli.server_command import STOP_SECONDS
+from pocketmq.cli.servers.many_brokers import OWN_STOP_SECONDS
+from pocketmq.cli.servers.server_command import STOP_SECONDS
 from tests.cli.running import PROJECT
 
 UNITS = sorted((PROJECT / "deploy" / "systemd").glob("*.service"))

@@ -24,8 +24,8 @@ from pocketmq import __version__
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig, load_broker_config
 from pocketmq.cli import command_line
-from pocketmq.cli.many_brokers import OWN_STOP_SECONDS
-from pocketmq.cli.server_command import STOP_SECONDS
+from pocketmq.cli.servers.many_brokers import OWN_STOP_SECONDS
+from pocketmq.cli.servers.server_command import STOP_SECONDS
 from pocketmq.monitoring.exporter import LIVE, PROBE_SECONDS, READY
 from pocketmq.namesrv.config import NamesrvConfig, load_namesrv_config
 from pocketmq.proxy.config import ProxyConfig, load_proxy_config

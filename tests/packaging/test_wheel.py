@@ -23,7 +23,7 @@ import pytest
 
 from pocketmq._accelerator import MODULES
 from pocketmq._extras import EXTRAS
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import PROJECT, Running
 
 pytest.importorskip("hatchling", reason="pip install 'pocketmq[test]'")

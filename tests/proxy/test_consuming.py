@@ -14,7 +14,7 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
-from pocketmq.remoting.properties_file import ConfigErrors
+from pocketmq.remoting.settings.properties_file import ConfigErrors
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 

@@ -21,9 +21,9 @@ from pocketmq.namesrv.server import NameServer
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.client import GetConsumerListByGroupRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.serving.dispatch import Dispatcher
 from tests.proxy.conftest import TOPICS
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.test_consuming import ack, change, receive

@@ -21,8 +21,8 @@ from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, Unary
 from pocketmq.proxy.transport.http2 import PREFACE
 from pocketmq.proxy.transport.server import GrpcServer
-from pocketmq.remoting.listening import PortInUse
-from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.tls.tls_config import TlsConfig
 from tests.certificates import Authority
 from tests.proxy.conftest import grpc_port
 from tests.proxy.grpc_client import GrpcClient, message

@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command, FrameSplitter, decode_command, encode_command
+from pocketmq.remoting.frames.frame import Command, FrameSplitter, decode_command, encode_command
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 
 ECHO = 9001
 DEFER = 9002

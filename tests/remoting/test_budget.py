@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.limited_log import LimitedLog
-from pocketmq.remoting.budget import Budget
 from pocketmq.remoting.headers import Header, PullMessageRequestHeader
-from pocketmq.remoting.request import USUAL_HEAD, Request
+from pocketmq.remoting.serving.budget import Budget
+from pocketmq.remoting.serving.request import USUAL_HEAD, Request
 
 
 class Connection:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.certificate_expiry import expiry_of
+from pocketmq.remoting.tls.certificate_expiry import expiry_of
 from tests.interop.harness.certificate import make_certificate
 from tests.interop.harness.official import Unavailable
 

@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 from pocketmq.remoting.connection import Connection, split_address
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import (
     HeaderError,
     RemotingClosed,
@@ -14,9 +13,10 @@ from pocketmq.remoting.errors import (
     RemotingTimeout,
     SystemBusy,
 )
-from pocketmq.remoting.frame import decode_command
-from pocketmq.remoting.frame_stream import FrameStream
-from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.frames.frame import decode_command
+from pocketmq.remoting.frames.frame_stream import FrameStream
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from tests.remoting.peers import (
     DEFER,
     ECHO,

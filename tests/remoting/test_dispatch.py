@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import MOST_UNSUPPORTED, Dispatcher, ExecutedRead
 from pocketmq.remoting.errors import RemotingError, TopicNotExist
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
-from pocketmq.remoting.request import Request, RequestConnection, RequestDecoder, Response
-from pocketmq.remoting.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.dispatch import MOST_UNSUPPORTED, Dispatcher, ExecutedRead
+from pocketmq.remoting.serving.request import Request, RequestConnection, RequestDecoder, Response
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
 
 
 def request(code: int) -> Request[Header]:

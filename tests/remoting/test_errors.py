@@ -25,7 +25,7 @@ from pocketmq.remoting.errors import (
     error_for,
 )
 from pocketmq.remoting.headers import PullMessageRequestHeader
-from pocketmq.remoting.request import RequestDecoder
+from pocketmq.remoting.serving.request import RequestDecoder
 
 RETRIABLE = {17, 14, 1, 2, 16, 204, 205, 1500}
 

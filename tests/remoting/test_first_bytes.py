@@ -1,6 +1,6 @@
 import pytest
 
-from pocketmq.remoting.first_bytes import FirstBytes, explain, recognise
+from pocketmq.remoting.frames.first_bytes import FirstBytes, explain, recognise
 
 PROXY_V2 = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"
 

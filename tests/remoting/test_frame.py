@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.codes import VERSION, LanguageCode
-from pocketmq.remoting.command import Command
 from pocketmq.remoting.errors import EncodeError, FrameError, HeaderError
-from pocketmq.remoting.frame import (
+from pocketmq.remoting.frames.command import Command
+from pocketmq.remoting.frames.frame import (
     MAX_REMARK,
     SerializeType,
     cut_response,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting import headers
-from pocketmq.remoting.binary_header import iter_entries
 from pocketmq.remoting.errors import HeaderError
+from pocketmq.remoting.frames.binary_header import iter_entries
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     ConsumerSendMsgBackRequestHeader,

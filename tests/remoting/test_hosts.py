@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingConnectError
-from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.pool import ConnectionPool
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 
 NO_NAMES = ["broker..example:9876", "." + "x" * 64 + ":9876", "a\ud800b:9876"]
 

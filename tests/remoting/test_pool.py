@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingConnectError, RemotingTimeout
 from pocketmq.remoting.pool import ConnectionPool
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 from tests.remoting.peers import DEFER, ECHO, SLOW, echo_server
 
 

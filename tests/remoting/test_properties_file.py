@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
-from pocketmq.remoting.properties_file import (
+from pocketmq.remoting.settings.official_config_keys import BROKER_KEYS, NAMESRV_KEYS
+from pocketmq.remoting.settings.properties_file import (
     MAX_LINE,
     ConfigError,
     ConfigErrors,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.remoting.errors import FrameError, HeaderError
-from pocketmq.remoting.frame import SerializeType, decode_command, encode_command
+from pocketmq.remoting.frames.frame import SerializeType, decode_command, encode_command
 from pocketmq.remoting.headers import (
     Header,
     PullMessageRequestHeader,
@@ -15,7 +15,7 @@ from pocketmq.remoting.headers import (
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 
 HEADER_TYPES: dict[int, type[Header] | None] = {
     10: SendMessageRequestHeader,

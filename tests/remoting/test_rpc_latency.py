@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
 
 PULL = RequestCode.PULL_MESSAGE
 SEND = RequestCode.SEND_MESSAGE_V2

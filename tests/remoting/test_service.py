@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.listening import CannotListen, PortInUse
-from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.service import ExitCode, run
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.serving.service import ExitCode, run
+from pocketmq.remoting.settings.properties_file import ConfigError
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,7 +144,7 @@ def test_a_thread_may_run_a_server_without_signals() -> None:
 
 LATE = """
 import asyncio, os, signal, sys, time
-from pocketmq.remoting.service import run
+from pocketmq.remoting.serving.service import run
 
 async def for_ever():
     await asyncio.Event().wait()
@@ -208,9 +208,9 @@ def test_a_process_that_stops_in_time_is_left_alone() -> None:
 
 PROGRAM = """
 import asyncio, sys
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.service import run
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.serving.service import run
 
 async def main(stop):
     server = RemotingServer(Dispatcher())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.errors import FrameError
-from pocketmq.remoting.splitter import MAX_FRAME, FrameSplitter
+from pocketmq.remoting.frames.splitter import MAX_FRAME, FrameSplitter
 
 
 def framed(*frames: bytes) -> bytes:

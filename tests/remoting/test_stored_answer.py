@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.frame import encode_response_frame
+from pocketmq.remoting.answers.stored_answer import StoredAnswer
+from pocketmq.remoting.frames.frame import encode_response_frame
 from pocketmq.remoting.headers import SendMessageResponseHeader
-from pocketmq.remoting.stored_answer import StoredAnswer
 
 JSON_OR_BINARY = st.sampled_from([0, 1])
 I32 = st.integers(-(2**31), 2**31 - 1)

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.frame import SerializeType
+from pocketmq.remoting.answers.success_answer import success_answer
+from pocketmq.remoting.frames.frame import SerializeType
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.success_answer import success_answer
+from pocketmq.remoting.serving.request import Request, Response
 
 
 @given(st.integers(-(2**31), 2**31 - 1))

@@ -14,10 +14,10 @@ import pytest
 
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.tls_config import TlsConfig, load_tls_config
-from pocketmq.remoting.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
-from pocketmq.remoting.tls_layer import Handshakes
+from pocketmq.remoting.settings.properties_file import ConfigError
+from pocketmq.remoting.tls.tls_config import TlsConfig, load_tls_config
+from pocketmq.remoting.tls.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
+from pocketmq.remoting.tls.tls_layer import Handshakes
 from tests.certificates import Authority, Certificate
 from tests.remoting.peers import ECHO, LARGE, RawPeer, echo_server, frame
 

@@ -9,8 +9,8 @@ import msgspec
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import REQUEST_TIMEOUT, Connection
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.serving.dispatch import Dispatcher
 
 _QUEUE = {"topic": "T", "brokerName": "broker-a", "queueId": 0}
 _TOPIC = {"topicName": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}

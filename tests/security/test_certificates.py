@@ -17,7 +17,7 @@ from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.tls_config import TlsConfig, TlsMode
+from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode
 from tests.broker.replication.pair import classic, running
 from tests.certificates import Authority, Certificate
 from tests.proxy.grpc_client import GrpcClient, message

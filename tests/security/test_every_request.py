@@ -13,8 +13,8 @@ from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.users import User
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.properties_file import config_properties
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.settings.properties_file import config_properties
 from tests.security.conftest import ADMIN, NOBODY, Connect
 from tests.security.requests import ask
 

@@ -9,8 +9,8 @@ import pytest
 from pocketmq.cluster_proxy import ClusterProxy
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.proxy.config import ProxyConfig
-from pocketmq.remoting.properties_file import ConfigError
-from pocketmq.remoting.tls_config import ClientAuth, TlsConfig, TlsMode
+from pocketmq.remoting.settings.properties_file import ConfigError
+from pocketmq.remoting.tls.tls_config import ClientAuth, TlsConfig, TlsMode
 from tests.security.conftest import PROPERTIES
 
 WARNING = " listens on 0.0.0.0 without authentication"

@@ -24,12 +24,12 @@ from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.frame import Command, encode_command
-from pocketmq.remoting.listening import PortInUse
-from pocketmq.remoting.properties_file import ConfigErrors
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.frames.frame import Command, encode_command
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.settings.properties_file import ConfigErrors
 from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
 
 NO_PERMISSION = 16

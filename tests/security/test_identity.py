@@ -16,17 +16,17 @@ from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
 from pocketmq.auth.service import signer_of
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
-from pocketmq.broker.client_ids import MAX_IDS, MAX_IDS_OF_USER, ClientIds
+from pocketmq.broker.tables.client_ids import MAX_IDS, MAX_IDS_OF_USER, ClientIds
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message import properties as names
 from pocketmq.message.sysflag import TRANSACTION_PREPARED
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from tests.security.conftest import PROPERTIES
 
 OWNER = User("owner", "owner-password-1")

@@ -9,7 +9,7 @@ import pytest
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from tests.security.conftest import ADMIN, NOBODY, Connect
 
 NO_PERMISSION = 16

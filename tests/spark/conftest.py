@@ -37,7 +37,7 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def spark(quick_java: None) -> Iterator[SparkSession]:
     """A session on two cores in which nothing is registered."""
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
-    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

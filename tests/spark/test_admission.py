@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.admission import Admission, TriggerLimits, divide
+from pocketmq.spark.streams.admission import Admission, TriggerLimits, divide
 
 LAGS = st.dictionaries(st.text(max_size=2), st.integers(0, 2**62), max_size=12)
 

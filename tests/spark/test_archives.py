@@ -19,9 +19,9 @@ from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import read_manifest
 from pocketmq.archive.sync import sync
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.spark import register
-from pocketmq.spark.options import OptionError
+from pocketmq.spark.options.options import OptionError
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.store.errors import StoreError
 from tests.archive.conftest import (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pocketmq.store.errors import StoreCorrupt
-from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
-from pocketmq.store.scan.partitioning import SPLIT_BYTES, WORTH_A_CORE
-from pocketmq.store.scan.segments import MappedSegment, Mappings
+from pocketmq.store.scan.planning.partitioning import SPLIT_BYTES, WORTH_A_CORE
+from pocketmq.store.scan.planning.segments import MappedSegment, Mappings
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 from tests.store.made_store import NOW, MadeStore, comparable, damage, golden_rows, rows_of, write
 
 pytest.importorskip("pyspark")
@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from pocketmq.spark.batch_reader import PushdownReader
-from pocketmq.spark.options import OptionError, Options, Use
+from pocketmq.spark.options.options import OptionError, Options, Use
 from pocketmq.spark.schema import SchemaError, arrow_schema
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.store_plans import limits_per_store
@@ -297,7 +297,7 @@ def test_data_loss(tmp_path: Path) -> None:
 
 
 def test_pushed_filters(golden_clean: Path) -> None:
-    from pocketmq.spark.options import Options
+    from pocketmq.spark.options.options import Options
 
     options = Options.parse({"path": str(golden_clean)})
     reader = PushdownReader(

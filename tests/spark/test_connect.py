@@ -18,7 +18,7 @@ pytest.importorskip("zstandard", reason="pip install 'pyspark[connect]'")
 pytest.importorskip("pandas", reason="pip install 'pyspark[connect]'")
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from tests.spark.test_shipping import READING, python_with
 from tests.store.made_store import MadeStore
 
@@ -80,7 +80,7 @@ def run(
     tmp_path: Path, store: Path, python: Path | str, *, package: Path | None, server_path: str
 ) -> dict[str, Any]:
     """What a client finds at a server whose workers run `python` with PYTHONPATH `server_path`."""
-    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

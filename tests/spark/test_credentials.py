@@ -24,10 +24,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pocketmq.spark import GroupOffsets
 from pocketmq.spark.live.errors import BrokersNotRead, QueueNotRead
-from pocketmq.spark.row_sender import RowsNotSent, send_rows
+from pocketmq.spark.options.writer_options import WriterOptions
 from pocketmq.spark.rows import Rows
 from pocketmq.spark.source import RocketMQDataSource
-from pocketmq.spark.writer_options import WriterOptions
+from pocketmq.spark.writing.row_sender import RowsNotSent, send_rows
 
 BODY = StructType([StructField("body", BinaryType())])
 SIGNED = {"accessKey": "root", "secretKey": "root: password"}

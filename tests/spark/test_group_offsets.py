@@ -17,7 +17,7 @@ from pocketmq.testing import RocketMQ
 pytest.importorskip("pyspark")
 
 from pocketmq.spark import GroupOffsets
-from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options.option_error import OptionError
 
 
 def progress(end: int, name: str = "orders") -> Any:

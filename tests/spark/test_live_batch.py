@@ -24,8 +24,8 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from pocketmq.spark.batch_reader import PushdownReader
 from pocketmq.spark.live.errors import BrokersNotRead, QueueNotRead
 from pocketmq.spark.live.partition import LivePartition
-from pocketmq.spark.option_error import OptionError
-from pocketmq.spark.options import Options
+from pocketmq.spark.options.option_error import OptionError
+from pocketmq.spark.options.options import Options
 from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.store.scan.errors import RecordsLost

@@ -19,10 +19,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from pocketmq.spark.live.errors import BrokersNotRead
 from pocketmq.spark.live.partition import LivePartition
-from pocketmq.spark.option_error import OptionError
+from pocketmq.spark.options.option_error import OptionError
 from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.source import RocketMQDataSource
-from pocketmq.spark.stream_reader import RocketMQStreamReader
+from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
 from pocketmq.store.scan.errors import QueueReplaced, RecordsLost
 from tests.spark.kept_history import kept
 from tests.spark.stream_store import offsets_alone

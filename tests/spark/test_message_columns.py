@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from pocketmq.spark.message_columns import FIELDS, check_columns
 from pocketmq.spark.schema import SchemaError
-from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 
 TEXT, WHOLE, BYTES, TIME = StringType(), IntegerType(), BinaryType(), TimestampType()
 TEXTS, TEXT_MAP = ArrayType(TEXT), MapType(TEXT, TEXT)

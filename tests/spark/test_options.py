@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds
-from pocketmq.store.scan.selection import Range
+from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
+from pocketmq.store.scan.planning.selection import Range
 from tests.store.made_store import write
 
 pytest.importorskip("pyspark")
 
 from pocketmq.spark.by_broker import BrokerBounds
-from pocketmq.spark.options import NAMES, OptionError, Options, Use
+from pocketmq.spark.options.options import NAMES, OptionError, Options, Use
 
 
 def parse(**options: str) -> Options:

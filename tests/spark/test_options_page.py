@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.options import NAMES, Options, Use
+from pocketmq.spark.options.options import NAMES, Options, Use
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| .*\|$", re.MULTILINE)

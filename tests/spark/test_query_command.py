@@ -14,10 +14,10 @@ import pytest
 from pocketmq.archive.location import Location
 from pocketmq.archive.sync import sync
 from pocketmq.cli import main
-from pocketmq.cli import query as query_command
 from pocketmq.cli.command_parser import CommandParser
-from pocketmq.remoting.service import ExitCode
-from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.cli.stored import query as query_command
+from pocketmq.remoting.serving.service import ExitCode
+from pocketmq.store.scan.planning.tail import take_snapshot
 from tests.spark.query_process import QueryProcess, command_environment, query_process
 from tests.store.made_store import (
     NOW,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def java() -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
-    from pocketmq.spark.java import SparkUnavailable, find_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java
 
     try:
         find_java()

@@ -14,9 +14,9 @@ from pocketmq.testing import RocketMQ
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.row_sender import RowsNotSent, send_rows
+from pocketmq.spark.options.writer_options import WriterOptions
 from pocketmq.spark.rows import RowError, Rows
-from pocketmq.spark.writer_options import WriterOptions
+from pocketmq.spark.writing.row_sender import RowsNotSent, send_rows
 
 
 def batch(**columns: Any) -> Any:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.message import Message
 from pocketmq.store.scan.direct_scan import scan
-from pocketmq.store.scan.plan import ScanRequest
+from pocketmq.store.scan.planning.plan import ScanRequest
 from tests.store.made_store import MadeStore
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.json_body import json_bodies
 from pocketmq.spark.rows import ROW_ID, Block, RowError, Rows
+from pocketmq.spark.writing.json_body import json_bodies
 
 PROPERTIES = pa.map_(pa.string(), pa.string())
 

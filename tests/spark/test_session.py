@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from pocketmq.spark.java import SparkUnavailable, find_java, java_version, use_java
+from pocketmq.spark.sessions.java import SparkUnavailable, find_java, java_version, use_java
 from tests.cli.running import environment
 from tests.store.made_store import MadeStore
 

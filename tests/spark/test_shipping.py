@@ -21,7 +21,7 @@ from pocketmq.cli import main
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.message import Message
 from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.sync import Producer
 from pocketmq.testing import RocketMQ
 from tests.archive.conftest import s3_bucket, s3_endpoint
@@ -116,7 +116,7 @@ def python_with(directory: Path, packages: tuple[str, ...]) -> Path:
 
 def run(tmp_path: Path, job: str, packages: tuple[str, ...], **arguments: Any) -> dict[str, Any]:
     """What a job notes whose workers run a Python with these packages."""
-    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

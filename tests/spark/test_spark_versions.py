@@ -181,7 +181,7 @@ def fetched(version: str) -> Path:
 
 @pytest.mark.parametrize("version", ["installed", *VERSIONS])
 def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq: RocketMQ) -> None:
-    from pocketmq.spark.java import SparkUnavailable, find_java, use_java
+    from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
         use_java(find_java())

@@ -21,10 +21,10 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pys
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from pocketmq.spark.options import OptionError, Options, Use
+from pocketmq.spark.options.options import OptionError, Options, Use
 from pocketmq.spark.source import RocketMQDataSource
-from pocketmq.spark.stream_reader import RocketMQStreamReader
-from pocketmq.store.scan.stream_offsets import OffsetsError
+from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
+from pocketmq.store.scan.planning.stream_offsets import OffsetsError
 
 SCHEMA = StructType(
     [

@@ -26,10 +26,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pocketmq.spark.live.errors import BrokersNotRead
-from pocketmq.spark.row_sender import RowsNotSent, send_rows
+from pocketmq.spark.options.writer_options import WriterOptions
 from pocketmq.spark.rows import Rows
 from pocketmq.spark.source import RocketMQDataSource
-from pocketmq.spark.writer_options import WriterOptions
+from pocketmq.spark.writing.row_sender import RowsNotSent, send_rows
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="needs the address 127.0.0.2"

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pocketmq.spark.connection_options import Tls
-from pocketmq.spark.option_error import OptionError
-from pocketmq.spark.writer_options import NAMES, WriterOptions
+from pocketmq.spark.options.connection_options import Tls
+from pocketmq.spark.options.option_error import OptionError
+from pocketmq.spark.options.writer_options import NAMES, WriterOptions
 
 
 def parse(**options: str) -> WriterOptions:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.message.sysflag import BORN_HOST_V6
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from pocketmq.store.encoding.record_encoder import TopicField, head_size
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from tests.store.made_store import V4, MadeStore
 
 _compiled_read = pytest.importorskip("pocketmq.store._compiled_read", reason="make accelerator")

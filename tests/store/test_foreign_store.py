@@ -8,7 +8,7 @@ import pytest
 
 from pocketmq import open_store
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import ForeignStore
 from pocketmq.store.message_store import MessageStore

@@ -30,7 +30,7 @@ from tests.store.made_store import (
 pa = pytest.importorskip("pyarrow", reason="pip install 'pocketmq[arrow]'")
 
 from pocketmq.store.scan.errors import NoStore, NoTopic, RecordsLost  # noqa: E402
-from pocketmq.store.scan.topic_table import configured_queues  # noqa: E402
+from pocketmq.store.scan.records.topic_table import configured_queues  # noqa: E402
 
 PROJECT = Path(__file__).parents[2]
 SMALL_FILE = {"mappedFileSizeCommitLog": str(1 << 20)}

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("deltalake", reason="pip install 'pocketmq[tables]'")
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
-from pocketmq.store.scan.columns import ALL_COLUMNS
+from pocketmq.remoting.serving.service import ExitCode
+from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from pocketmq.tables.table import open_table
 from tests.spark.stream_store import GrowingStore
 from tests.store.made_store import MadeStore, comparable, golden_rows, held_open, unpack_golden

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("deltalake", reason="pip install 'pocketmq[tables]'")
 
 from pocketmq.cli import main
-from pocketmq.remoting.service import ExitCode
+from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.tables.errors import TableError
 from pocketmq.tables.table import TableFormat, open_table
 from pocketmq.tables.table_writer import TableWriter

@@ -16,7 +16,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.message.message import Message, MessageExt
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from pocketmq.testing import RocketMQ
 from tests.broker.batch.batches import batch
 from tests.broker.batch.batches import send as sent

@@ -25,7 +25,7 @@ from pocketmq.remoting.bodies.controller import (
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingConnectError, RemotingError, error_for
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     AlterSyncStateSetRequestHeader,
     ApplyBrokerIdRequestHeader,

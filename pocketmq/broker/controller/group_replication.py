@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq.auth.service import inner_signer
+from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.background import end, every
 from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole, check_ha_port
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
@@ -39,7 +40,6 @@ from pocketmq.broker.controller.replica import (
 from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.broker.controller.store_log import StoreLog
 from pocketmq.broker.health import MasterLink, MemberRole
-from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replica_waits import ReplicaWaits
@@ -53,8 +53,8 @@ from pocketmq.remoting.bodies.controller import NO_END, EpochEntry, EpochEntryCa
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
-from pocketmq.remoting.listening import CannotListen, PortInUse
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.epochs import EpochFile
 from pocketmq.store.errors import StoreError

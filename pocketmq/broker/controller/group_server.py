@@ -25,7 +25,7 @@ from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
-from pocketmq.remoting.listening import serve
+from pocketmq.remoting.serving.listening import serve
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

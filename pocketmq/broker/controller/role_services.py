@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.store.message_store import MessageStore
 

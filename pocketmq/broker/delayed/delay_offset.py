@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.broker.offset_file import OffsetFile
+from pocketmq.broker.tables.offset_file import OffsetFile
 from pocketmq.remoting.bodies.registration import DataVersion
 
 

@@ -13,7 +13,7 @@ from pocketmq.broker.delayed.put_hooks import DelayLevelHook, TimerHook
 from pocketmq.broker.delayed.schedule import ScheduleService
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.store.message_store import MessageStore
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.store.writer import Put
 
 #: What one turn of the event loop does before it serves others: so many messages (in about 1 ms),

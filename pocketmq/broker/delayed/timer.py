@@ -37,7 +37,7 @@ from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.delayed.due_run import TURN, TURN_BYTES, store_in_order
 from pocketmq.broker.delayed.waiting_message import put_of, read_waiting, returned, waiting_at
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import TIMER_TOPIC

@@ -17,11 +17,9 @@ from itertools import islice
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ClientInfo
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.delayed.timer_counts import DELAY_BOUNDS
 from pocketmq.broker.health_check import HealthCheck
-from pocketmq.broker.message_types import SIZE_BOUNDS
 from pocketmq.broker.metrics.consumer_lag import ConsumerLag
 from pocketmq.broker.metrics.creation_times import CreationTimes
 from pocketmq.broker.metrics.health_metrics import health_metrics
@@ -30,8 +28,10 @@ from pocketmq.broker.metrics.replication_metrics import replication_metrics
 from pocketmq.broker.pop.consumption import PopConsumption
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
-from pocketmq.broker.subscription_group import is_tool_group
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.statistics.message_types import SIZE_BOUNDS
+from pocketmq.broker.tables.consumer_groups import ClientInfo
+from pocketmq.broker.tables.subscription_group import is_tool_group
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.transactions.transaction_counts import FINISH_BOUNDS
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.record_layout import MIN_RECORD
@@ -48,7 +48,7 @@ from pocketmq.monitoring.families import (
 from pocketmq.monitoring.pace import Pace
 from pocketmq.monitoring.rpc_family import PROTOCOL, rpc_latency
 from pocketmq.remoting.codes import release_of
-from pocketmq.remoting.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.store.message_store import MessageStore
 
 _SEPARATORS: Final = re.compile(r"[.-]")

@@ -19,8 +19,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables import Tables
-from pocketmq.broker.topic_config import PERM_READ
+from pocketmq.broker.tables.tables import Tables
+from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import Pace
 from pocketmq.store.errors import StoreError

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pocketmq.monitoring.families import HISTOGRAM, Family, Histogram
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 
 #: Milliseconds.
 BOUNDS: Final = (10, 100, 1000, 3000, 5000)

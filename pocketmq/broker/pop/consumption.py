@@ -17,7 +17,7 @@ from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.pop.revive_writer import ReviveWriter
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.store.message_store import MessageStore
 
 

@@ -12,14 +12,14 @@ from typing import Final
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.buffer import BufferedCheckPoint, PopBuffer, PopQueue
 from pocketmq.broker.pop.check_point import CheckPoint, CheckPointId, batch_ack, single_ack
 from pocketmq.broker.pop.in_flight import InFlight
 from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.pop.revive_writer import ReviveWriter
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError

@@ -19,14 +19,14 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from pocketmq.broker.background import CallLater, Timer
-from pocketmq.broker.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
-from pocketmq.broker.poll_shares import PollShares
-from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.broker.waiting.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
+from pocketmq.broker.waiting.poll_shares import PollShares
+from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
-from pocketmq.remoting.batch_answers import is_heard
-from pocketmq.remoting.budget import Budget
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.answers.batch_answers import is_heard
+from pocketmq.remoting.serving.budget import Budget
+from pocketmq.remoting.serving.request import Request
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.buffer import PopBuffer
 from pocketmq.broker.pop.order_table import OrderTable
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetStatus

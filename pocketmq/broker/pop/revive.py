@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.pop.check_point import (
     REVIVE_GROUP,
@@ -28,9 +27,10 @@ from pocketmq.broker.pop.in_flight import InFlight
 from pocketmq.broker.pop.pop_counts import ACK, CHECK_POINT
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.broker.pop.revive_writer import ReviveWriter
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.limits import RETRY_PREFIX

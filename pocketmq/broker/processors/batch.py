@@ -27,16 +27,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.hold_service import HoldService
 from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
+from pocketmq.broker.waiting.hold_service import HoldService
 from pocketmq.limited_log import LimitedLog
-from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, BatchError, Children
-from pocketmq.remoting.batch_answers import BatchAnswers, MergeStrategy
+from pocketmq.remoting.answers.batch import (
+    NOT_FOUND_REMARK,
+    RATE_LIMIT_REMARK,
+    BatchError,
+    Children,
+)
+from pocketmq.remoting.answers.batch_answers import BatchAnswers, MergeStrategy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher, ManyHandler, Route
 from pocketmq.remoting.headers import BatchRequestHeader
-from pocketmq.remoting.request import Request, RequestDecoder, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher, ManyHandler, Route
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 
 log = logging.getLogger(__name__)
 

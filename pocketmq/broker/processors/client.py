@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pocketmq.broker.client_ids import ClientIds
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import compile_filter, filter_not_supported, is_tag_type
-from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
-from pocketmq.broker.producer_groups import ProducerGroups
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.client_ids import ClientIds
+from pocketmq.broker.tables.consumer_filter import compile_filter, filter_not_supported, is_tag_type
+from pocketmq.broker.tables.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
+from pocketmq.broker.tables.producer_groups import ProducerGroups
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import MAX_GROUP_LENGTH, RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     GetConsumerListByGroupRequestHeader,
@@ -29,7 +28,8 @@ from pocketmq.remoting.headers import (
     UnregisterClientRequestHeader,
 )
 from pocketmq.remoting.monotonic import MonotonicClock
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 MAX_CLIENT_ID: Final = 512  # characters; as in proxies

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pocketmq.auth.signature import CREDENTIALS
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
@@ -24,14 +24,14 @@ from pocketmq.message.record_layout import RecordError
 from pocketmq.message.retry_topic import topics_of
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError, RemotingTimeout
 from pocketmq.remoting.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from pocketmq.remoting.request import Buffer, Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Buffer, Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 

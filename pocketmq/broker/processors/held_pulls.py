@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Sequence, Set
 from typing import Any, Final
 
-from pocketmq.broker.hold_service import HoldService
-from pocketmq.remoting.request import Request, Response
+from pocketmq.broker.waiting.hold_service import HoldService
+from pocketmq.remoting.serving.request import Request, Response
 
 #: Seconds that a pull waits for being taken over.
 KEEP_SECONDS: Final = 1.0

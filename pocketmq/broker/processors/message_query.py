@@ -11,12 +11,11 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import ConsumerFilters
-from pocketmq.broker.consumer_groups import ConsumerGroups
+from pocketmq.broker.tables.consumer_filter import ConsumerFilters
+from pocketmq.broker.tables.consumer_groups import ConsumerGroups
 from pocketmq.message.record import decode as decode_record
 from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     QueryConsumeQueueRequestHeader,
@@ -24,7 +23,8 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 

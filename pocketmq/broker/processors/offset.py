@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import LOG_END, ConsumerOffsets
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_offset import LOG_END, ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -29,7 +28,8 @@ from pocketmq.remoting.headers import (
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 FIRST_GROUP_START: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"

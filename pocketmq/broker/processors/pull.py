@@ -15,33 +15,33 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
-from pocketmq.broker.consumer_filter import (
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.consumer_filter import (
     ConsumerFilters,
     codes_of,
     compile_filter,
     filter_not_supported,
     is_tag_type,
 )
-from pocketmq.broker.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.filter_work import PropertyFilter
-from pocketmq.broker.hold_service import HoldService
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.subscription_group import SubscriptionGroups, is_tool_group
-from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.tables.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups, is_tool_group
+from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.waiting.filter_work import PropertyFilter
+from pocketmq.broker.waiting.hold_service import HoldService
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.message.tags import TagExpressionError
-from pocketmq.remoting.batch import NOT_FOUND_REMARK
-from pocketmq.remoting.batch_answers import has_enough, is_heard
+from pocketmq.remoting.answers.batch import NOT_FOUND_REMARK
+from pocketmq.remoting.answers.batch_answers import has_enough, is_heard
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reader import DiskLimits
 from pocketmq.store.results import GetResult, GetStatus

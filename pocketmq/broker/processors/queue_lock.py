@@ -9,17 +9,17 @@ from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.background import CallLater
-from pocketmq.broker.client_ids import ClientIds
-from pocketmq.broker.queue_locks import QueueLocks
+from pocketmq.broker.tables.client_ids import ClientIds
+from pocketmq.broker.tables.queue_locks import QueueLocks
 from pocketmq.remoting.bodies.queue_lock import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     UnlockBatchRequestBody,
 )
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 RELEASE_DELAY: Final = 0.5
 """Seconds from the end of a connection to the release of the locks that are bound to it: time for a

@@ -19,9 +19,9 @@ from typing import Any, Final
 from pocketmq.auth.guard import SignedCaller
 from pocketmq.broker.config import BrokerConfig, Network, networks_of
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
-from pocketmq.remoting.exposure import is_loopback
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.settings.exposure import is_loopback
 
 PROOF_SECONDS: Final = 60.0
 """How long a signed request counts. Slaves send one at least every 10 s."""

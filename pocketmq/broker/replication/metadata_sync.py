@@ -17,10 +17,10 @@ import msgspec
 
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import LOG_END
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.pop.request_mode import MessageRequestModes
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.consumer_offset import LOG_END
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
@@ -34,7 +34,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.bodies.timer import TimerCheckpointBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError, RemotingError, error_for
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,

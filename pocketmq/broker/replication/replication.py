@@ -8,23 +8,23 @@ import errno
 import logging
 import ssl
 
+from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.background import every
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.health import MasterLink, MemberRole
 from pocketmq.broker.pop.request_mode import MessageRequestModes
-from pocketmq.broker.put_safety import PutSafety
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.ha_client import HaClient
 from pocketmq.broker.replication.ha_service import HaService
 from pocketmq.broker.replication.metadata_sync import MetadataSync
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.remoting.bodies.cluster import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
-from pocketmq.remoting.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

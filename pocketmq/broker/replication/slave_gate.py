@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher, Handler
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
+from pocketmq.remoting.serving.request import Request, Response
 
 _REJECTED: Final = (
     ResponseCode.SYSTEM_BUSY,

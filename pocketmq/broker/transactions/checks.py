@@ -26,10 +26,10 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
-from pocketmq.broker.producer_groups import ProducerGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.producer_groups import ProducerGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,
     copy_of,

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.producer_groups import ProducerGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.producer_groups import ProducerGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops

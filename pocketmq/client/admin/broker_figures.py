@@ -12,7 +12,7 @@ import msgspec
 
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 
 __all__ = ["BrokerFigures", "BrokerState", "ReplicaFigures", "broker_states"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.parameters import MOST_OFFSET, text, texts_by_name, whole
-from pocketmq.client.route import MASTER_ID, PERM_READ, PERM_WRITE
+from pocketmq.client.routes.route import MASTER_ID, PERM_READ, PERM_WRITE
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.table import BrokerStatsData, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +20,7 @@ from pocketmq.remoting.headers.namesrv import (
     PutKVConfigRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
-from pocketmq.remoting.properties_file import format_properties, parse_properties
+from pocketmq.remoting.settings.properties_file import format_properties, parse_properties
 
 __all__ = ["ConfigAdmin"]
 

@@ -10,7 +10,7 @@ from pocketmq.client.consumer.fetch.puller import Puller, PullResult
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
 from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageExt, MessageQueue

@@ -17,7 +17,7 @@ from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.admin import GetConsumerConnectionListRequestHeader
 from pocketmq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
-from pocketmq.remoting.properties_file import parse_properties
+from pocketmq.remoting.settings.properties_file import parse_properties
 
 __all__ = ["OffsetAdmin"]
 

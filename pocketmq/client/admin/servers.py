@@ -23,13 +23,13 @@ from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import message_queue, text, text_or_none
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 

@@ -13,7 +13,7 @@ from pocketmq.client.consumer.offset_requests import check_group
 from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import RecordError
@@ -23,7 +23,7 @@ from pocketmq.remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["ClientRemotingProcessor"]
 

@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from pocketmq.client.consumer.consumed_message import ReconsumeLater
-from pocketmq.client.log_fields import fields
-from pocketmq.client.trace_record import ConsumeReturn
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.observation.trace_record import ConsumeReturn
 from pocketmq.message.message import MessageExt
 
 __all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]

@@ -14,14 +14,14 @@ from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.client import GetConsumerStatusRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["OffsetRequests", "check_group"]
 

@@ -49,7 +49,7 @@ from pocketmq.client.parameters import (
     text,
     whole,
 )
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.message import MessageExt, MessageQueue
 

@@ -54,7 +54,7 @@ from pocketmq.client.consumer.running_info import MIB
 from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.stop_signals import StopSignals
 from pocketmq.client.errors import NotRunning
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import (

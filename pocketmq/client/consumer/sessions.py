@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from pocketmq.client.errors import NotRunning
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.name_server_list import check_namesrv
+from pocketmq.client.routes.name_server_list import check_namesrv
 
 __all__ = ["Session", "Sessions"]
 

@@ -17,7 +17,7 @@ import msgspec
 from pocketmq.client.consumer.expression import SQL92, Expression
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
 from pocketmq.remoting.codes import RequestCode

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
+from pocketmq.client.observation.trace import ConsumeTrace, TraceDispatcher
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.trace import ConsumeTrace, TraceDispatcher
 from pocketmq.message.limits import TRACE_TOPIC
 
 __all__ = ["TraceSender"]

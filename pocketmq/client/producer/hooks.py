@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.parameters import shown
 from pocketmq.client.producer.result import SendResult
 from pocketmq.message.message import Message

@@ -28,7 +28,7 @@ from pocketmq.message.message import Message, MessageQueue, in_milliseconds
 from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 
 __all__ = [
     "COMPRESSIONS",

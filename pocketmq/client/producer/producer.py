@@ -23,7 +23,8 @@ from pocketmq.client.errors import SHUT_DOWN
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.observation.trace import SendTrace, TraceDispatcher, recalled
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import (
     MOST_INT,
@@ -70,7 +71,6 @@ from pocketmq.client.selector.latency import (
 from pocketmq.client.selector.penalty import Selection
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import Switches
-from pocketmq.client.trace import SendTrace, TraceDispatcher, recalled
 from pocketmq.client.validation import (
     check_message,
     check_messages,

@@ -12,7 +12,7 @@ from datetime import datetime
 from pocketmq.client.errors import IllegalOperation, InvalidMessage, RemotingError, error_for
 from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 
 __all__ = ["checked_handle", "decoded", "refusal"]
 

@@ -34,7 +34,7 @@ from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import split_address
 from pocketmq.remoting.headers.client import ReplyMessageRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["RequestReply", "is_request"]
 

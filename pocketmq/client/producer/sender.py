@@ -34,7 +34,7 @@ from pocketmq.client.producer.send_header import SendHeaders
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader

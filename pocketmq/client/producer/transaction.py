@@ -24,7 +24,9 @@ from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
 from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.observation.trace import store_host
+from pocketmq.client.observation.trace_record import EndTransactionRecord
 from pocketmq.client.parameters import function, instance, shown
 from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.producer import Producer
@@ -32,8 +34,6 @@ from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import ShardingKey
 from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.producer.send_envelope import check_target
-from pocketmq.client.trace import store_host
-from pocketmq.client.trace_record import EndTransactionRecord
 from pocketmq.client.validation import check_type, is_delayed
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
@@ -48,7 +48,7 @@ from pocketmq.remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 
 __all__ = ["Transaction", "TransactionProducer", "TransactionResult", "TransactionState"]
 

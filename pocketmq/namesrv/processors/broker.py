@@ -16,7 +16,6 @@ from pocketmq.remoting.bodies.registration import (
 )
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     GetBrokerMemberGroupRequestHeader,
@@ -26,7 +25,8 @@ from pocketmq.remoting.headers.namesrv import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.broker")
 

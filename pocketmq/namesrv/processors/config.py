@@ -9,9 +9,10 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import FIXED, NEVER_CHANGED, NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.properties_file import (
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.settings.properties_file import (
     ConfigError,
     amend_properties,
     config_properties,
@@ -20,7 +21,6 @@ from pocketmq.remoting.properties_file import (
     parse_properties,
     read_property,
 )
-from pocketmq.remoting.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.config")
 

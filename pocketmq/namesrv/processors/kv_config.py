@@ -3,7 +3,6 @@
 from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
@@ -11,7 +10,8 @@ from pocketmq.remoting.headers.namesrv import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class KVConfigProcessor:

@@ -8,10 +8,10 @@ from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 _STANDARD_JSON_VERSION = 401
 """Release ordinal (4.9.4) from which clients get standard JSON without asking."""

@@ -8,7 +8,6 @@ from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.bodies.topic import TopicList
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -19,7 +18,8 @@ from pocketmq.remoting.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.topic")
 

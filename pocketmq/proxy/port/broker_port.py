@@ -24,7 +24,7 @@ from pocketmq.remoting.headers.client import (
     GetConsumerRunningInfoRequestHeader,
 )
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.request import Buffer, Caller, Request, Response
+from pocketmq.remoting.serving.request import Buffer, Caller, Request, Response
 
 H = TypeVar("H", bound=Header)
 

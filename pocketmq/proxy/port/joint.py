@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from pocketmq.client.route import publish_queues
+from pocketmq.client.routes.route import publish_queues
 from pocketmq.client.selector.pipeline import PublishQueues
 from pocketmq.proxy.port.broker_port import (
     REQUEST_TIMEOUT,
@@ -25,7 +25,7 @@ from pocketmq.proxy.port.remote import RemotePort
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.errors import TopicNotExist
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.request import Caller
+from pocketmq.remoting.serving.request import Caller
 
 #: Topics whose queues are remembered.
 MAX_TOPICS: Final = 20_000

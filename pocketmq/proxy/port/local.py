@@ -31,14 +31,14 @@ from pocketmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.codes import VERSION, RequestCode, ResponseCode
-from pocketmq.remoting.command import Command, SerializeType
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingTimeout, TopicNotExist, error_for
-from pocketmq.remoting.frame import decode_command
+from pocketmq.remoting.frames.command import Command, SerializeType
+from pocketmq.remoting.frames.frame import decode_command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.topic import GetTopicConfigRequestHeader
-from pocketmq.remoting.request import Buffer, Caller, Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Buffer, Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 

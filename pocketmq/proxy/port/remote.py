@@ -17,7 +17,7 @@ from typing import Any, Final
 from pocketmq.client.errors import BrokerNotFound, is_silence
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.remote_switches import RemoteSwitches
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.client.selector.detector import Detector
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries
 from pocketmq.client.selector.switches import Switches
@@ -45,7 +45,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.request import Caller, Request, Response
+from pocketmq.remoting.serving.request import Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 

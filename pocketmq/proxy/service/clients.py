@@ -28,7 +28,7 @@ from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.status import ServiceError
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.errors import RemotingTimeout
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.auth")
 

@@ -38,7 +38,7 @@ from pocketmq.proxy.service.routes import Routes
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
 from pocketmq.proxy.service.telemetry import Telemetry, log
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 

@@ -31,7 +31,7 @@ from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, 
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 

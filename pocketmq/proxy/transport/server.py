@@ -4,8 +4,8 @@ The way of a call: `data_received` gets what the socket has, `Http2Connection` m
 and the complete request goes to the method's handler. The answers of one turn of the event loop
 leave in one write for each connection.
 
-Fairness and bounds are those of the remoting port (`pocketmq.remoting.server`): the frames of one
-connection are taken for two milliseconds at most in one turn, and connections that have more wait
+Fairness and bounds are those of `pocketmq.remoting.serving.server`: the frames of one connection
+are taken for two milliseconds at most in one turn, and connections that have more wait
 for their next turn one after another. A client that does not read its answers is not read either,
 and is dropped when too much waits for it. A request that begins must be complete within a time. The
 requests of all calls, from their first header to their answer, may take a limited amount of memory:
@@ -64,10 +64,10 @@ from pocketmq.proxy.transport.work_budget import (
     WorkBudget,
 )
 from pocketmq.remoting.connection import find_dead_peer
-from pocketmq.remoting.listening import listen
-from pocketmq.remoting.machine_memory import at_most
-from pocketmq.remoting.tls_context import ServerTls
-from pocketmq.remoting.tls_layer import Handshakes, TlsLayer
+from pocketmq.remoting.serving.listening import listen
+from pocketmq.remoting.serving.machine_memory import at_most
+from pocketmq.remoting.tls.tls_context import ServerTls
+from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
 log = logging.getLogger("pocketmq.proxy")
 

@@ -17,16 +17,16 @@ from pocketmq.spark.live.partition import LiveRange
 from pocketmq.spark.live.planning import Lose, Seen, check_names, look, named_loss, range_of
 from pocketmq.spark.live.queues import LiveQueue
 from pocketmq.spark.live.splitting import split
-from pocketmq.spark.option_error import OptionError, two_of_one
-from pocketmq.spark.options import Options
+from pocketmq.spark.options.option_error import OptionError, two_of_one
+from pocketmq.spark.options.options import Options
 from pocketmq.spark.slice_partition import SlicePartition
 from pocketmq.spark.store_plans import limits_per_store, request_of
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.offsets import CLOCK_STEP_MS
-from pocketmq.store.scan.plan import plan
+from pocketmq.store.scan.planning.offsets import CLOCK_STEP_MS
+from pocketmq.store.scan.planning.plan import plan
+from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.planning.stream_offsets import StreamQueue
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.stream_offsets import StreamQueue
 
 Span = tuple[int, int]
 Wants = Callable[[str, str, int], bool]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.spark.needed_packages import needed_for
-from pocketmq.spark.option_error import SECURITY_NAMES, OptionError, shown
+from pocketmq.spark.options.option_error import SECURITY_NAMES, OptionError, shown
+from pocketmq.spark.sessions.needed_packages import needed_for
 
 if TYPE_CHECKING:
     from pocketmq.client.consumer.expression import Expression
-    from pocketmq.spark.connection_options import Connection
+    from pocketmq.spark.options.connection_options import Connection
 
 LIVE_NAMES: Final = (
     "namesrv",
@@ -55,7 +55,7 @@ class LiveOptions:
             from pocketmq.client.consumer.expression import Expression
             from pocketmq.client.errors import RemotingError
             from pocketmq.client.validation import consumer_group
-            from pocketmq.spark.connection_options import TIMEOUT, Connection, seconds
+            from pocketmq.spark.options.connection_options import TIMEOUT, Connection, seconds
 
         group = given.get("consumerGroup", READER_GROUP).strip()
         try:

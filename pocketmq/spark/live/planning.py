@@ -15,13 +15,13 @@ from pocketmq.spark.live.errors import BrokersNotRead
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LiveRange
 from pocketmq.spark.live.queues import Brokers, LiveQueue
-from pocketmq.spark.option_error import OptionError
-from pocketmq.spark.options import Options
+from pocketmq.spark.options.option_error import OptionError
+from pocketmq.spark.options.options import Options
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.offsets import CLOCK_STEP_MS, resolve
+from pocketmq.store.scan.planning.offsets import CLOCK_STEP_MS, resolve
+from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.planning.stream_offsets import StreamQueue
 from pocketmq.store.scan.query import listed
-from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.stream_offsets import StreamQueue
 
 Lose = Callable[[int, RecordsLost], None]
 Wants = Callable[[str, str, int], bool]
@@ -35,7 +35,7 @@ def live_ranges(
     Args:
         wants: whether a queue (broker, topic, queue id) is to be read.
         selection: its offsets and times of storing narrow the ranges.
-        lose: as in `pocketmq.store.scan.offsets.resolve`.
+        lose: as in `pocketmq.store.scan.planning.offsets.resolve`.
 
     Raises:
         OptionError: a broker, topic or queue is named that does not exist.

@@ -21,13 +21,13 @@ from pocketmq.client.errors import (
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.record_pulls import RecordPuller
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.options import LiveOptions
-from pocketmq.store.scan.pulled import mark_of
-from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
-from pocketmq.store.scan.topic_table import own_names
+from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.records.pulled import mark_of
+from pocketmq.store.scan.records.topic_table import own_names
 
 _AT_ONCE: Final = 32
 _LAST_MS: Final = 253_402_300_799_999

@@ -12,10 +12,10 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition
-from pocketmq.spark.needed_packages import needed_for
 from pocketmq.spark.partition_reading import FileReader
+from pocketmq.spark.sessions.needed_packages import needed_for
 from pocketmq.store.errors import StoreError
-from pocketmq.store.scan.pulled import PulledQueue, PulledReader
+from pocketmq.store.scan.records.pulled import PulledQueue, PulledReader
 
 with needed_for("reading from running brokers"):
     from pocketmq.client.consumer.expression import EVERYTHING

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pocketmq.spark.live.partition import LivePartition, LiveRange
-from pocketmq.store.scan.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
 
 SPLIT_MESSAGES: Final = 131_072
 """A partition has about as many at most: as many of 1 KiB as a partition of files has."""

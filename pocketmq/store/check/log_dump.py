@@ -19,9 +19,9 @@ from pocketmq.store.files import MappedFile, Retirement
 from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.queue_slice import Rows
-from pocketmq.store.scan.queue_snapshot import QueueSnapshot
-from pocketmq.store.scan.snapshot import StoreSnapshot
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.queues.queue_slice import Rows
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 
 # A broker stamps records in the order of the log, but its clock may be set back a little.
 _CLOCK_STEP_MS: Final = 60_000

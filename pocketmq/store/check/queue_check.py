@@ -21,11 +21,11 @@ from pocketmq.message.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from pocketmq.store.check.log_check import common_size
+from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.file_copies import data_extents
 from pocketmq.store.log.record_blocks import Records, TopicNames
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
-from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 _KEPT: Final = 256  # files whose entries stay in memory

@@ -36,11 +36,11 @@ from pocketmq.store.log.allocation import FileAllocator
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.message_store import now_ms
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_bounds import NO_BOUNDS, BoundsFile
+from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 from pocketmq.store.timer.timer_index import TimerIndex
 

@@ -13,8 +13,8 @@ from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.reserved import is_unfit_for_batch, may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
+from pocketmq.store.encoding.queue_entry import pack_entries
 from pocketmq.store.encoding.tags_codes import SEPARATOR, tags_code
-from pocketmq.store.queue.queue_entry import pack_entries
 
 _SMALL_BODY: Final = 4096  # bytes
 _PARTS: Final = 6  # of a record

@@ -22,8 +22,8 @@ from pocketmq.message.limits import MAX_PROPERTIES
 from pocketmq.message.record_layout import BODY_CRC_AT, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from pocketmq.message.reserved import may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
+from pocketmq.store.encoding.entry_array import ENTRY_DTYPE
 from pocketmq.store.encoding.tags_codes import SEPARATED_TAGS, SEPARATOR, TAGS_MARK, tags_code
-from pocketmq.store.queue.entry_array import ENTRY_DTYPE
 
 Rows = NDArray[np.void]
 

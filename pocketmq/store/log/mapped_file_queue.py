@@ -15,7 +15,7 @@ from typing import Final
 
 from pocketmq.store.errors import FileSizeMismatch, NotAFile, StoreCorrupt
 from pocketmq.store.files import Files, MappedFile, Retirement, descriptors_for_queues
-from pocketmq.store.queue.queue_mappings import QueueMappings
+from pocketmq.store.log.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.message.limits import SCHEDULE_TOPIC
-from pocketmq.store.encoding.record_encoder import TopicField
-from pocketmq.store.files import Files, MappedFile, Retirement
-from pocketmq.store.log.mapped_file_queue import MappedFileQueue
-from pocketmq.store.queue.queue_bounds import Bounds
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.queue.queue_entry import (
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.queue_entry import (
     Entry,
     iter_entries,
     pack_entry,
     unpack_entry,
     unpack_places,
 )
-from pocketmq.store.queue.queue_mappings import QueueMappings
+from pocketmq.store.encoding.record_encoder import TopicField
+from pocketmq.store.files import Files, MappedFile, Retirement
+from pocketmq.store.log.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.queue_mappings import QueueMappings
+from pocketmq.store.queue.queue_bounds import Bounds
 
 if TYPE_CHECKING:
-    from pocketmq.store.queue.entry_array import EntryArray
+    from pocketmq.store.encoding.entry_array import EntryArray
 
 FILLER_SIZE: Final = 0x7FFFFFFF
 MOST_OFFSET: Final = 2**63 // UNIT
@@ -278,7 +278,7 @@ class ConsumeQueue:
     def entries(self, start: int, stop: int) -> Iterator[tuple[int, EntryArray]]:
         """Entries [start, stop) as numpy arrays over the mapped files: one array per file, each
         with the offset of its first entry. An array keeps its file mapped."""
-        from pocketmq.store.queue.entry_array import entry_array
+        from pocketmq.store.encoding.entry_array import entry_array
 
         start = max(start, self.files.first_offset // UNIT)
         stop = min(stop, self.max_offset)
@@ -356,7 +356,7 @@ class ConsumeQueue:
     def _end_after_crash(self) -> tuple[int, bool]:
         """Return the end of the entries, and whether it is known that what is before it has blocks
         and what is behind it is zeros: so it is in most of many queues, which have one file."""
-        from pocketmq.store.queue.entry_array import EntryRun
+        from pocketmq.store.encoding.entry_array import EntryRun
 
         end = self.min_offset
         whole = False

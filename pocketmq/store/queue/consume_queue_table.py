@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX, STORED_TOPIC_PATTERN, is_system_topic
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.errors import (
     FileSizeMismatch,
     NotADirectory,
@@ -16,11 +17,10 @@ from pocketmq.store.errors import (
     StoreError,
 )
 from pocketmq.store.files import Files, Retirement
+from pocketmq.store.log.queue_mappings import QueueMappings
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.consume_queue import ArrivalListener, ConsumeQueue
 from pocketmq.store.queue.queue_bounds import NO_BOUNDS, UNKNOWN, Bounds, KnownBounds
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.queue.queue_mappings import QueueMappings
 
 log = logging.getLogger(__name__)
 

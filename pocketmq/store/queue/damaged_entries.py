@@ -16,10 +16,10 @@ from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, CorruptRecord
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.deletions import note_deleted
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.encoding.queue_entry import Entry
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
-from pocketmq.store.queue.queue_entry import Entry
 from pocketmq.store.queue.record_heads import check_head, has_topic
 from pocketmq.store.results import StoreCounters
 

@@ -17,11 +17,11 @@ from collections import deque
 from struct import Struct
 from typing import Final
 
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.queue_entry import iter_entries
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.queue.queue_entry import iter_entries
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.message.record_layout import HEAD_SIZE, SYS_FLAG_AT
-from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.encoding.entry_array import EntryArray
 
 _V6_MORE: Final = 12  # bytes that an IPv6 host has more than an IPv4 one
 _LENGTH: Final = 2  # bytes before the properties

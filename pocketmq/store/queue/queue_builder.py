@@ -14,12 +14,12 @@ from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
+from pocketmq.store.encoding.queue_entry import pack_entry
 from pocketmq.store.errors import DiskFull, StoreError
 from pocketmq.store.log.padding import stands_for_message
 from pocketmq.store.queue.consume_queue import MOST_OFFSET, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.pending_entries import PendingEntries
-from pocketmq.store.queue.queue_entry import pack_entry
 
 log = logging.getLogger(__name__)
 

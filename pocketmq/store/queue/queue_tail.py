@@ -7,10 +7,10 @@ from typing import Final
 
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import MIN_RECORD, RecordError
+from pocketmq.store.encoding.queue_entry import Entry
 from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
-from pocketmq.store.queue.queue_entry import Entry
 
 _FEW: Final = 8  # entries that are looked at one by one, ...
 _MORE: Final = 64  # ... that are unpacked at once, ...

@@ -73,7 +73,7 @@ class RecordHeads:
             return offset
         if stop - offset < _WORTH_NUMPY or not numpy_loader.ask():
             return self._compare_few(file, queue, offset, min(end, stop))
-        from pocketmq.store.queue.entry_array import SoundPlace, count_sound
+        from pocketmq.store.encoding.entry_array import SoundPlace, count_sound
 
         _, entries = next(queue.entries(offset, stop))  # as far as the queue's file reaches
         # Not so far ahead that pages are read which nobody may ever ask for.

@@ -21,6 +21,7 @@ from pocketmq.message.sysflag import (
 )
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import tags_code_of
+from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
 from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
@@ -30,7 +31,6 @@ from pocketmq.store.log.record_blocks import (
     store_timestamps,
     tags_codes,
 )
-from pocketmq.store.queue.entry_array import ENTRY_DTYPE, EntryArray
 
 # Records at once: few where something stops a read again and again.
 _LEAST: Final = 1024

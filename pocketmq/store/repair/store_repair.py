@@ -33,11 +33,11 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 from pocketmq.store.log.padding import MIN_PADDING
-from pocketmq.store.log.recovery import Recovery
 from pocketmq.store.message_store import now_ms
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
 from pocketmq.store.queue.queue_bounds import BoundsFile
+from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.repair.patches import LostMessage, by_file, patches
 from pocketmq.store.repair.tables import add_topics, mend_tables
 from pocketmq.store.repair.timers import rebuild_timers

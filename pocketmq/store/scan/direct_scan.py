@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketmq.store.scan.columns import COLUMNS
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
-from pocketmq.store.scan.queue_listing import QueueChoice
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.segments import undisturbed
+from pocketmq.store.scan.planning.tail import take_snapshot
+from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.segments import undisturbed
-from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import local_files
+from pocketmq.store.scan.records.columns import COLUMNS
+from pocketmq.store.scan.records.topic_table import local_files
 
 
 def scan(

@@ -12,8 +12,8 @@ power failure within the seconds after its broker was killed.
 from __future__ import annotations
 
 from pocketmq.store.log.checkpoint import FlushedUpTo, read_flushed
-from pocketmq.store.scan.queue_snapshot import QueueSnapshot
-from pocketmq.store.scan.snapshot import State, StoreSnapshot
+from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 
 
 class FlushedEnds:

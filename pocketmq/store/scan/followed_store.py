@@ -14,9 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pocketmq.store.scan.queue_listing import EVERY_QUEUE, QueueChoice
-from pocketmq.store.scan.snapshot import State, StoreSnapshot, check_store, run_of, state_of
-from pocketmq.store.scan.tail import snapshot_now
+from pocketmq.store.scan.planning.snapshot import (
+    State,
+    StoreSnapshot,
+    check_store,
+    run_of,
+    state_of,
+)
+from pocketmq.store.scan.planning.tail import snapshot_now
+from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice
 
 # Two changes within a tick of the kernel's clock may leave a file with the same time.
 _SETTLED_NS: Final = 2_000_000_000

@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
-from pocketmq.store.scan.offsets import EARLIEST, LATEST, OffsetBounds, wrong_ms
-from pocketmq.store.scan.partitioning import PartitionLimits
-from pocketmq.store.scan.plan import ScanRequest, plan
-from pocketmq.store.scan.queue_listing import QueueChoice
-from pocketmq.store.scan.queue_slice import QueueSlice
+from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds, wrong_ms
+from pocketmq.store.scan.planning.partitioning import PartitionLimits
+from pocketmq.store.scan.planning.plan import ScanRequest, plan
+from pocketmq.store.scan.planning.segments import Unreadable, undisturbed
+from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.queue_slice import QueueSlice
 from pocketmq.store.scan.reader import SliceReader
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
+from pocketmq.store.scan.records.topic_table import own_names
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.segments import Unreadable, undisturbed
-from pocketmq.store.scan.selection import Range, Selection
-from pocketmq.store.scan.topic_table import own_names
 
 log = logging.getLogger(__name__)
 

@@ -21,16 +21,16 @@ import pyarrow.compute as pc
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.message.record_layout import RecordError, decode_parts
 from pocketmq.store.errors import StoreCorrupt, StoreError
-from pocketmq.store.scan.bodies import MAX_INFLATED, TooLarge, read_bodies
-from pocketmq.store.scan.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
 from pocketmq.store.scan.errors import RecordsLost, StoreRecovering
 from pocketmq.store.scan.freed_memory import keep_freed_memory
-from pocketmq.store.scan.gather import NO_PLACES, Places
-from pocketmq.store.scan.heads import Heads, locate
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
-from pocketmq.store.scan.queue_slice import FILLER_SIZE, QueueSlice, Rows
-from pocketmq.store.scan.segments import NO_SEGMENTS, Int64Array
-from pocketmq.store.scan.selection import ALL_RECORDS, Selection
+from pocketmq.store.scan.planning.segments import NO_SEGMENTS, Int64Array
+from pocketmq.store.scan.planning.selection import ALL_RECORDS, Selection
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, QueueSlice, Rows
+from pocketmq.store.scan.records.bodies import MAX_INFLATED, TooLarge, read_bodies
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
+from pocketmq.store.scan.records.gather import NO_PLACES, Places
+from pocketmq.store.scan.records.heads import Heads, locate
 from pocketmq.store.scan.store_files import StoreFiles, entry_place
 
 log = logging.getLogger(__name__)

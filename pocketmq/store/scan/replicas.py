@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pocketmq.store.scan.queue_slice import FILLER_SIZE
-from pocketmq.store.scan.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.planning.selection import EVERYTHING, Range
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.selection import EVERYTHING, Range
-from pocketmq.store.scan.snapshot import StoreSnapshot
 
 _NOTHING: Final = Range(0, 0)
 

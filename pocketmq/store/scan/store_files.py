@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import NotVisible
-from pocketmq.store.scan.queue_slice import QueueSlice, queue_directory
-from pocketmq.store.scan.segments import Segments, mapped
+from pocketmq.store.scan.planning.segments import Segments, mapped
+from pocketmq.store.scan.queues.queue_slice import QueueSlice, queue_directory
 
 
 class StoreFiles(Protocol):

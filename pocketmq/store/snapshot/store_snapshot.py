@@ -34,6 +34,8 @@ from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.store_check import sized
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.encoding.entry_array import ENTRY_DTYPE
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.errors import FileSizeMismatch, StoreError
 from pocketmq.store.file_copies import read_settled, remove_tree, sync_tree
 from pocketmq.store.files import Files
@@ -41,8 +43,6 @@ from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.queue.batch_topics import batch_topics
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE
 from pocketmq.store.queue.consume_queue import FILLER_SIZE
-from pocketmq.store.queue.entry_array import ENTRY_DTYPE
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.snapshot.copied_files import CopiedFiles
 from pocketmq.store.snapshot.log_copy import LogCopy
 from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE, is_locked

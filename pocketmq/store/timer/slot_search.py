@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.queue.entry_array import EntryArray
+from pocketmq.store.encoding.entry_array import EntryArray
 from pocketmq.store.timer.timer_log import (
     DELETE,
     MOST_MAGIC,

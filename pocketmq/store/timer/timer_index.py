@@ -38,7 +38,7 @@ from pocketmq.store.timer.timer_wheel import RING, TimerWheel
 from pocketmq.store.timer.unit_check import fits_its_message
 
 if TYPE_CHECKING:
-    from pocketmq.store.queue.entry_array import EntryArray
+    from pocketmq.store.encoding.entry_array import EntryArray
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from pocketmq.broker.broker import Broker
 from pocketmq.message import properties as names
-from pocketmq.remoting.batch import SUCCESS_REMARK, decode_answers
+from pocketmq.remoting.answers.batch import SUCCESS_REMARK, decode_answers
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command, encode_command
+from pocketmq.remoting.frames.frame import Command, encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     Header,

@@ -13,26 +13,26 @@ import uvloop
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.hold_service import HeldPull
 from pocketmq.broker.processors.batch import BatchProcessor
+from pocketmq.broker.waiting.hold_service import HeldPull
 from pocketmq.message.record import iter_records
-from pocketmq.remoting.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
-from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.answers.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
+from pocketmq.remoting.answers.batch_answers import BatchAnswers
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData, ProducerData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     GetMaxOffsetRequestHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Response
-from pocketmq.remoting.server import RemotingServer, ServerConnection
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Response
+from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
 from pocketmq.store.config import FlushDiskType
-from pocketmq.store.log.flush import FlushListener
+from pocketmq.store.recovery.flush import FlushListener
 from tests.broker.batch.batches import Child, batch, body_of, held, parent, pull, send
 from tests.broker.conftest import COMMIT, SUBSCRIPTION, Client, Connect, StartBroker
 from tests.remoting.peers import RawPeer

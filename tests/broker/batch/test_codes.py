@@ -12,9 +12,9 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.batch import BatchProcessor
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, send
 from tests.broker.conftest import Client
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.batch import NOT_FOUND_REMARK, decode_answers
+from pocketmq.remoting.answers.batch import NOT_FOUND_REMARK, decode_answers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import MAX_FRAME, encode_request
+from pocketmq.remoting.frames.frame import MAX_FRAME, encode_request
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
     GetMaxOffsetRequestHeader,

@@ -21,16 +21,16 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables import Tables
+from pocketmq.broker.tables.tables import Tables
 from pocketmq.message import properties as names
 from pocketmq.message.record import iter_records
 from pocketmq.message.tags import tag_hash
-from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.answers.batch import decode_answers
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import BatchRequestHeader
-from pocketmq.remoting.request import Buffer, Request, RequestDecoder, Response
+from pocketmq.remoting.serving.request import Buffer, Request, RequestDecoder, Response
 from pocketmq.store.message_store import MessageStore
 from tests.broker.batch.batches import PULL, Child, body_of, pull
 from tests.broker.virtual_loop import VirtualRunner

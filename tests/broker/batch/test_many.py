@@ -11,10 +11,10 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.batch import BatchProcessor
 from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import EndTransactionRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.config import FlushDiskType
 from tests.broker.batch.batches import SEND, Child, batch, send
 from tests.broker.conftest import Client, StartBroker, serving

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pocketmq.broker.processors.batch import BaseStrategy, PullStrategy
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
-from pocketmq.remoting.batch import (
+from pocketmq.remoting.answers.batch import (
     MAX_CHILDREN,
     NOT_FOUND_REMARK,
     SUCCESS_REMARK,
@@ -20,12 +20,12 @@ from pocketmq.remoting.batch import (
     Children,
     decode_answers,
 )
-from pocketmq.remoting.batch_answers import BatchAnswers, is_heard
+from pocketmq.remoting.answers.batch_answers import BatchAnswers, is_heard
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
+from pocketmq.remoting.frames.splitter import MAX_FRAME
 from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.remoting.request import Request, RequestDecoder, Response
-from pocketmq.remoting.splitter import MAX_FRAME
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 
 DECODER = RequestDecoder({RequestCode.PULL_MESSAGE: PullMessageRequestHeader, 34: None})
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.batch import decode_answers
+from pocketmq.remoting.answers.batch import decode_answers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import BatchRequestHeader
 from tests.broker.batch.batches import batch, body_of, held, parent, pull, send

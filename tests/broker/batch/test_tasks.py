@@ -11,14 +11,14 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.batch import BatchProcessor, PullStrategy
-from pocketmq.remoting.batch import decode_answers
-from pocketmq.remoting.batch_answers import BatchAnswers
+from pocketmq.remoting.answers.batch import decode_answers
+from pocketmq.remoting.answers.batch_answers import BatchAnswers
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, pull, send
 from tests.broker.conftest import Client, Connect, StartBroker, serving
 

@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     GetMaxOffsetRequestHeader,
     PullMessageRequestHeader,

@@ -16,7 +16,6 @@ from pocketmq.remoting.bodies.controller import (
     SyncStateSet,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     AlterSyncStateSetRequestHeader,
     AlterSyncStateSetResponseHeader,
@@ -33,8 +32,9 @@ from pocketmq.remoting.headers import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 
 from .simulation import Controller
 

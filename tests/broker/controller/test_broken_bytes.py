@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import encode_command
+from pocketmq.remoting.frames.frame import encode_command
 from tests.mutation import broken
 from tests.remoting.peers import RawPeer, frame
 

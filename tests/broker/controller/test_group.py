@@ -22,7 +22,7 @@ from pocketmq.remoting.bodies.controller import EpochEntryCache
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import EndTransactionRequestHeader
-from pocketmq.remoting.properties_file import ConfigError
+from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.store.epochs import EpochFile, Epochs
 from tests.broker.conftest import Client
 from tests.broker.replication.pair import client_of

@@ -11,7 +11,7 @@ from pocketmq.message.receipt_handle import ReceiptHandle, decode_receipt_handle
 from pocketmq.message.record import Record, iter_records
 from pocketmq.message.retry_topic import TopicKind
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,

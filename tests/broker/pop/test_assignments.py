@@ -14,10 +14,10 @@ from pocketmq.remoting.bodies.pop import (
 )
 from pocketmq.remoting.bodies.route import QueueData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
-from pocketmq.remoting.frame import Command
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.conftest import Client, Connect, StartBroker, fill, subscription
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.pop.long_polling import EVERYTHING, Filter, Polling, PopLongPolling
-from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.message.sql_filter import FILTER_WORK
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 from tests.broker.holding import TOPIC, FakeConnection, FakeStore, pull
 from tests.fake_time import FakeTime
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 
 
 @pytest.fixture

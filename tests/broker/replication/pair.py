@@ -14,7 +14,7 @@ from pocketmq.broker.replication.frames import encode_report
 from pocketmq.broker.replication.replication import Replication
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.tls_config import TlsConfig
+from pocketmq.remoting.tls.tls_config import TlsConfig
 from tests.broker.conftest import Client
 from tests.client.waiting import until
 

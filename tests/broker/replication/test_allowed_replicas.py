@@ -15,7 +15,7 @@ from pocketmq import Credentials, Message, Producer
 from pocketmq.broker.config import BrokerConfig, BrokerRole, load_broker_config
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.frames import encode_report
-from pocketmq.remoting.properties_file import ConfigErrors
+from pocketmq.remoting.settings.properties_file import ConfigErrors
 from pocketmq.types import SendStatus
 from tests.broker.replication.pair import Pair, classic, client_of, running
 from tests.client.waiting import until

@@ -12,7 +12,7 @@ from pocketmq.message.record import iter_records
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.message_query import QueryMessageRequestHeader
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader

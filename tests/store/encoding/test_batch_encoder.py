@@ -18,11 +18,11 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.store.encoding.batch import Batch, Shared
 from pocketmq.store.encoding.batch_encoder import batch_taker, take_apart
 from pocketmq.store.encoding.mixed_batch import MixedBatch
+from pocketmq.store.encoding.queue_entry import iter_entries
 from pocketmq.store.encoding.record_encoder import TopicField
 from pocketmq.store.encoding.tags_codes import MOST_TAGS, known_tags
 from pocketmq.store.encoding.uniform_batch import UniformBatch, take_apart_uniform
 from pocketmq.store.numpy_loader import numpy_loader
-from pocketmq.store.queue.queue_entry import iter_entries
 from tests.mutation import broken
 
 take_apart_compiled = batch_taker()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pocketmq.store.log.recovery_progress import INTERVAL, SAVE_INTERVAL, RecoveryProgress
+from pocketmq.store.recovery.recovery_progress import INTERVAL, SAVE_INTERVAL, RecoveryProgress
 from tests.store.conftest import StoreBench
 
 WHY = "not stopped cleanly; the checkpoint knows everything to be on the disk up to"

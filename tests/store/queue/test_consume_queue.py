@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pocketmq.store.encoding.entry_array import EntryRun
+from pocketmq.store.encoding.queue_entry import pack_entries, pack_entry
 from pocketmq.store.files import Retirement
+from pocketmq.store.log.queue_mappings import QueueMappings
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 from pocketmq.store.queue.consume_queue_table import ConsumeQueueTable
-from pocketmq.store.queue.entry_array import EntryRun
-from pocketmq.store.queue.queue_entry import pack_entries, pack_entry
-from pocketmq.store.queue.queue_mappings import QueueMappings
 from pocketmq.store.queue.queue_view import QueuesByTopic
 
 PER_FILE = 20

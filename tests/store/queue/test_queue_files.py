@@ -12,11 +12,11 @@ import pytest
 
 from pocketmq.message.batch_body import encode_batch
 from pocketmq.store import files
+from pocketmq.store.encoding.queue_entry import pack_entry
 from pocketmq.store.files import MappedFile, Retirement
+from pocketmq.store.log.queue_mappings import QueueMappings
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.queue_entry import pack_entry
-from pocketmq.store.queue.queue_mappings import QueueMappings
 from pocketmq.store.results import PutResult, PutStatus
 from tests.store.conftest import FailingFiles, StoreBench
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.checksum import crc32
-from pocketmq.store.scan.bodies import gathered_bodies
-from pocketmq.store.scan.columns import PROPERTIES_TYPE
-from pocketmq.store.scan.compiled_records import compiled_bodies, compiled_entries
-from pocketmq.store.scan.gather import NO_PLACES, Places
-from pocketmq.store.scan.property_table import gathered_entries
+from pocketmq.store.scan.records.bodies import gathered_bodies
+from pocketmq.store.scan.records.columns import PROPERTIES_TYPE
+from pocketmq.store.scan.records.compiled_records import compiled_bodies, compiled_entries
+from pocketmq.store.scan.records.gather import NO_PLACES, Places
+from pocketmq.store.scan.records.property_table import gathered_entries
 
 pytestmark = pytest.mark.skipif(compiled_bodies(NO_PLACES) is None, reason="make accelerator")
 

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'pocketmq[spark]'")
 
 from pocketmq.store.scan.followed_store import FollowedStore
-from pocketmq.store.scan.snapshot import StoreSnapshot
-from pocketmq.store.scan.tail import take_snapshot
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.planning.tail import take_snapshot
 from tests.spark.stream_store import OpenStore
 from tests.store.made_store import MadeStore, held_open, write
 

@@ -18,10 +18,10 @@ from pocketmq.message.sysflag import COMPRESSED, COMPRESSION_TYPE_SHIFT
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.scan.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.direct_scan import scan
-from pocketmq.store.scan.plan import ScanRequest
-from pocketmq.store.scan.selection import Range, Selection
+from pocketmq.store.scan.planning.plan import ScanRequest
+from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 from tests.store.made_store import (
     BROKER,
     NOW,
@@ -100,9 +100,9 @@ def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
 
 
 def test_compressed_bodies_can_be_left_as_they_are(tmp_path: Path) -> None:
+    from pocketmq.store.scan.planning.tail import take_snapshot
     from pocketmq.store.scan.reader import SliceReader
-    from pocketmq.store.scan.tail import take_snapshot
-    from pocketmq.store.scan.topic_table import local_files
+    from pocketmq.store.scan.records.topic_table import local_files
 
     store = MadeStore(tmp_path)
     packed = compress(b"again and " * 100, CompressionType.LZ4)

@@ -25,11 +25,11 @@ from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost, StoreRecovering
 from pocketmq.store.scan.patience import Patience
-from pocketmq.store.scan.queue_slice import FILLER_SIZE
+from pocketmq.store.scan.planning.snapshot import State
+from pocketmq.store.scan.planning.tail import take_snapshot
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.reader import SliceReader
-from pocketmq.store.scan.snapshot import State
-from pocketmq.store.scan.tail import take_snapshot
-from pocketmq.store.scan.topic_table import local_files
+from pocketmq.store.scan.records.topic_table import local_files
 from tests.store.made_store import NOW, MadeStore, damage, held_open, rows_of, write
 
 

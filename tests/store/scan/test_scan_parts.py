@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.properties import decode
-from pocketmq.store.scan.columns import KEYS_TYPE, PROPERTIES_TYPE
-from pocketmq.store.scan.gather import Places
-from pocketmq.store.scan.property_table import PropertyTable, split_keys
-from pocketmq.store.scan.segments import mapped
+from pocketmq.store.scan.planning.segments import mapped
+from pocketmq.store.scan.records.columns import KEYS_TYPE, PROPERTIES_TYPE
+from pocketmq.store.scan.records.gather import Places
+from pocketmq.store.scan.records.property_table import PropertyTable, split_keys
 
 names = st.sampled_from(["a", "KEYS", "TAGS", "a name of many characters"])
 values = st.sampled_from(["", "x", "two words", " k1  k2 ", "标签", "a value of many characters"])

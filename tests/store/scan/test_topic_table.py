@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.store.scan.topic_table import broker_name
+from pocketmq.store.scan.records.topic_table import broker_name
 from tests.store.made_store import unpack_golden, write
 
 MEMBER = "rmq_sys_SYNC_BROKER_MEMBER_"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import is_system_topic
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 

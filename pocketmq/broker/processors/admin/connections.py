@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pocketmq.broker.consumer_groups import ClientInfo, ConsumerGroups
-from pocketmq.broker.producer_groups import ProducerGroups
+from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
+from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.remoting.bodies.consumer import (
     Connection,
     ConsumerConnection,
@@ -21,7 +21,6 @@ from pocketmq.remoting.bodies.consumer import (
     QuerySubscriptionResponseBody,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
@@ -29,7 +28,8 @@ from pocketmq.remoting.headers import (
     QuerySubscriptionByConsumerRequestHeader,
 )
 from pocketmq.remoting.monotonic import MonotonicClock
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class ConnectionsProcessor:

@@ -9,18 +9,17 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ConsumerGroups
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.statistics import MINUTE, Statistics
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.statistics.statistics import MINUTE, Statistics
+from pocketmq.broker.tables.consumer_groups import ConsumerGroups
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
 from pocketmq.remoting.bodies.table import GroupList
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -29,7 +28,8 @@ from pocketmq.remoting.headers import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 NO_CORRECTION: Final = 2**63 - 1

@@ -9,9 +9,9 @@ from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.replica import RoleTold
 from pocketmq.remoting.bodies.controller import SyncStateSet
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header, NotifyBrokerRoleChangedRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class ControllerModeProcessor:

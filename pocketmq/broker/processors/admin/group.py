@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.subscription_group import SubscriptionGroups
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.message.limits import IllegalName, check_group
 from pocketmq.remoting.bodies.subscription_group import (
     GroupForbidden,
@@ -18,7 +18,6 @@ from pocketmq.remoting.bodies.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -26,7 +25,8 @@ from pocketmq.remoting.headers import (
     Header,
     UpdateGroupForbiddenRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class GroupProcessor:

@@ -14,22 +14,22 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import ConsumerGroups
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_groups import ConsumerGroups
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingClosed, RemotingError
 from pocketmq.remoting.headers import (
     CloneGroupOffsetRequestHeader,
     ResetOffsetRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -10,17 +10,17 @@ from typing import Protocol
 
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.delayed.timer_counts import TimerCounts
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     Header,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 

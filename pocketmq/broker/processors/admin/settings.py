@@ -13,10 +13,14 @@ import msgspec
 from pocketmq.auth.settings import hidden
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import GetBrokerConfigResponseHeader, Header
-from pocketmq.remoting.properties_file import config_properties, format_properties, parse_properties
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.settings.properties_file import (
+    config_properties,
+    format_properties,
+    parse_properties,
+)
 
 
 class SettingsProcessor:

@@ -6,12 +6,12 @@ Reference: broker AdminBrokerProcessor.
 from __future__ import annotations
 
 from pocketmq.broker.runtime_info import RuntimeInfo
-from pocketmq.broker.statistics import DAY, HOUR, MINUTE, Rates, Statistics
+from pocketmq.broker.statistics.statistics import DAY, HOUR, MINUTE, Rates, Statistics
 from pocketmq.remoting.bodies.table import BrokerStatsData, BrokerStatsItem, KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import Header, ViewBrokerStatsDataRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class AdminProcessor:

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
-from pocketmq.broker.statistics import MINUTE, Statistics
-from pocketmq.broker.topic_attributes import AttributeChangeError, parse_changes
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.statistics.statistics import MINUTE, Statistics
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.topic_attributes import AttributeChangeError, parse_changes
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.retry_topic import pop_retry_topic
@@ -28,7 +28,6 @@ from pocketmq.remoting.bodies.topic import (
     TopicStatsTable,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     CreateTopicRequestHeader,
@@ -37,7 +36,8 @@ from pocketmq.remoting.headers import (
     GetTopicStatsInfoRequestHeader,
     Header,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
 from pocketmq.message.limits import MAX_STORED_TOPIC
 from pocketmq.message.receipt_handle import (
     ReceiptHandle,
@@ -17,7 +17,7 @@ from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
-from pocketmq.remoting.request import RequestConnection
+from pocketmq.remoting.serving.request import RequestConnection
 
 MOST_MESSAGES: Final = 32
 

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.check_point import MOST_MESSAGES, CheckPointId
 from pocketmq.broker.pop.deliveries import PopDeliveries
 from pocketmq.broker.pop.in_flight import InFlight
 from pocketmq.broker.pop.long_polling import PopLongPolling
 from pocketmq.broker.pop.order_table import Ack, OrderTable
 from pocketmq.broker.processors.pop.access import PopAccess, handle_of
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
 from pocketmq.message.retry_topic import TopicKind, normal_topic, stored_topic
+from pocketmq.remoting.answers.success_answer import success_answer
 from pocketmq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import AckMessageRequestHeader, Header
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.success_answer import success_answer
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 _KINDS = {str(int(kind)): kind for kind in TopicKind}

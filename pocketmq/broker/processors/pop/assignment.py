@@ -6,11 +6,11 @@ Reference: broker QueryAssignmentProcessor.
 from __future__ import annotations
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_groups import BROADCASTING, ConsumerGroups
 from pocketmq.broker.pop.assignment import STRATEGIES, assigned_for_pop, assigned_for_pull
 from pocketmq.broker.pop.request_mode import MessageRequestModes
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.consumer_groups import BROADCASTING, ConsumerGroups
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.topic_routes import TopicRoutes
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
@@ -23,10 +23,10 @@ from pocketmq.remoting.bodies.pop import (
     SetMessageRequestModeRequestBody,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 
 
 class AssignmentProcessor:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.broker.consumer_offset import ConsumerOffsets
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.pop.check_point import CheckPointId
 from pocketmq.broker.pop.deliveries import PopDeliveries
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.processors.pop.access import PopAccess, handle_of
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.headers import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 SAME_MS: Final = 100

@@ -14,16 +14,16 @@ from pocketmq.broker.pop.long_polling import EVERYTHING, Polling, PopLongPolling
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import PopAccess
-from pocketmq.broker.topic_config import TopicConfigs
-from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import NotificationRequestHeader, NotificationResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ import random
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
-from pocketmq.broker.topic_config import TopicConfigs
+from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import PeekMessageRequestHeader, PopMessageResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetStatus
 

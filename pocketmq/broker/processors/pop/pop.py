@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_filter import codes_of, compile_filter, is_tag_type
-from pocketmq.broker.consumer_offset import ConsumerOffsets
 from pocketmq.broker.pop.check_point import CheckPointId
 from pocketmq.broker.pop.deliveries import PopDeliveries
 from pocketmq.broker.pop.in_flight import InFlight
@@ -25,9 +23,11 @@ from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.topic_config import TopicConfigs
-from pocketmq.broker.turn_queue import TurnQueue
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.consumer_filter import codes_of, compile_filter, is_tag_type
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.pop_offsets import (
@@ -44,7 +44,6 @@ from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError, cost_of
 from pocketmq.message.tags import TagExpressionError
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     PollingInfoRequestHeader,
@@ -52,7 +51,8 @@ from pocketmq.remoting.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.reader import DiskLimits
 from pocketmq.store.results import GetResult, GetStatus

@@ -2,7 +2,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.writer import EncodedRun
 

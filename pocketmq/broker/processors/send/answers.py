@@ -9,7 +9,7 @@ from typing import Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import SendMessageResponseHeader
-from pocketmq.remoting.request import Response
+from pocketmq.remoting.serving.request import Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 from pocketmq.store.writer import TOO_FEW

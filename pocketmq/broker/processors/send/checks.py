@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import delay_level
 from pocketmq.broker.inner_message import refuse_inner
-from pocketmq.broker.queue_locks import QueueLocks
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
+from pocketmq.broker.tables.queue_locks import QueueLocks
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch, iter_batch
 from pocketmq.message.buffers import ReadableBuffer
@@ -33,7 +33,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from pocketmq.remoting.request import Request
+from pocketmq.remoting.serving.request import Request
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 

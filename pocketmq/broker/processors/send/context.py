@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pocketmq.broker.acknowledge.group_commit import GroupCommit
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.group_commit import GroupCommit
 from pocketmq.broker.inner_message import InnerMessage
-from pocketmq.broker.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.processors.send.checks import of_client
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.statistics import Traffic
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.statistics.message_types import FIFO, NORMAL, MessageTypes
+from pocketmq.broker.statistics.statistics import Traffic
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.properties import find
+from pocketmq.remoting.answers.stored_answer import StoredAnswer
 from pocketmq.remoting.bodies.registration import TopicConfig
-from pocketmq.remoting.request import Request, Response
-from pocketmq.remoting.stored_answer import StoredAnswer
+from pocketmq.remoting.serving.request import Request, Response
 
 SEPARATOR: Final = "\x02"
 MULTI_TAG: Final = "MULTI_TAG"

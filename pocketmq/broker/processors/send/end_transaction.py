@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.processors.send.answers import NOT_STORED
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,
     committed,
@@ -25,7 +26,6 @@ from pocketmq.broker.transactions.half_message import (
     usual_commit,
 )
 from pocketmq.broker.transactions.ops import Ops
-from pocketmq.broker.unwritten_sends import UnwrittenSends
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
@@ -34,13 +34,13 @@ from pocketmq.message.limits import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.timer import TimedMessage
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
 from pocketmq.message.limits import takes_sends
 from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, decode_recall_handle
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.results import PutStatus
 
 RECALL_TAG: Final = "_RECALL_TAG_"

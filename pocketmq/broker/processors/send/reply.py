@@ -13,20 +13,19 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.processors.send.checks import SendChecks, SendHeader, of_client
-from pocketmq.broker.producer_groups import ProducerGroups
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message import sysflag
 from pocketmq.message.identity import encode_offset_msg_id, host_text
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     ReplyMessageRequestHeader,
@@ -34,7 +33,8 @@ from pocketmq.remoting.headers import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.results import PutResult
 
 log = logging.getLogger(__name__)

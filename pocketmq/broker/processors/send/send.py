@@ -18,10 +18,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from pocketmq.broker.acknowledge.put_safety import PutSafety
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
 from pocketmq.broker.inner_message import PutHooks
-from pocketmq.broker.message_types import SMALL, large_bucket
 from pocketmq.broker.processors.send.checks import (
     LastingRefusal,
     SendChecks,
@@ -33,10 +34,9 @@ from pocketmq.broker.processors.send.checks import (
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
 from pocketmq.broker.processors.send.send_many import SendMany
 from pocketmq.broker.processors.send.send_runs import SendRuns
-from pocketmq.broker.put_safety import PutSafety
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.topic_config import PERM_WRITE
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.statistics.message_types import SMALL, large_bucket
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.identity import new_unique_id
@@ -45,14 +45,14 @@ from pocketmq.message.properties import SHARDING_KEY, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult, PutStatus
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
 from pocketmq.broker.processors.send.checks import UNIT_SUBSCRIPTION_TOPIC, VERSION_3_4_9
-from pocketmq.broker.statistics import Statistics
-from pocketmq.broker.subscription_group import SubscriptionGroups
-from pocketmq.broker.topic_config import PERM_WRITE, TopicConfigs
-from pocketmq.broker.unwritten_sends import UnwrittenSends
+from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfigs
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id
 from pocketmq.message.limits import DLQ_PREFIX, MAX_STORED_TOPIC, RETRY_PREFIX
@@ -28,10 +28,10 @@ from pocketmq.message.reserved import is_sent_back
 from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import Answer, Dispatcher
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.dispatch import Answer, Dispatcher
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutStatus

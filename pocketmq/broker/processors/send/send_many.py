@@ -13,21 +13,21 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from pocketmq.broker.acknowledge.group_commit import Waiting
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.put_hooks import recall_handle
-from pocketmq.broker.group_commit import Waiting
 from pocketmq.broker.inner_message import InnerMessage, PutHooks
-from pocketmq.broker.message_types import LARGE, SMALL, MessageTypes, message_type
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SEPARATOR, SendContext, Target, line_type
-from pocketmq.broker.statistics import Statistics, Traffic
+from pocketmq.broker.statistics.message_types import LARGE, SMALL, MessageTypes, message_type
+from pocketmq.broker.statistics.statistics import Statistics, Traffic
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.limits import HALF_TOPIC
 from pocketmq.message.properties import SHARDING_KEY, UNIQ_KEY, decode, find
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import SendMessageResponseHeader
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put, Stored
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SendContext
-from pocketmq.broker.statistics import Statistics
+from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message.checksum import crc32
 from pocketmq.message.properties import SHARDING_KEY, TAGS, find
 from pocketmq.message.sysflag import HOST_MASK, INNER_BATCH, TRANSACTION_PREPARED
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode
-from pocketmq.remoting.dispatch import Dispatcher, ExecutedRead
-from pocketmq.remoting.request import RequestConnection, Response
+from pocketmq.remoting.serving.dispatch import Dispatcher, ExecutedRead
+from pocketmq.remoting.serving.request import RequestConnection, Response
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queue.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 
 if TYPE_CHECKING:
     from pocketmq.broker.processors.send._send_run import SendRun

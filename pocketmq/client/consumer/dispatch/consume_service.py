@@ -23,7 +23,7 @@ from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.message.message import MESSAGE_OVERHEAD
 from pocketmq.message.payload import PayloadError
 

@@ -17,7 +17,7 @@ from pocketmq.client.consumer.consumed_message import (
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["Outcomes", "Work"]

@@ -19,7 +19,7 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError
@@ -27,7 +27,7 @@ from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.message.record_layout import RecordError
 from pocketmq.remoting.codes import Code, RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
 __all__ = ["PullResult", "PullStatus", "Puller", "Unread"]

@@ -27,7 +27,7 @@ from pocketmq.client.batch_protocol import BatchProtocol, TooManyChildren
 from pocketmq.client.errors import RemotingClosed, RemotingError, is_silence
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import EncodeError
-from pocketmq.remoting.frame import Command, encode_request
+from pocketmq.remoting.frames.frame import Command, encode_request
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 

@@ -27,10 +27,10 @@ from pocketmq.client.consumer.similar_topics import similar_topics
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.offsets import Position, QueueOffsets
 from pocketmq.client.parameters import unix_seconds
-from pocketmq.client.route import TopicRoute
+from pocketmq.client.routes.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue

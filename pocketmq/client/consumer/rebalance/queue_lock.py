@@ -23,7 +23,7 @@ from pocketmq.remoting.bodies.queue_lock import (
     UnlockBatchRequestBody,
 )
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import Command
+from pocketmq.remoting.frames.frame import Command
 
 __all__ = ["LOCK_LIFE", "LOCK_MEMORY", "Locks", "QueueLocks"]
 

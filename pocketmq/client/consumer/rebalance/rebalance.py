@@ -26,7 +26,7 @@ from pocketmq.client.errors import (
     is_silence,
 )
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.log_fields import fields
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -34,7 +34,7 @@ from pocketmq.remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
-from pocketmq.remoting.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["REBALANCE_PERIOD", "NotInGroup", "Rebalancer"]
 

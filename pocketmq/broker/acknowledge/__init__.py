@@ -1,0 +1,1 @@
+"""When a send may be answered: flushed, replicated, written."""

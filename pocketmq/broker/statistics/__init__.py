@@ -1,0 +1,1 @@
+"""Counts of messages and requests, by topic and group."""

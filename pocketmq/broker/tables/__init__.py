@@ -1,0 +1,1 @@
+"""What a broker remembers: topics, groups, offsets, locks, filters."""

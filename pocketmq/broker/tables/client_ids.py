@@ -1,0 +1,88 @@
+"""Whose client ids are whose, on a broker with authentication.
+
+A client id is a name that a client makes up. Replies, requests of admins and locks of queues find a
+client by it, so it belongs to the user who registered it first, for as long as one of this user's
+connections with it lives. The user may connect again, and take it over; others are refused.
+
+The official broker has no owners: the last heartbeat counts. So it is here without authentication.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from pocketmq.limited_log import shown
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.request import Caller
+
+#: Client ids of one connection. Clients have one; official proxies, one for each of their clients.
+MAX_IDS: Final = 100
+#: And of all connections of one user: as many as a server has connections.
+MAX_IDS_OF_USER: Final = 20_000
+
+
+class _Owner:
+    __slots__ = ("connections", "username")
+
+    def __init__(self, username: str) -> None:
+        self.username = username
+        self.connections: set[Any] = set()
+
+
+class ClientIds:
+    """The client ids of signed heartbeats, with their owners."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, _Owner] = {}
+        self._ids_of: dict[Any, set[str]] = {}
+        self._counts: Counter[str] = Counter()  # ids by user
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def claim(self, client_id: str, connection: Any, caller: Caller | None) -> None:
+        """Let a client have this id. Raises RemotingError if it belongs to another user."""
+        self.check(client_id, caller)
+        if caller is None or not caller.username:
+            return
+        ids = self._ids_of.get(connection)
+        if ids is None:
+            ids = self._ids_of[connection] = set()
+            connection.add_close_callback(self._closed)
+        if client_id in ids:
+            return
+        owner = self._owners.get(client_id)
+        name = caller.username
+        if len(ids) >= MAX_IDS or (owner is None and self._counts[name] >= MAX_IDS_OF_USER):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"a connection has at most {MAX_IDS} client ids, and a user {MAX_IDS_OF_USER}",
+            )
+        if owner is None:
+            owner = self._owners[client_id] = _Owner(name)
+            self._counts[name] += 1
+        ids.add(client_id)
+        owner.connections.add(connection)
+
+    def check(self, client_id: str, caller: Caller | None) -> None:
+        """Raise RemotingError if this id belongs to another user than the caller."""
+        if caller is None:
+            return
+        owner = self._owners.get(client_id)
+        if owner is not None and owner.username != caller.username:
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the client id {shown(client_id)} belongs to another user",
+            )
+
+    def _closed(self, connection: Any) -> None:
+        for client_id in self._ids_of.pop(connection, ()):
+            owner = self._owners[client_id]
+            owner.connections.discard(connection)
+            if not owner.connections:
+                del self._owners[client_id]
+                self._counts[owner.username] -= 1
+                if not self._counts[owner.username]:
+                    del self._counts[owner.username]

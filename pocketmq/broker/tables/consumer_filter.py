@@ -1,0 +1,310 @@
+"""The SQL92 expressions that groups subscribe with, kept in config/consumerFilter.json.
+
+Heartbeats bring them. A pull without an expression of its own is filtered by the expression of its
+group's last heartbeat. When the last member of a group leaves, or a group unsubscribes from a
+topic, the expression is dead; it is forgotten after filterDataCleanTimeSpan. Reference: broker
+ConsumerFilterManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.bloom import BloomFilter, BloomFilterData
+from pocketmq.limited_log import LimitedLog, shown
+from pocketmq.message import properties as names
+from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter.expression import MAX_COST
+from pocketmq.message.tags import TagExpression
+from pocketmq.remoting.bodies.heartbeat import SubscriptionData
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
+
+log = logging.getLogger(__name__)
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+#: Characters of all expressions, each with what else is kept of it, above which none is added.
+MAX_CHARACTERS: Final = 64 << 20
+OVERHEAD: Final = 1000
+_SHORTEST: Final = 4  # characters of a comparison and what joins it with the next
+#: Characters of new expressions that one heartbeat has compiled; others come with the next one.
+NEW_CHARACTERS: Final = 32 << 10
+#: How long before the start, at most, those have died that lived when the broker stopped (ms).
+DEAD_BEFORE_START: Final = 30_000
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Tell whether an expression names tags; TAG may be left out."""
+    return expression_type in (None, "", TAG)
+
+
+def codes_of(expression: str) -> frozenset[int] | None:
+    """Return the hashes of the tags that an expression names; None for all messages.
+
+    Raises TagExpressionError.
+    """
+    return _codes(expression) if len(expression) <= _USUAL_TAGS else _codes_of_many(expression)
+
+
+def _codes_of(expression: str) -> frozenset[int] | None:
+    return TagExpression(expression).codes or None
+
+
+# Consumers repeat the same few expressions in every request. Those with many tags take up to a
+# third of a megabyte.
+_USUAL_TAGS: Final = 512  # characters
+_codes = lru_cache(maxsize=1024)(_codes_of)
+_codes_of_many = lru_cache(maxsize=16)(_codes_of)
+
+
+def filter_not_supported(what: str | None) -> RemotingError:
+    """Return the error for a filter that this broker does not serve, with the setting if any."""
+    remark = f"The broker does not support consumer to filter message by {shown(str(what))}"
+    if what == SQL92:
+        remark += ": it has enablePropertyFilter=false"
+    return RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+
+
+class ConsumerFilterData(msgspec.Struct, rename="camel"):
+    """One group's expression for one topic; times in Unix ms.
+
+    `client_version` is the subscription's version (its time); `dead_time` 0 means alive.
+    """
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    dead_time: int = 0
+    bloom_filter_data: BloomFilterData | None = None
+
+    @property
+    def dead(self) -> bool:
+        """No consumer has it any more."""
+        return self.dead_time >= self.born_time
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as the official broker writes them."""
+        return {**msgspec.to_builtins(self), "dead": self.dead}
+
+
+class ConsumerFilters:
+    """The filter table of one broker; `clock` gives milliseconds, and `max_characters` is explained
+    at `MAX_CHARACTERS`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        path: Path,
+        clock: Callable[[], int],
+        *,
+        max_characters: int = MAX_CHARACTERS,
+    ) -> None:
+        self._max_characters = max_characters
+        self._config = config
+        self._file = ConfigFile(path, "consumer filters")
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self._bloom = BloomFilter(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
+        # group → topic → filter: heartbeats and pulls know their group first.
+        self._groups: dict[str, dict[str, ConsumerFilterData]] = {}
+        # What other releases keep with an entry, by topic and group.
+        self._unknown: dict[tuple[str, str], dict[str, Any]] = {}
+        self._dirty = False
+        self._characters = 0
+
+    # --- the file -----------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the file; expressions that were alive are dead now. Raises ConfigFileError."""
+        known = set(ConsumerFilterData.__struct_encode_fields__)
+        died = self._clock() - DEAD_BEFORE_START
+        by_topic = self._file.load().get("filterDataByTopic") or {}
+        self._dirty = self._file.stale
+        try:
+            for topic, entry in by_topic.items():
+                for group, fields in (entry.get("groupFilterData") or {}).items():
+                    data = msgspec.convert(fields, ConsumerFilterData, strict=False)
+                    data.dead_time = data.dead_time or max(died, data.born_time)
+                    self._put(group, topic, data)
+                    unknown = {key: value for key, value in fields.items() if key not in known}
+                    if unknown:
+                        self._unknown[topic, group] = unknown
+        except (AttributeError, msgspec.ValidationError) as error:
+            raise ConfigFileError(self._file.path, str(error)) from None
+
+    def unsaved(self) -> bytes | None:
+        """Return the file's new content when something changed since the last time, else None."""
+        self._forget_dead(self._config.filter_data_clean_time_span)
+        if not self._dirty:
+            return None
+        self._dirty = False
+        by_topic: dict[str, dict[str, Any]] = {}
+        for group, topics in self._groups.items():
+            for topic, data in topics.items():
+                entry = by_topic.setdefault(topic, {"groupFilterData": {}, "topic": topic})
+                unknown = self._unknown.get((topic, group), {})
+                entry["groupFilterData"][group] = keep_unknown(data.fields(), unknown)
+        return self._file.encode({"filterDataByTopic": by_topic})
+
+    async def save(self) -> None:
+        """Write consumerFilter.json, off the event loop, when something changed. Raises OSError."""
+        content = self.unsaved()
+        if content is not None:
+            try:
+                await asyncio.to_thread(self._file.write, content)
+            except OSError:
+                self._dirty = True
+                raise
+
+    def _forget_dead(self, age: int) -> None:
+        """Forget the expressions that have been dead for `age` ms."""
+        now = self._clock()
+        for group, topics in list(self._groups.items()):
+            for topic, data in list(topics.items()):
+                if data.dead and now - data.dead_time >= age:
+                    self._forget(group, topic)
+
+    def _put(self, group: str, topic: str, data: ConsumerFilterData) -> None:
+        topics = self._groups.setdefault(group, {})
+        old = topics.get(topic)
+        self._characters += _weight(data) - (_weight(old) if old is not None else 0)
+        topics[topic] = data
+
+    def _forget(self, group: str, topic: str) -> None:
+        topics = self._groups[group]
+        self._characters -= _weight(topics.pop(topic))
+        if not topics:
+            del self._groups[group]
+        self._unknown.pop((topic, group), None)
+        self._dirty = True
+
+    # --- what consumers say -------------------------------------------------------------------
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over what a heartbeat subscribes to; a bad expression leaves the group without."""
+        subscribed = set()
+        left = NEW_CHARACTERS
+        for subscription in subscriptions:
+            subscribed.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                left -= self._register(group, subscription, left)
+        for topic, data in self._groups.get(group, {}).items():
+            if topic not in subscribed and not data.dead:
+                self._bury(data)
+
+    def unregister(self, group: str) -> None:
+        """Mark the expressions of `group` as dead: its last member left."""
+        for data in self._groups.get(group, {}).values():
+            if not data.dead:
+                self._bury(data)
+
+    def get(self, group: str, topic: str) -> ConsumerFilterData | None:
+        """Return the last expression of `group` for `topic`, dead or alive."""
+        return self._groups.get(group, {}).get(topic)
+
+    def accept_retried(self, group: str, properties: Mapping[str, str]) -> bool:
+        """Tell whether `group` wants a message of its retry topic.
+
+        The group's expression for the topic that the message came from decides.
+        """
+        known = self.get(group, properties.get(names.RETRY_TOPIC, ""))
+        if known is None:
+            return True
+        return compile_filter(known.expression, known.expression_type).matches(properties)
+
+    def cost_of(self, group: str) -> int:
+        """Return what the most expensive expression of a group costs a message, at most."""
+        longest = max(
+            (len(data.expression) for data in self._groups.get(group, {}).values()), default=0
+        )
+        return min(1 + longest // _SHORTEST, MAX_COST)
+
+    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
+        """Return the characters of a new expression; it is left out if none are `left`."""
+        topic, version = subscription.topic, subscription.sub_version
+        old = self.get(group, topic)
+        if old is not None:
+            if version < old.client_version:
+                return 0
+            same = (subscription.sub_string, subscription.expression_type) == (
+                old.expression,
+                old.expression_type,
+            )
+            if version == old.client_version or same:
+                # Of two expressions with one version the first stays.
+                self._dirty |= old.dead or version != old.client_version
+                old.client_version = version
+                old.dead_time = 0
+                return 0
+        if left <= 0:
+            self._log.warning(
+                "group %s: the SQL92 expression for topic %s is ignored: the expressions before "
+                "it in the heartbeat have %d characters",
+                group,
+                topic,
+                NEW_CHARACTERS - left,
+            )
+            return 0
+        size = len(subscription.sub_string)
+        try:
+            compile_filter(subscription.sub_string, subscription.expression_type)
+        except SqlSyntaxError as error:
+            self._log.warning(
+                "group %s subscribes to %s with a bad expression: %s", group, topic, error
+            )
+            if old is not None:
+                self._forget(group, topic)
+            return size
+        data = ConsumerFilterData(
+            group,
+            topic,
+            subscription.sub_string,
+            subscription.expression_type,
+            born_time=self._clock(),
+            client_version=version,
+            bloom_filter_data=self._bloom.generate(f"{group}#{topic}"),
+        )
+        if self._characters + _weight(data) > self._max_characters:
+            self._forget_dead(0)
+            if self._characters + _weight(data) > self._max_characters:
+                self._log.warning(
+                    "cannot keep the filter of group %s for topic %s: there are too many",
+                    group,
+                    topic,
+                )
+                return size
+        self._put(group, topic, data)
+        self._dirty = True
+        return size
+
+    def _bury(self, data: ConsumerFilterData) -> None:
+        # A clock that went back must not make it look alive.
+        data.dead_time = max(self._clock(), data.born_time)
+        self._dirty = True
+
+
+def _weight(data: ConsumerFilterData) -> int:
+    return len(data.expression) + OVERHEAD
+
+
+def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:
+    """Return the filter of a subscription that is not by tag. Raises SqlSyntaxError."""
+    if expression_type != SQL92:
+        raise SqlSyntaxError(1, 1, f"no expression type {expression_type}: TAG or SQL92")
+    return compile_sql(expression)

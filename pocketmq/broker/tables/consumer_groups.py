@@ -1,0 +1,302 @@
+"""The consumers that are online: groups, their members, connections and subscriptions.
+
+Heartbeats (code 34) add members; unregistering, a closed connection, or two silent minutes remove
+them. The broker tells the whole group about each join, leave and change of topics, so that the
+group rebalances at once. Reference: broker ConsumerManager, ConsumerGroupInfo.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pocketmq.broker.tables.consumer_filter import ConsumerFilters, is_tag_type
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.request import Caller
+
+log = logging.getLogger(__name__)
+
+BROADCASTING: Final = "BROADCASTING"
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull consumers
+SUBSCRIBE_ALL: Final = "*"
+
+#: Bytes, as `weight_of` counts them, of the subscriptions of all groups.
+MAX_WEIGHT: Final = 64 << 20
+#: A group whose subscriptions have no more does not count: the number of groups has its own limit.
+SMALL_WEIGHT: Final = 16 << 10
+_GROUP_SHARE: Final = 10
+_OVERHEAD: Final = 256  # of a subscription, a tag and a hash of one, as objects
+_WIDEST: Final = 4  # bytes of a character
+
+
+def weight_of(data: SubscriptionData) -> int:
+    """Return about how many bytes a subscription takes."""
+    texts = len(data.topic) + len(data.sub_string) + sum(map(len, data.tags_set))
+    return _WIDEST * texts + _OVERHEAD * (1 + len(data.tags_set) + len(data.code_set))
+
+
+class ClientInfo:
+    """One client, as its heartbeat describes it, with its connection.
+
+    What it says of itself gives it no right: ask `may_publish` or `may_consume` before anything is
+    sent to it that it did not ask for. `caller` signed the heartbeat; None without authentication.
+    """
+
+    __slots__ = ("caller", "client_id", "connection", "language", "seen", "version")
+
+    def __init__(
+        self,
+        connection: Any,
+        client_id: str,
+        language: str,
+        version: int,
+        seen: MonotonicMs,
+        caller: Caller | None = None,
+    ) -> None:
+        self.caller = caller
+        self.connection = connection
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.seen = seen  # its last heartbeat
+
+    def may_publish(self, topic: str) -> bool:
+        """Tell whether its user may send to the topic now."""
+        return self.caller is None or self.caller.may_publish(topic)
+
+    def may_consume(self, group: str, *topics: str) -> bool:
+        """Tell whether its user may receive in the group, and from these topics, now."""
+        return self.caller is None or self.caller.may_consume(group, *topics)
+
+
+class Subscription:
+    """One topic of a group; `codes` are the wanted tag hashes, None for all messages."""
+
+    __slots__ = ("codes", "data", "weight")
+
+    def __init__(self, data: SubscriptionData) -> None:
+        self.data = data
+        self.weight = weight_of(data)
+        everything = data.sub_string in ("", SUBSCRIBE_ALL)
+        self.codes = None if everything else frozenset(data.code_set)
+
+    @property
+    def is_tag(self) -> bool:
+        """Filters by tag (TAG or no expression type), not by properties."""
+        return is_tag_type(self.data.expression_type)
+
+
+class ConsumerGroup:
+    """One group: its members by connection, and its subscriptions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = ""
+        self.message_model = ""
+        self.consume_from_where = ""
+        self.clients: dict[Any, ClientInfo] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        # Of the last heartbeat; None before the first (heartbeat v2 compares it).
+        self.fingerprint: int | None = None
+
+    @property
+    def broadcasting(self) -> bool:
+        """Every member gets every message, so members need not know of each other."""
+        return self.message_model == BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """Return the ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
+        return [client.client_id for client in self.clients.values()]
+
+    def find(self, client_id: str | None) -> ClientInfo | None:
+        """Return the member with this client id."""
+        for client in self.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+    def reachable(self) -> list[ClientInfo]:
+        """Return the members that may receive now what is sent to the group."""
+        return [client for client in self.clients.values() if client.may_consume(self.name)]
+
+    def join(self, client: ClientInfo, data: ConsumerData) -> bool:
+        """Add or refresh a member; True when it is new."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        new = client.connection not in self.clients
+        self.clients[client.connection] = client
+        return new
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over a member's subscriptions; True when a topic was added or dropped.
+
+        Of two subscriptions to one topic the one with the higher version (its time) stays.
+        """
+        changed = False
+        topics = set()
+        for data in subscriptions:
+            topics.add(data.topic)
+            known = self.subscriptions.get(data.topic)
+            if known is None:
+                changed = True
+                self.subscriptions[data.topic] = Subscription(data)
+            elif data.sub_version > known.data.sub_version:
+                self.subscriptions[data.topic] = Subscription(data)
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            changed = True
+            del self.subscriptions[topic]
+        return changed
+
+
+class ConsumerGroups:
+    """All groups with a live member.
+
+    `notify(group)` is called for each change that the members must know.
+    `filters` keeps the SQL92 expressions that groups subscribe with. `max_weight` is explained at
+    `MAX_WEIGHT`; a tenth of it is for each group.
+    """
+
+    def __init__(
+        self,
+        notify: Callable[[ConsumerGroup], None],
+        clock: MonotonicClock,
+        filters: ConsumerFilters | None = None,
+        *,
+        max_weight: int = MAX_WEIGHT,
+    ) -> None:
+        self._max_weight = max_weight
+        self._weights: dict[str, int] = {}  # of the groups that count
+        self._weight = 0
+        self._notify = notify
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self._filters = filters
+        self._groups: dict[str, ConsumerGroup] = {}
+        # Which groups a connection is a member of, so that its end costs no search.
+        self._groups_of: dict[Any, set[str]] = {}
+
+    def get(self, name: str) -> ConsumerGroup | None:
+        """Return the group, or None when no member is online."""
+        return self._groups.get(name)
+
+    def names(self) -> list[str]:
+        """Return the groups that are online."""
+        return list(self._groups)
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        """Return the online groups that subscribe to `topic`."""
+        return {name for name, group in self._groups.items() if topic in group.subscriptions}
+
+    def register(
+        self,
+        data: ConsumerData,
+        client: ClientInfo,
+        *,
+        notify_enabled: bool,
+        fingerprint: int = 0,
+        with_subscriptions: bool = True,
+    ) -> bool:
+        """Enter one group of one heartbeat.
+
+        Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
+        fingerprint was another one before, or nothing is known of what it subscribes to, as after
+        a restart of the broker.
+
+        Raises RemotingError, before anything is changed, if the subscriptions are too large.
+        """
+        if with_subscriptions:
+            self._check_weight(data)
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        other_fingerprint = group.fingerprint not in (None, fingerprint)
+        group.fingerprint = fingerprint
+        before = group.clients.get(client.connection)
+        if before is not None and before.client_id != client.client_id:
+            self._log.warning(
+                "group %s: the client at %s was %s and is now %s",
+                group.name,
+                client.connection.peer,
+                before.client_id,
+                client.client_id,
+            )
+        changed = group.join(client, data)
+        if changed:
+            self._log.info("group %s: %s joined", group.name, client.client_id)
+        if with_subscriptions:
+            changed |= group.subscribe(data.subscription_data_set)
+            self._weigh(group.name, sum(one.weight for one in group.subscriptions.values()))
+            if self._filters is not None:
+                self._filters.register(group.name, data.subscription_data_set)
+        connection = client.connection
+        groups = self._groups_of.get(connection)
+        if groups is None:
+            groups = self._groups_of[connection] = set()
+            connection.add_close_callback(self.connection_closed)
+        groups.add(group.name)
+        if changed and notify_enabled and not group.broadcasting:
+            self._notify(group)
+        return other_fingerprint or not (with_subscriptions or group.subscriptions)
+
+    def _check_weight(self, data: ConsumerData) -> None:
+        weight = sum(map(weight_of, data.subscription_data_set))
+        if weight <= SMALL_WEIGHT:
+            return
+        most = self._max_weight // _GROUP_SHARE
+        left = self._max_weight - self._weight + self._weights.get(data.group_name, 0)
+        if weight > min(most, left):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscriptions of group {data.group_name} would take {weight} bytes: a group "
+                f"may have {most}, and {left} are left for all groups",
+            )
+
+    def _weigh(self, name: str, weight: int) -> None:
+        self._weight -= self._weights.pop(name, 0)
+        if weight > SMALL_WEIGHT:
+            self._weights[name] = weight
+            self._weight += weight
+
+    def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
+        """Remove a member; the group goes with its last one."""
+        group = self._groups.get(name)
+        if group is None:
+            return
+        client = group.clients.pop(connection, None)
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            groups.discard(name)
+        if client is None:
+            return
+        self._log.info("group %s: %s left", name, client.client_id)
+        if not group.clients:
+            del self._groups[name]
+            self._weigh(name, 0)
+            if self._filters is not None:
+                self._filters.unregister(name)
+        elif notify_enabled and not group.broadcasting:
+            self._notify(group)
+
+    def connection_closed(self, connection: Any) -> None:
+        """Remove every member that used `connection`."""
+        for name in self._groups_of.pop(connection, ()):
+            self.unregister(name, connection)
+
+    def expire(self, silent_ms: int) -> list[ClientInfo]:
+        """Drop the clients that sent no heartbeat for `silent_ms`; returns them."""
+        now = self._clock()
+        expired = [
+            (name, client)
+            for name, group in self._groups.items()
+            for client in group.clients.values()
+            if now - client.seen > silent_ms
+        ]
+        for name, client in expired:
+            self.unregister(name, client.connection)
+        return [client for _, client in expired]

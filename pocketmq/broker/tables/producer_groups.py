@@ -1,0 +1,141 @@
+"""The producers that are online: producer groups and the connections of their members.
+
+Heartbeats fill this table. Admin requests read it, transaction checks take a member from it that
+knows the state of a transaction, and replies find the requester in it. Reference: broker
+ProducerManager.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pocketmq.broker.tables.consumer_groups import ClientInfo
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.monotonic import MonotonicClock
+
+log = logging.getLogger(__name__)
+
+#: Producer groups of one connection; what a client names beyond them is not kept. A proxy has those
+#: of all of its clients.
+MAX_GROUPS: Final = 20_000
+#: And of all connections of one user, without authentication of one address: anybody may say that
+#: they are producers.
+MAX_GROUPS_OF_USER: Final = 100_000
+
+
+class ProducerGroups:
+    """All producer groups with a live member."""
+
+    def __init__(self, clock: MonotonicClock) -> None:
+        self._clock = clock
+        self._log = LimitedLog(log)
+        self._groups: dict[str, dict[Any, ClientInfo]] = {}
+        # The groups of a connection, each with the user or address that it is counted for.
+        self._groups_of: dict[Any, dict[str, str]] = {}
+        self._counts: Counter[str] = Counter()
+        self._by_id: dict[str, ClientInfo] = {}
+        self._turn = itertools.count()
+
+    def clients(self, group: str) -> Iterable[ClientInfo] | None:
+        """Return the members of `group`, or None when there is no such group."""
+        members = self._groups.get(group)
+        return None if members is None else members.values()
+
+    def all(self) -> Mapping[str, Iterable[ClientInfo]]:
+        """Return every group with its members."""
+        return {group: members.values() for group, members in self._groups.items()}
+
+    def find(self, client_id: str) -> ClientInfo | None:
+        """Return the member of any group with this client id; the one heard from last."""
+        return self._by_id.get(client_id)
+
+    def available(self, group: str, topic: str) -> ClientInfo | None:
+        """Return a member to ask about a transaction of `topic`, members in rotation; None if there
+        is none. Only a member that may publish to the topic: any client can claim a group, and the
+        question contains the message."""
+        members = list(self._groups.get(group, {}).values())
+        start = next(self._turn)
+        for n in range(len(members)):
+            client = members[(start + n) % len(members)]
+            if (
+                client.connection.writable
+                and not client.connection.closed
+                and client.may_publish(topic)
+            ):
+                return client
+        return None
+
+    def register(self, group: str, client: ClientInfo) -> None:
+        """Enter one producer group of one heartbeat."""
+        connection = client.connection
+        groups = self._groups_of.get(connection)
+        if groups is None:
+            groups = self._groups_of[connection] = {}
+            connection.add_close_callback(self.connection_closed)
+        if group not in groups:
+            user = (client.caller and client.caller.username) or connection.peer[0]
+            if len(groups) >= MAX_GROUPS or self._counts[user] >= MAX_GROUPS_OF_USER:
+                self._log.warning(
+                    "producer group %s is ignored: connection %s already has %d groups, and its "
+                    "user or address %d",
+                    group,
+                    connection,
+                    len(groups),
+                    self._counts[user],
+                )
+                return
+            groups[group] = user
+            self._counts[user] += 1
+        before = self._groups.setdefault(group, {}).get(connection)
+        if before is not None and before.client_id != client.client_id:
+            self._forget_id(before)
+        self._groups[group][connection] = client
+        self._by_id[client.client_id] = client
+
+    def unregister(self, group: str, connection: Any) -> None:
+        """Remove a member; the group goes with its last one."""
+        members = self._groups.get(group)
+        if members is None:
+            return
+        client = members.pop(connection, None)
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            self._uncount(groups.pop(group, None))
+        if client is not None and not self._named_by(client, groups or ()):
+            self._forget_id(client)
+        if not members:
+            del self._groups[group]
+
+    def _named_by(self, client: ClientInfo, groups: Iterable[str]) -> bool:
+        """Tell whether the client is a member of one of `groups` by the same id."""
+        members = (self._groups[group].get(client.connection) for group in groups)
+        return any(member and member.client_id == client.client_id for member in members)
+
+    def _forget_id(self, client: ClientInfo) -> None:
+        known = self._by_id.get(client.client_id)
+        if known is not None and known.connection is client.connection:
+            del self._by_id[client.client_id]
+
+    def connection_closed(self, connection: Any) -> None:
+        """Remove every member that used `connection`."""
+        for group, user in self._groups_of.pop(connection, {}).items():
+            self._uncount(user)
+            self.unregister(group, connection)
+
+    def _uncount(self, user: str | None) -> None:
+        if user is not None:
+            self._counts[user] -= 1
+            if not self._counts[user]:
+                del self._counts[user]
+
+    def expire(self, silent_ms: int) -> None:
+        """Drop the clients that sent no heartbeat for `silent_ms`."""
+        now = self._clock()
+        for group, members in list(self._groups.items()):
+            for client in list(members.values()):
+                if now - client.seen > silent_ms:
+                    self.unregister(group, client.connection)

@@ -1,0 +1,218 @@
+"""The consumer groups a broker knows, kept in config/subscriptionGroup.json.
+
+A group's settings exist whether or not a member is online; a group without configuration
+is created with defaults when it first pulls or heartbeats, if the broker allows that. Nobody waits
+until such a group is on the disk. So a group may be missing after a kill, or on a slave that has
+become the master, and its deliveries must go on. Therefore the table remembers which groups were
+deleted. Reference: broker SubscriptionGroupManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.creation_limit import CreationLimit
+from pocketmq.broker.tables.table_file import Content, TableFile
+from pocketmq.limited_log import LimitedLog
+from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from pocketmq.remoting.bodies.registration import DataVersion
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.serving.request import RequestConnection
+from pocketmq.store.config_file import ConfigFileError
+from pocketmq.store.deletions import DELETED_GROUPS, note_deleted
+from pocketmq.table_writer import TableWriter
+
+log = logging.getLogger(__name__)
+
+#: Groups of RocketMQ's own tools, known to every broker from its first start.
+OWN_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+_TOOL_GROUPS: Final = frozenset(
+    (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
+)
+FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
+
+
+def is_tool_group(name: str) -> bool:
+    """Tell whether a group belongs to RocketMQ's own tools, which may always pull."""
+    return name in _TOOL_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+class SubscriptionGroups:
+    """The group table of one broker. `clock` gives milliseconds.
+
+    Attributes:
+        deleted: groups that were deleted, and when (Unix ms).
+    """
+
+    def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._path = path
+        self._file = TableFile(
+            path, "consumer groups", "subscriptionGroupTable", SubscriptionGroupConfig
+        )
+        self._writer = TableWriter(path, self._encode, self._file.write)
+        self._clock = clock
+        self._limit = CreationLimit("consumer groups")
+        self._log = LimitedLog(log)
+        self.table: dict[str, SubscriptionGroupConfig] = {}
+        self.data_version = DataVersion(timestamp=clock())
+        # group → topic → bits of what is forbidden, see FORBID_READ.
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.deleted: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Load RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
+        for name in OWN_GROUPS:
+            self.table[name] = SubscriptionGroupConfig(group_name=name)
+        stored, self.data_version = self._file.load(self.data_version)
+        self.table.update(stored)
+        forbidden = self._file.document.get("forbiddenTable", {})
+        try:
+            self.forbidden = msgspec.convert(forbidden, dict[str, dict[str, int]], strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigFileError(self._path, f"forbiddenTable: {error}") from None
+        self.deleted = self._file.take_deleted(DELETED_GROUPS)
+        for name, group in self.table.items():
+            self._file.changed(name, group)
+        if self._file.stale:
+            self._writer.changed()
+
+    def start(self) -> None:
+        """Write changes from now on; call this on the event loop."""
+        self._writer.start()
+
+    async def stop(self) -> None:
+        """Write what is not written yet, and end."""
+        await self._writer.stop()
+
+    async def saved(self) -> None:
+        """Wait until all changes so far are on the disk.
+
+        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now.
+        """
+        await self._writer.saved(self._writer.revision)
+
+    def _encode(self) -> Content:
+        self._limit.clear()
+        others = {DELETED_GROUPS: self.deleted} if self.deleted else {}
+        return self._file.encode(self.data_version, forbiddenTable=self.forbidden, **others)
+
+    def known(self, name: str) -> bool:
+        """Tell whether the group is configured; create nothing."""
+        return name in self.table
+
+    def is_deleted(self, name: str, time: int) -> bool:
+        """Tell whether a group of which something is known from `time` (Unix ms) was deleted since
+        then, or was deleted before and does not exist again."""
+        deleted = self.deleted.get(name)
+        return deleted is not None and (name not in self.table or deleted >= time)
+
+    def find(
+        self, name: str, connection: RequestConnection | None = None
+    ) -> SubscriptionGroupConfig | None:
+        """Return the group's settings; create them with defaults where the broker allows that.
+
+        Raises `RemotingError` (SYSTEM_BUSY) when the `connection` that asks created too many
+        groups that are not on the disk yet.
+        """
+        group = self.table.get(name)
+        if group is not None:
+            return group
+        if not (
+            self._config.auto_create_subscription_group or name.startswith(SYSTEM_GROUP_PREFIX)
+        ):
+            return None
+        try:
+            check_group(name)
+        except IllegalName as error:
+            self._log.warning("the group is not created: %s", error)
+            return None
+        if len(self.table) >= self._config.max_auto_created_groups:
+            self._log.warning(
+                "group %s is not created: there are already %d (maxAutoCreatedGroups)",
+                name,
+                len(self.table),
+            )
+            return None
+        if connection is not None:
+            self._limit.count(connection)
+        group = SubscriptionGroupConfig(group_name=name)
+        self._log.info("group %s created", name)
+        self.update([group])
+        return group
+
+    def update(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or replace groups as an admin says."""
+        names = []
+        for group in groups:
+            self.table[group.group_name] = group
+            names.append(group.group_name)
+        self._changed(*names)
+
+    def delete(self, name: str) -> bool:
+        """Forget a group; False when it is unknown."""
+        self.forbidden.pop(name, None)
+        if self.table.pop(name, None) is None:
+            return False
+        note_deleted(self.deleted, name, self._clock())
+        self._changed(name)
+        return True
+
+    def follow(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, dict[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """Take over a master's table and its version."""
+        gone = [name for name in self.table if name not in table and name not in OWN_GROUPS]
+        for name in gone:
+            del self.table[name]
+            note_deleted(self.deleted, name, self._clock())
+            self._file.changed(name, None)
+        for name, group in table.items():
+            if self.table.get(name) != group:
+                self.table[name] = group
+                self._file.changed(name, group)
+        self.forbidden = dict(forbidden)
+        if version != self.data_version or gone:
+            self.data_version = version
+            self._writer.changed()
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Return False when an admin has forbidden `group` to read `topic`."""
+        return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
+
+    def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Forbid `group` to read `topic`, or allow it again."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        bits = bits | FORBID_READ if forbidden else bits & ~FORBID_READ
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
+    def _changed(self, *names: str) -> None:
+        for name in names:
+            self._file.changed(name, self.table.get(name))
+        self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
+        self._writer.changed()

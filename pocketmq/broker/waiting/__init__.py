@@ -1,0 +1,1 @@
+"""Requests that wait: held pulls, their filters, and whose turn is next."""

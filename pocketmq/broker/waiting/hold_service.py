@@ -1,0 +1,389 @@
+"""Long polls: pulls that found nothing wait here for a message, their time, or their client's end.
+
+A held pull is woken by the first append to its queue that passes its filter (of tags or of
+properties) and is then executed once more, with holding forbidden, so that it is answered whatever
+it finds. Woken pulls run from the next turn of the event loop on, a bounded part of them in each
+turn: the append that woke them finishes first, and a batch is seen whole. Deadlines are kept in
+buckets of 100 ms with a single timer for the earliest one; a pull never ends before its deadline
+and at most one bucket late.
+Reference: broker PullRequestHoldService, which looks at deadlines only every 5 s; here that
+interval remains for comparing every held pull with its queue's end, should an append ever go
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from pocketmq.broker.waiting.filter_work import MAX_BYTES, FilterTurn, PropertyFilter, WaitingBytes
+from pocketmq.broker.waiting.poll_shares import PollShares
+from pocketmq.broker.waiting.turn_queue import TurnQueue
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.serving.request import Request
+
+log = logging.getLogger(__name__)
+
+BUCKET_SECONDS: Final = 0.1
+RECHECK_SECONDS: Final = 5.0
+#: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
+WAKE_AT_ONCE: Final = 1000
+
+#: Called for each append: queue offset, tags code, store timestamp (ms).
+ArrivalListener = Callable[[int, int, int], None]
+
+
+class ArrivalSource(Protocol):
+    """What the hold service needs of the message store."""
+
+    def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def properties_at(self, topic: str, queue_id: int, offset: int) -> Mapping[str, str] | None: ...
+
+
+class HeldPull:
+    """One waiting pull: what it waits for (`codes` None: any tag, `accept` None: any properties)
+    and until when."""
+
+    __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request", "timeout_ms", "weight")
+
+    def __init__(
+        self,
+        request: Request[Any],
+        queue: _WaitingQueue,
+        offset: int,
+        codes: frozenset[int] | None,
+        accept: PropertyFilter | None,
+        timeout_ms: int,
+        bucket: int,
+        weight: int,
+    ) -> None:
+        self.request = request
+        self.queue = queue
+        self.offset = offset
+        self.codes = codes
+        self.accept = accept
+        self.timeout_ms = timeout_ms
+        self.bucket = bucket
+        self.weight = weight
+
+
+class _WaitingQueue:
+    """The pulls held for one queue, whose appends it listens to.
+
+    It is kept until the next append that nobody waits for, because a consumer that was answered
+    usually asks again at once, and to listen costs more than to be called once in vain.
+    """
+
+    __slots__ = ("_filters", "_log", "forget", "held", "queue_id", "store", "topic", "wake")
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        store: ArrivalSource,
+        wake: Callable[[HeldPull], None],
+        forget: Callable[[_WaitingQueue], None],
+        filters: FilterTurn,
+        log: LimitedLog,
+    ) -> None:
+        self._filters = filters
+        self.topic = topic
+        self.queue_id = queue_id
+        self.held: dict[HeldPull, None] = {}
+        self.store = store
+        self.wake = wake
+        self.forget = forget
+        self._log = log
+
+    def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
+        """An append: wake the pulls that want it. Runs inside `MessageStore.put`, so it stays
+        short."""
+        if not self.held:
+            self.forget(self)
+            return
+        properties: Mapping[str, str] | None = None
+        read = False
+        for held in tuple(self.held):
+            if queue_offset < held.offset or not (held.codes is None or tags_code in held.codes):
+                continue
+            # Without time left to ask the filter, its pull asks it in a turn of its own.
+            if held.accept is not None and self._filters.may_ask(held.accept):
+                # Read for the first pull that asks, and once for all of them.
+                if not read:
+                    properties = self._properties(queue_offset)
+                    read = True
+                if properties is not None and not _accepts(held.accept, properties):
+                    continue
+            self.wake(held)
+
+    def _properties(self, queue_offset: int) -> Mapping[str, str] | None:
+        """None when the message cannot be read: the pulls that are woken report why."""
+        try:
+            return self.store.properties_at(self.topic, self.queue_id, queue_offset)
+        except Exception:
+            self._log.exception("cannot read %s/%d/%d", self.topic, self.queue_id, queue_offset)
+            return None
+
+
+def _accepts(accept: PropertyFilter, properties: Mapping[str, str]) -> bool:
+    """Also True when the filter fails: its pull fails again when it is executed, and is answered
+    with the error."""
+    try:
+        return accept(properties)
+    except Exception:
+        return True
+
+
+class HoldService:
+    """Holds pulls; `execute` runs a woken one again, must answer it, and returns the answer's size
+    in bytes.
+
+    `limit` bounds how many may wait at once, a tenth of it how many of one connection, and half of
+    it how many of one address: one above any of them is not held. Nor is one that keeps more bytes
+    than `max_bytes` leaves, of which only pulls of an unusual size take some.
+
+    Attributes:
+        woken: runs the woken pulls, in the order in which they were woken.
+        parents: for what executes and answers parents of pulls (Batch-Protocol). They have a queue
+            of their own because a parent takes longer than a pull.
+    """
+
+    def __init__(
+        self,
+        store: ArrivalSource,
+        execute: Callable[[Request[Any]], int],
+        *,
+        limit: int,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.woken = TurnQueue()
+        self.parents = TurnQueue()
+        self._store = store
+        self._execute = execute
+        self._limit = limit
+        self._shares = PollShares()
+        self._log = LimitedLog(log)
+        self._bytes = WaitingBytes(max_bytes, "held pulls", self._log)
+        self._filters = FilterTurn()
+        self._queues: dict[tuple[str, int], _WaitingQueue] = {}
+        # By identity of the request: two requests are never "equal" here.
+        self._by_request: dict[int, HeldPull] = {}
+        self._buckets: dict[int, dict[HeldPull, None]] = {}
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_bucket = 0
+        self._recheck_timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many pulls wait now."""
+        return len(self._by_request)
+
+    def __contains__(self, request: Request[Any]) -> bool:
+        """Whether this request, and not one that is equal to it, waits now."""
+        return id(request) in self._by_request
+
+    def hold(
+        self,
+        request: Request[Any],
+        topic: str,
+        queue_id: int,
+        offset: int,
+        codes: frozenset[int] | None,
+        timeout_ms: int,
+        accept: PropertyFilter | None = None,
+    ) -> bool:
+        """Keep `request` until a message at `offset` or later arrives, or for `timeout_ms`.
+
+        Of messages, only those with one of the tag `codes` and with properties that `accept` likes
+        count; None: all do.
+
+        False when a limit is reached or the client is gone: the caller answers at once.
+        """
+        connection = request.connection
+        of_connection = len(connection.attributes.get(_HOLDS, ()))
+        if connection.closed or self._shares.are_full(
+            self._limit, connection.peer[0], of_connection
+        ):
+            return False
+        weight = self._bytes.take(request, codes, accept)
+        if weight is None:
+            return False
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = _WaitingQueue(
+                topic, queue_id, self._store, self._wake, self._forget, self._filters, self._log
+            )
+            self._queues[topic, queue_id] = queue
+            self._store.listen(topic, queue_id, queue.arrived)
+        loop = asyncio.get_running_loop()
+        bucket = _bucket(loop.time(), timeout_ms)
+        held = HeldPull(request, queue, offset, codes, accept, timeout_ms, bucket, weight)
+        queue.held[held] = None
+        self._by_request[id(request)] = held
+        self._shares.add(connection.peer[0])
+        self._buckets.setdefault(bucket, {})[held] = None
+        self._remember_on_connection(held)
+        self._arm(loop, bucket)
+        return True
+
+    def renew(self, request: Request[Any]) -> None:
+        """Let a held pull wait as long as if it came now; does nothing when it is not held."""
+        held = self._by_request.get(id(request))
+        if held is None:
+            return
+        loop = asyncio.get_running_loop()
+        bucket = _bucket(loop.time(), held.timeout_ms)
+        self._remove_from_bucket(held)
+        held.bucket = bucket
+        self._buckets.setdefault(bucket, {})[held] = None
+        self._arm(loop, bucket)
+
+    def cancel(self, request: Request[Any]) -> bool:
+        """Forget a held pull without answering it; False when it is not held (any more)."""
+        held = self._by_request.get(id(request))
+        if held is None:
+            return False
+        self._remove(held)
+        return True
+
+    def wake_topic(self, topic: str) -> None:
+        """Execute everything that waits for `topic` again: it was deleted or its queues changed."""
+        for queue in [queue for (name, _), queue in self._queues.items() if name == topic]:
+            for held in tuple(queue.held):
+                self._wake(held)
+
+    def end_all(self) -> None:
+        """Answer all held pulls now as if their time were over, and hold none from now on."""
+        self._limit = 0
+        for held in tuple(self._by_request.values()):
+            self._wake(held)
+        while self.woken.finish_first() or self.parents.finish_first():
+            pass
+
+    def close(self) -> None:
+        """Forget all held pulls and stop the timers; their connections are about to close."""
+        for held in tuple(self._by_request.values()):
+            self._remove(held)
+        for queue in tuple(self._queues.values()):
+            self._forget(queue)
+        self.woken.clear()
+        self.parents.clear()
+        for timer in (self._deadline_timer, self._recheck_timer):
+            if timer is not None:
+                timer.cancel()
+        self._deadline_timer = self._recheck_timer = None
+
+    # --- waking ---------------------------------------------------------------------------
+
+    def _wake(self, held: HeldPull) -> None:
+        # Callers go through a snapshot: a pull in it may have been woken since.
+        if held not in held.queue.held:
+            return
+        self._remove(held)
+        self.woken.add(map(self._run, (held.request,)))
+
+    def _run(self, request: Request[Any]) -> int:
+        return 0 if request.connection.closed else self._execute(request)
+
+    def _remove(self, held: HeldPull) -> None:
+        del self._by_request[id(held.request)]
+        self._shares.remove(held.request.connection.peer[0])
+        if held.weight:
+            self._bytes.give_back(held.request, held.weight, held.codes, held.accept)
+        queue = held.queue
+        del queue.held[held]
+        self._remove_from_bucket(held)
+        held.request.connection.attributes[_HOLDS].pop(held, None)
+
+    def _forget(self, queue: _WaitingQueue) -> None:
+        # Callers go through a snapshot: a queue in it may be forgotten or replaced by now.
+        if self._queues.get((queue.topic, queue.queue_id)) is queue:
+            del self._queues[queue.topic, queue.queue_id]
+            self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
+
+    def _remove_from_bucket(self, held: HeldPull) -> None:
+        bucket = self._buckets[held.bucket]
+        del bucket[held]
+        if not bucket:
+            del self._buckets[held.bucket]
+
+    # --- the client's end -----------------------------------------------------------------
+
+    def _remember_on_connection(self, held: HeldPull) -> None:
+        # One close callback per connection, not one per pull: a consumer pulls for days.
+        connection = held.request.connection
+        holds: dict[HeldPull, None] | None = connection.attributes.get(_HOLDS)
+        if holds is None:
+            holds = connection.attributes[_HOLDS] = {}
+            connection.add_close_callback(self._connection_closed)
+        holds[held] = None
+
+    def _connection_closed(self, connection: Any) -> None:
+        holds: Iterable[HeldPull] = tuple(connection.attributes.get(_HOLDS, ()))
+        for held in holds:
+            self._remove(held)
+
+    # --- timers ---------------------------------------------------------------------------
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, bucket: int) -> None:
+        if self._deadline_timer is None or bucket < self._deadline_bucket:
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
+            self._deadline_bucket = bucket
+            self._deadline_timer = loop.call_at(bucket * BUCKET_SECONDS, self._deadline)
+        if self._recheck_timer is None:
+            self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+    def _deadline(self) -> None:
+        self._deadline_timer = None
+        loop = asyncio.get_running_loop()
+        # 2 ms of slack: a timer may fire a little early by the clock's resolution.
+        due = int(loop.time() / BUCKET_SECONDS + 0.02)
+        ended = (held for bucket in sorted(self._buckets) if bucket <= due
+                 for held in self._buckets[bucket])  # fmt: skip
+        try:
+            for held in tuple(islice(ended, WAKE_AT_ONCE)):
+                self._wake(held)
+        finally:
+            # Also for what is left of a bucket: its time is over, so it comes with the next turn.
+            if self._buckets:
+                self._arm(loop, min(self._buckets))
+
+    def _recheck(self) -> None:
+        self._recheck_timer = None
+        try:
+            self._check_queues()
+        finally:
+            if self._queues:
+                loop = asyncio.get_running_loop()
+                self._recheck_timer = loop.call_later(RECHECK_SECONDS, self._recheck)
+
+    def _check_queues(self) -> None:
+        for queue in tuple(self._queues.values()):
+            if not queue.held:
+                self._forget(queue)
+                continue
+            try:
+                # This may open the queue and enter messages, which arrive here within the call.
+                end = self._store.max_offset(queue.topic, queue.queue_id)
+            except OSError as error:
+                self._log.error(
+                    "%s/%d is not checked for messages: %s", queue.topic, queue.queue_id, error
+                )
+                continue
+            for held in tuple(queue.held):
+                # With a filter, messages past the offset may all have been judged already.
+                if held.codes is None and held.accept is None and end > held.offset:
+                    self._wake(held)
+
+
+def _bucket(now: float, timeout_ms: int) -> int:
+    """The bucket whose end is the first one after the deadline."""
+    return int((now + timeout_ms / 1000) / BUCKET_SECONDS) + 1
+
+
+_HOLDS: Final = "held pulls"

@@ -1,0 +1,244 @@
+"""`pocketmq dlq`: list the dead letters of a consumer group, and send them again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from pocketmq.cli.administration.cluster_command import CommandError, add_action, run_action
+from pocketmq.cli.administration.groups import existing_group
+from pocketmq.cli.command_parser import CommandParser, Subparsers
+from pocketmq.cli.connection_options import connection_of
+from pocketmq.cli.messages.message_text import body_text, json_fields
+from pocketmq.cli.options import add_time_range, count
+from pocketmq.cli.output import counted, local_time, print_json, print_rows, print_table
+from pocketmq.client.admin import Admin
+from pocketmq.client.admin.connected_clients import online
+from pocketmq.client.admin.dead_letters import Choice, DeadLetters, death_of, origin_topic
+from pocketmq.client.producer.producer import Producer
+from pocketmq.message import properties as names
+from pocketmq.message.limits import DLQ_PREFIX
+from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.remoting.serving.service import ExitCode
+
+_PRODUCER_GROUP = "pocketmq_dlq"
+_BODY_CHARACTERS = 40
+_REASON_CHARACTERS = 60
+
+
+def add_parser(subparsers: Subparsers) -> CommandParser:
+    """The command's sub-commands and their options."""
+    parser = subparsers.add_parser(
+        "dlq",
+        description="Lists dead letters, which are messages that a consumer group failed to "
+        "consume in all attempts, and sends them again. Brokers keep dead letters like other "
+        "messages, so what was sent again is still stored; for each queue they remember the offset "
+        "up to which all was sent again.",
+    )
+    actions = parser.add_subparsers(metavar="list|resend", required=True)
+    listing = actions.add_parser(
+        "list",
+        help="the dead letters of a group, or the groups that have any",
+        description="Prints the dead letters of a group that were not resent yet. Without a "
+        "group: the groups that have dead letters, and how many. The reason is known of messages "
+        "that consumers of this package gave up.",
+    )
+    listing.add_argument("group", metavar="GROUP", nargs="?")
+    listing.add_argument("--all", action="store_true", help="include those that were sent again")
+    resend = actions.add_parser(
+        "resend",
+        help="send the dead letters of a group again",
+        description="Resends the dead letters of a group that were not resent yet, oldest "
+        "first. Only this group gets them, once more: a message that fails again is a dead letter "
+        "again. With --as-new each becomes a new message of the topic that it came from, with all "
+        "its attempts, and every group that reads the topic gets it. Options choose some of them: "
+        "what is sent leaves the list only if all older dead letters of its queue were sent, too.",
+    )
+    resend.add_argument("group", metavar="GROUP")
+    resend.add_argument(
+        "--id",
+        metavar="ID",
+        help="only the dead letter with this id, sent or not",
+    )
+    resend.add_argument("--as-new", action="store_true", help="as new messages, for all groups")
+    resend.add_argument(
+        "--dry-run", action="store_true", help="send nothing, and print what would be sent"
+    )
+    for action in (listing, resend):
+        action.add_argument("--tag", metavar="TAG", help="only dead letters with this tag")
+        action.add_argument("--key", metavar="KEY", help="only dead letters with this key")
+        action.add_argument(
+            "--reason", metavar="TEXT", help="only dead letters with this text in their reason"
+        )
+        action.add_argument(
+            "--exception",
+            metavar="NAME",
+            help="only dead letters whose handler raised this type of exception, as PayloadError",
+        )
+        add_time_range(action)
+        action.add_argument("--count", type=count, metavar="N", help="at most N dead letters")
+    add_action(listing, _list, json=True)
+    add_action(resend, _resend)
+    return parser
+
+
+run = run_action
+
+
+async def _list(admin: Admin, options: argparse.Namespace) -> None:
+    choice = _choice(options)
+    if options.group is None:
+        if choice != Choice():
+            raise CommandError("dead letters are chosen of one group: name it", ExitCode.USAGE)
+        await _list_groups(admin, options)
+        return
+    letters = DeadLetters(admin, options.group)
+    rows: list[dict[str, Any]] = []
+    async for _, message in letters.messages(sent_too=options.all):
+        if len(rows) == options.count:
+            break
+        if choice.has(message):
+            rows.append(_row(message, options.json))
+    if options.json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(rows)
+    else:
+        await existing_group(admin, options.group)
+        print(_none(options.group, choice, left=not options.all), file=sys.stderr)
+
+
+def _row(message: MessageExt, as_json: bool) -> dict[str, Any]:
+    death = death_of(message)
+    if as_json:
+        return {
+            **json_fields(message),
+            "originTopic": origin_topic(message),
+            **death._asdict(),
+        }
+    return {
+        "stored": local_time(message.store_timestamp),
+        "originTopic": origin_topic(message),
+        "id": message.msg_id,
+        "keys": message.keys,
+        "attempts": message.reconsume_times,
+        "reason": _cut(str(death), _REASON_CHARACTERS),
+        "consumer": death.consumer,
+        "body": _cut(body_text(message.body), _BODY_CHARACTERS),
+    }
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _choice(options: argparse.Namespace) -> Choice:
+    begin, end = (
+        None if time is None else round(time.timestamp() * 1000)
+        for time in (options.from_time, options.until_time)
+    )
+    return Choice(
+        msg_id=getattr(options, "id", None),
+        tag=options.tag,
+        key=options.key,
+        reason=options.reason,
+        exception=options.exception,
+        begin=begin,
+        end=end,
+    )
+
+
+def _none(group: str, choice: Choice, *, left: bool) -> str:
+    """That there are no such dead letters."""
+    kind = "" if choice == Choice() else " such"
+    return f"group {group} has no{kind} dead letters{' left to resend' if left else ''}"
+
+
+async def _list_groups(admin: Admin, options: argparse.Namespace) -> None:
+    rows = []
+    for topic in await admin.topics():
+        if topic.startswith(DLQ_PREFIX):
+            group = topic.removeprefix(DLQ_PREFIX)
+            bounds = (await DeadLetters(admin, group).bounds()).values()
+            stored = sum(each.end - each.begin for each in bounds)
+            left = sum(each.end - each.first_left for each in bounds)
+            if left or (options.all and stored):
+                rows.append({"group": group, "deadLetters": left, "sentAgain": stored - left})
+    print_rows(rows[: options.count], as_json=options.json, empty="there are no dead letters")
+
+
+async def _resend(admin: Admin, options: argparse.Namespace) -> int:
+    group, choice = options.group, _choice(options)
+    await existing_group(admin, group)
+    letters = DeadLetters(admin, group)
+    rows: list[dict[str, Any]] = []
+    sent = listed = 0
+    oldest = {queue: each.first_left for queue, each in (await letters.bounds()).items()}
+    skipped: set[MessageQueue] = set()
+    async with Producer(
+        _PRODUCER_GROUP,
+        namesrv=options.namesrv,
+        timeout=options.timeout,
+        **connection_of(options),
+    ) as producer:
+        async for queue, message in letters.messages(sent_too=options.id is not None):
+            if sent == options.count:
+                break
+            is_left = message.queue_offset >= oldest[queue]
+            if not choice.has(message):
+                if is_left:
+                    skipped.add(queue)
+                continue
+            sent += 1
+            if options.dry_run:
+                rows.append(_row(message, as_json=False))
+                continue
+            if options.as_new:
+                await producer.send(_as_new(message))
+            else:
+                await admin.deliver_again(group, message)
+            if is_left and queue in skipped:
+                listed += 1
+            elif is_left:
+                await letters.mark_sent(queue, message)
+    if options.id is not None and not sent:
+        raise CommandError(f"group {group} has no dead letter with the id {options.id}")
+    if not sent:
+        print(_none(group, choice, left=True), file=sys.stderr)
+        return ExitCode.OK
+    to = "as new messages" if options.as_new else f"to group {group}"
+    letters_sent = counted(sent, "dead letter")
+    if options.dry_run:
+        print_table(rows)
+        print(f"{letters_sent} would be sent again {to}", file=sys.stderr)
+        return ExitCode.OK
+    print(f"sent {letters_sent} again {to}")
+    if listed:
+        print(
+            f"{counted(listed, 'dead letter')} {'stays' if listed == 1 else 'stay'} in the "
+            "list, because older ones of the queue are left; a resend of all sends "
+            f"{'it' if listed == 1 else 'them'} once more",
+            file=sys.stderr,
+        )
+    if not options.as_new and await online(admin, group) is None:
+        print("no client of the group is online: they wait for one", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _as_new(message: MessageExt) -> Message:
+    """A message to send that has what the application put into the dead letter."""
+    topic = origin_topic(message)
+    if not topic:
+        raise CommandError(f"nothing says which topic the dead letter {message.msg_id} came from")
+    return Message(
+        topic,
+        message.body,
+        tags=message.tags,
+        keys=message.keys,
+        properties={
+            name: value for name, value in message.properties.items() if name not in names.RESERVED
+        },
+        flag=message.flag,
+    )

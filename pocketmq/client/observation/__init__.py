@@ -1,0 +1,1 @@
+"""Metrics, traces, hooks and log fields of clients."""

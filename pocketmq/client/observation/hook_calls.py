@@ -1,0 +1,25 @@
+"""Calling hooks: what one of them raises is logged and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from pocketmq.client.observation.log_fields import fields
+
+__all__ = ["call_each"]
+
+log = logging.getLogger(__name__)
+
+H = TypeVar("H")
+
+
+def call_each(hooks: Iterable[H], call: Callable[[H], object], when: str, group: str) -> None:
+    """`call` every hook, those that are there now; `when` and the client's `group` are for the
+    log."""
+    for hook in tuple(hooks):
+        try:
+            call(hook)
+        except Exception:
+            log.exception("hook %r failed %s", hook, when, extra=fields(group=group))

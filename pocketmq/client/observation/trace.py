@@ -1,0 +1,260 @@
+"""Message trace: every send, and every handling of a message, recorded in a topic.
+
+    Producer("orders", trace=True)
+    PushConsumer("billing", trace=True)
+
+Records are collected and sent in the background. They never hold up a message: when the trace topic
+cannot keep up, records are dropped and counted. The official tools read them (mqadmin
+queryMsgTraceById, the dashboard).
+Reference: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from pocketmq.client.consumer.consume_hooks import ConsumeContext
+from pocketmq.client.errors import RemotingError
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.observation.trace_record import (
+    ConsumeReturn,
+    MessageType,
+    PubRecord,
+    RecallRecord,
+    SubAfterRecord,
+    SubBeforeRecord,
+    TraceRecord,
+)
+from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.validation import is_delayed
+from pocketmq.message import properties as names
+from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id, new_unique_id
+from pocketmq.message.limits import DEFAULT_REGION, TRACE_TOPIC
+from pocketmq.message.message import Message, MessageExt
+
+__all__ = [
+    "ConsumeTrace",
+    "SendTrace",
+    "TraceDispatcher",
+    "recalled",
+    "store_host",
+]
+
+log = logging.getLogger(__name__)
+
+#: A record waits for others at most this long, seconds.
+PERIOD = 1.0
+#: So many records waiting are sent at once.
+READY = 500
+#: Records that wait at most; further ones are dropped.
+LIMIT = 20_000
+#: One trace message: bytes of its body, and of its index keys, which share 32 KiB with the rest of
+#: the properties.
+MAX_BODY = 128_000
+MAX_KEYS = 16_000
+#: Seconds that the last records have at a shutdown.
+LAST_FLUSH_TIMEOUT = 3.0
+
+_REQUEST_ID = "pocketmq.client.observation.trace.request_id"
+
+
+class TraceDispatcher:
+    """Collects records and sends them with `send(message)`, a coroutine function.
+
+    Records wait for others up to `period` seconds; at most `limit` wait. `dropped` counts the
+    records that found no room or could not be sent.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Message], Awaitable[object]],
+        topic: str = TRACE_TOPIC,
+        *,
+        period: float = PERIOD,
+        limit: int = LIMIT,
+    ) -> None:
+        self._period = period
+        self._limit = limit
+        self.topic = topic
+        self.dropped = 0
+        self._send = send
+        self._records: deque[TraceRecord] = deque()
+        self._ready = asyncio.Event()
+        self._sending = asyncio.Lock()
+
+    def append(self, record: TraceRecord) -> None:
+        """Have one record sent, soon."""
+        if len(self._records) >= self._limit:
+            self.dropped += 1
+            return
+        self._records.append(record)
+        if len(self._records) >= READY:
+            self._ready.set()
+
+    async def run(self) -> None:
+        """Send what was collected, for ever; what is not sent when it is cancelled is lost."""
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(self._period):
+                        await self._ready.wait()
+                except TimeoutError:
+                    pass
+                self._ready.clear()
+                await self.flush()
+        finally:
+            if self._records:
+                self.dropped += len(self._records)
+                told, left = fields(topic=self.topic), len(self._records)
+                log.warning("%d trace records are lost: they came too late", left, extra=told)
+                self._records.clear()
+
+    async def flush(self) -> None:
+        """Send what was collected until now, and wait for what is under way."""
+        async with self._sending:
+            while self._records:
+                text, keys, count = self._take()
+                try:
+                    await self._send(Message(self.topic, text.encode(), keys=keys))
+                except RemotingError as error:
+                    self.dropped += count
+                    log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
+                except Exception:  # of the application's own: a queue filter, say
+                    self.dropped += count
+                    log.exception(
+                        "%d trace records are lost", count, extra=fields(topic=self.topic)
+                    )
+                except BaseException:  # a cancellation: nobody waits for the answer
+                    self.dropped += count
+                    raise
+
+    async def finish(self) -> None:
+        """Send what was collected, for `LAST_FLUSH_TIMEOUT` seconds at most; for a shutdown, which
+        a trace topic that nobody serves must not hold up."""
+        try:
+            async with asyncio.timeout(LAST_FLUSH_TIMEOUT):
+                await self.flush()
+        except TimeoutError:
+            log.warning("the last trace records are lost", extra=fields(topic=self.topic))
+
+    def _take(self) -> tuple[str, list[str], int]:
+        parts: list[str] = []
+        keys: dict[str, None] = {}
+        size = keys_size = 0
+        while self._records and size < MAX_BODY:
+            added = self._records[0].index_keys()
+            keys_size += sum(len(key.encode()) + 1 for key in added)
+            if parts and keys_size > MAX_KEYS:
+                break
+            parts.append(self._records.popleft().encode())
+            size += len(parts[-1])
+            keys.update(dict.fromkeys(added))
+        return "".join(parts), list(keys), len(parts)
+
+
+class SendTrace:
+    """The hook that records the sends of one producer."""
+
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def before_send(self, context: SendContext, /) -> None:
+        pass
+
+    def after_send(self, context: SendContext, /) -> None:
+        """Not those to a broker without trace."""
+        stored = [
+            (message, result)
+            for message, result in zip(context.messages, context.results, strict=True)
+            if result is not None and result.trace_on and message.topic != self._dispatcher.topic
+        ]
+        for message, result in stored:
+            self._dispatcher.append(_published(context, message, result, len(stored)))
+
+
+def _published(context: SendContext, message: Message, result: SendResult, count: int) -> PubRecord:
+    kind = MessageType.NORMAL
+    if context.kind is SendKind.HALF:
+        kind = MessageType.HALF
+    elif is_delayed(message):
+        kind = MessageType.DELAY
+    return PubRecord(
+        time=int(context.began * 1000),
+        group=context.group,
+        topic=message.topic,
+        msg_id=result.msg_id,
+        tags=message.tags or "",
+        keys=names.KEY_SEPARATOR.join(message.keys),
+        store_host=store_host(result),
+        body_length=len(message.body),
+        cost=int(context.elapsed * 1000 / count),
+        message_type=kind,
+        offset_msg_id=result.offset_msg_id,
+        region=result.region_id,
+        success=result.status is SendStatus.SEND_OK,
+    )
+
+
+def recalled(group: str, topic: str, msg_id: str) -> RecallRecord:
+    """The record of a message that was taken back just now."""
+    now = time.time_ns() // 1_000_000
+    return RecallRecord(time=now, group=group, topic=topic, msg_id=msg_id, success=True)
+
+
+def store_host(result: SendResult) -> str:
+    """`ip:port` of the broker that stored a message; "" where its id does not tell."""
+    try:
+        place = decode_offset_msg_id(result.offset_msg_id)
+    except InvalidMessageId:
+        return ""
+    return f"{place.host}:{place.port}"
+
+
+class ConsumeTrace:
+    """The hook that records what a consumer does with messages."""
+
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def before_consume(self, context: ConsumeContext, /) -> None:
+        request_id = context.attributes[_REQUEST_ID] = new_unique_id()
+        for message in _traced(context):
+            self._dispatcher.append(
+                SubBeforeRecord(
+                    time=int(context.began * 1000),
+                    group=context.group,
+                    request_id=request_id,
+                    msg_id=message.msg_id,
+                    retry_times=message.reconsume_times,
+                    keys=message.properties.get(names.KEYS, ""),
+                    region=message.properties.get(names.MSG_REGION, DEFAULT_REGION),
+                )
+            )
+
+    def after_consume(self, context: ConsumeContext, /) -> None:
+        returned = context.returned
+        for message in _traced(context):
+            self._dispatcher.append(
+                SubAfterRecord(
+                    time=int((context.began + context.elapsed) * 1000),
+                    group=context.group,
+                    request_id=context.attributes[_REQUEST_ID],
+                    msg_id=message.msg_id,
+                    keys=message.properties.get(names.KEYS, ""),
+                    cost=int(context.elapsed * 1000 / len(context.messages)),
+                    success=returned is ConsumeReturn.SUCCESS,
+                    returned=returned,
+                )
+            )
+
+
+def _traced(context: ConsumeContext) -> list[MessageExt]:
+    """Not those of a broker without trace."""
+    return [
+        message for message in context.messages if message.properties.get(names.TRACE_ON) != "false"
+    ]

@@ -1,0 +1,1 @@
+"""Name servers and the routes they give."""

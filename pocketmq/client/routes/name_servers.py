@@ -1,0 +1,209 @@
+"""The name servers of a client: their addresses, and requests with failover.
+
+Name servers do not know of each other, so any of them answers a question; a write goes to each.
+The first is chosen at random (clients spread over the servers) and kept while it answers; then the
+next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Mapping, Sequence
+
+from pocketmq.client.backoff import backoff, jittered
+from pocketmq.client.errors import (
+    NoNameServer,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeout,
+    error_for,
+    is_silence,
+)
+from pocketmq.client.observation.log_fields import fields
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.pool import ConnectionPool
+
+__all__ = ["NameServers"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds for a request to the name servers, all failovers included.
+NAMESRV_TIMEOUT = 3.0
+#: The least time one name server gets, seconds.
+LEAST_SHARE = 0.01
+#: One that does not answer is asked again after these pauses, the first and the longest, seconds;
+#: and gets so much time.
+WATCH_PAUSES = (0.5, 5.0)
+WATCH_TIMEOUT = 1.0
+
+
+class NameServers:
+    """Requests to whichever name server answers.
+
+    `addresses` may change at any time, but for the time it takes to fetch a first list
+    (client.name_server_list) it is never empty.
+    """
+
+    def __init__(self, addresses: Sequence[str], pool: ConnectionPool) -> None:
+        self.addresses = addresses
+        self._pool = pool
+        self._current = random.randrange(1 << 16)
+        #: Those that did not answer last time, and since when, monotonic seconds: each is logged
+        #: once, until it answers.
+        self._silent: dict[str, float] = {}
+        self._some_silent = asyncio.Event()
+
+    @property
+    def answering(self) -> bool:
+        """Whether any has answered last time, or none was asked."""
+        return any(address not in self._silent for address in self.addresses)
+
+    async def request(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> Command:
+        """The success answer of the first name server that answers at all.
+
+        A server's error answer is final and raised as its class; servers that are silent are
+        passed over, each getting its share of `timeout`. Raises NoNameServer when all were.
+        """
+        deadline = time.monotonic() + timeout
+        silent: dict[str, RemotingError] = {}
+        addresses = tuple(self.addresses)
+        first = self._current
+        count = len(addresses)
+        for tried in range(count):
+            index = (first + tried) % count
+            address = addresses[index]
+            share = max((deadline - time.monotonic()) / (count - tried), LEAST_SHARE)
+            try:
+                answer = await self._pool.request(address, code, header, body, timeout=share)
+            except RemotingTimeout:
+                silent[address] = RemotingTimeout(
+                    f"it did not answer {code.name} within {share:.3g} s", address
+                )
+                continue
+            except RemotingError as error:
+                if not is_silence(error):
+                    raise
+                silent[address] = error
+                continue
+            self._current = index
+            self._tell_silent(silent)
+            self._tell_answering(address)
+            return _success(answer, address, code)
+        self._tell_silent(silent)
+        raise _no_name_server(silent)
+
+    async def connect(self, *, timeout: float) -> None:
+        """Connect to any name server within `timeout` seconds; raises NoNameServer."""
+        silent: dict[str, RemotingError] = {}
+        addresses = tuple(self.addresses)
+        try:
+            async with asyncio.timeout(timeout):
+                for address in addresses:
+                    try:
+                        await self._pool.get(address)
+                    except RemotingConnectError as error:
+                        silent[address] = error
+                    else:
+                        self._tell_silent(silent)
+                        self._tell_answering(address)
+                        return
+        except TimeoutError:
+            late = RemotingConnectError(f"no connection within {timeout:.3f} s")
+            silent |= {address: late for address in addresses if address not in silent}
+        self._tell_silent(silent)
+        raise _no_name_server(silent)
+
+    async def watch(self) -> None:
+        """Ask those that do not answer until they do, for the log; ends by cancellation. Requests
+        go to another one, or are long in coming."""
+        while True:
+            await self._some_silent.wait()
+            self._some_silent.clear()
+            rounds = 0
+            while self._silent:
+                rounds += 1
+                await asyncio.sleep(jittered(backoff(*WATCH_PAUSES, rounds)))
+                await asyncio.gather(*map(self._look_at, tuple(self._silent)))
+
+    async def _look_at(self, address: str) -> None:
+        if address not in self.addresses:
+            self._silent.pop(address, None)
+            return
+        with contextlib.suppress(RemotingError):
+            # Any answer will do, also an error.
+            code = RequestCode.GET_BROKER_CLUSTER_INFO
+            await self._pool.request(address, code, timeout=WATCH_TIMEOUT)
+            self._tell_answering(address)
+
+    def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:
+        """Log the servers that do not answer, those that did before."""
+        fresh = {address: errors[address] for address in errors if address not in self._silent}
+        if fresh:
+            self._silent.update(dict.fromkeys(fresh, time.monotonic()))
+            self._some_silent.set()
+            [some, *_] = fresh.values()
+            log.warning("name server does not answer: %s", _reasons(fresh), extra=fields(some))
+
+    def _tell_answering(self, address: str) -> None:
+        since = self._silent.pop(address, None)
+        if since is not None:
+            away = time.monotonic() - since
+            log.info(
+                "name server %s answers again after %.1f s",
+                address,
+                away,
+                extra=fields(broker=address),
+            )
+
+    async def request_all(
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        body: bytes = b"",
+        *,
+        timeout: float = NAMESRV_TIMEOUT,
+    ) -> None:
+        """Have every name server do it; raises the first error after all were asked."""
+        first_error: RemotingError | None = None
+        for address in tuple(self.addresses):
+            try:
+                answer = await self._pool.request(address, code, header, body, timeout=timeout)
+                _success(answer, address, code)
+            except RemotingError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+
+def _reasons(errors: Mapping[str, RemotingError]) -> str:
+    return "; ".join(f"{address}: {error.remark}" for address, error in errors.items())
+
+
+def _no_name_server(silent: Mapping[str, RemotingError]) -> NoNameServer:
+    again = not silent or any(error.retriable for error in silent.values())
+    return NoNameServer(f"no name server answered: {_reasons(silent)}", retriable=again)
+
+
+def _success(answer: Command, address: str, code: RequestCode) -> Command:
+    if (
+        answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        and code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+    ):
+        why = f"{(answer.remark or '').strip()}: `namesrv` is not the address of a name server"
+        raise error_for(answer.code, why, address)
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_for(answer.code, answer.remark, address)
+    return answer

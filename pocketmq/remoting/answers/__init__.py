@@ -1,0 +1,1 @@
+"""Answers made in one piece, and Batch-Protocol."""

@@ -1,0 +1,257 @@
+"""The answer to a parent of the Batch-Protocol (`pocketmq.remoting.answers.batch`). No I/O.
+
+`BatchAnswers` is the channel that children answer to; it holds what has come and becomes the
+parent's answer in the end. When that is, is up to its `MergeStrategy`. An answer is a head
+and, for pulls, the slices of the mapped file that it came with.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any, Final, Protocol
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.answers.batch import SUCCESS_REMARK, Children
+from pocketmq.remoting.answers.replaced_answers import replace_answers
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.frames.splitter import MAX_FRAME
+from pocketmq.remoting.serving.request import Buffer, Channel, Request, Response
+
+log = LimitedLog(logging.getLogger("pocketmq.remoting"))
+
+_PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
+_MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
+_SHORT_ANSWER: Final = 256  # bytes kept free for each child, to say that its answer does not fit
+_SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
+
+
+class MergeStrategy(Protocol):
+    """When a parent is answered, and what becomes of the children that have no answer then."""
+
+    def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
+        """The order in which to execute the children."""
+
+    def note(self, answers: "BatchAnswers", child: Request[Any], response: Response) -> None:
+        """A child was answered."""
+
+    def skips(self, answers: "BatchAnswers", child: Request[Any]) -> bool:
+        """Asked before each child: whether it need not be executed any more."""
+
+    def complete(self, answers: "BatchAnswers") -> bool:
+        """Asked when all are executed, and after each later answer: whether to answer now."""
+
+    def release(self, child: Request[Any]) -> Response:
+        """Ends what an unanswered child still waits for; returns its answer."""
+
+    def oversized(self, child: Request[Any], size: int) -> Response:
+        """The answer of a child whose own one, of so many bytes, does not fit in the parent's."""
+
+
+class _Answered:
+    """The channel of a child that has its answer: nothing more is said about it."""
+
+    def respond(self, request: Request[Any], response: Response) -> None:
+        pass
+
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        return opaques
+
+
+_ANSWERED: Final = _Answered()
+
+
+class BatchAnswers:
+    """The answers of one parent's children so far; the channel that the children answer to.
+
+    Attributes:
+        waiting: how many children have no answer yet.
+        size: bytes of the answers.
+        heard: whether the client gets the parent's answer, and that is not made yet.
+        ready: how many children were answered (counted by the strategy that cares, but for those
+            that were refused at once).
+        messages: how many messages they brought (likewise).
+        enough: whether these suffice, and the other children need not read (likewise).
+        on_complete: called, maybe more than once, when a late answer completes the parent.
+    """
+
+    __slots__ = ("_buffers", "_executed", "_merged", "_parent", "_requests", "_room", "_strategy",
+                 "enough", "heard", "messages", "on_complete", "ready", "size",
+                 "waiting")  # fmt: skip
+
+    def __init__(
+        self,
+        children: Children,
+        strategy: MergeStrategy,
+        parent: Request[Any] | None = None,
+    ) -> None:
+        """`parent` may be left out where no child looks at its connection."""
+        connection = parent.connection if parent is not None else None
+        self._parent = parent
+        self._merged = False
+        self._requests = children.requests + children.resumed
+        self.waiting = len(self._requests)
+        self.size = 0
+        self.heard = True
+        self.ready = len(children.refused)
+        self.messages = 0
+        self.enough = False
+        self.on_complete: Callable[[], object] = _nothing
+        self._strategy = strategy
+        self._buffers: list[Buffer] = []
+        self._executed = False
+        self._room = _MAX_ANSWER - _SHORT_ANSWER * self.waiting
+        for request in self._requests:
+            request.connection = connection  # type: ignore[assignment]
+            request.channel = self
+        for opaque, serialize_type, remark in children.refused:
+            self._add(opaque, serialize_type, Response(ResponseCode.SYSTEM_ERROR, remark))
+
+    @property
+    def parent(self) -> Request[Any] | None:
+        """The request whose children these are."""
+        return self._parent
+
+    def respond(self, request: Request[Any], response: Response) -> None:
+        """A child's answer; ignored when it has one, e.g. from `merge`."""
+        # Which children wait is marked on themselves: that is cheaper than a table of them.
+        if request.channel is not self:
+            return
+        request.channel = _ANSWERED
+        self.waiting -= 1
+        if oversize := self._add(request.opaque, request.serialize_type, response):
+            response = self._add_instead(request, oversize)
+        self._strategy.note(self, request, response)
+        if self._executed and self._strategy.complete(self):
+            self.on_complete()
+
+    def respond_all(
+        self, requests: Sequence[Request[Any]], responses: Sequence[Response | bytes | None]
+    ) -> None:
+        """Answers of several children that were executed together; for the base strategy, which
+        takes no notes. Bytes are a whole frame without a body, None is answered later."""
+        buffers = self._buffers
+        before, size_before = len(buffers), self.size
+        size = answered = 0
+        for request, response in zip(requests, responses, strict=False):
+            if type(response) is bytes:
+                request.channel = _ANSWERED
+                answered += 1
+                size += len(response)
+                buffers.append(response)
+            elif response is not None:
+                self.respond(request, response)  # type: ignore[arg-type]
+        self.size += size
+        self.waiting -= answered
+        if self.size > self._room:
+            # Too much in all: once more, and each is asked for its size.
+            del buffers[before:]
+            self.size = size_before
+            for request, answer in zip(requests, responses, strict=False):
+                if type(answer) is bytes:
+                    oversize = self._add_frame(answer)
+                elif answer is not None:
+                    kind = request.serialize_type
+                    oversize = self._add(request.opaque, kind, answer)  # type: ignore[arg-type]
+                else:
+                    continue
+                if oversize:
+                    self._add_instead(request, oversize)
+
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        """Say `response` instead, where answers of these children have not left yet. Return the
+        opaques of those that need no more answer."""
+        if self._merged and self._parent is not None:
+            return self._parent.connection.replace_answers(
+                opaques, response, within=self._parent.opaque
+            )
+        self._buffers, found = replace_answers(self._buffers, opaques, response)
+        self.size = sum(map(len, self._buffers))
+        return found
+
+    def hears(self) -> bool:
+        """Whether a short answer that a child gives now is going to reach the client."""
+        return self.heard and self.size + _PARENT_HEAD <= self._room
+
+    def executed(self) -> bool:
+        """All children that are to be executed have been; whether the parent is complete."""
+        self._executed = True
+        return self._strategy.complete(self)
+
+    def merge(self) -> Response:
+        """The parent's answer. Children that still wait are released."""
+        for child in self.leave(_ANSWERED):
+            response = self._strategy.release(child)
+            self._add(child.opaque, child.serialize_type, response, _MAX_ANSWER)
+        return self.merge_answered()
+
+    def merge_answered(self) -> Response:
+        """The parent's answer without the children that still wait; see `leave`."""
+        self.heard = False
+        self._merged = True
+        buffers, self._buffers = self._buffers, []
+        return Response(_SUCCESS, SUCCESS_REMARK, body=buffers)
+
+    def leave(self, channel: Channel) -> list[Request[Any]]:
+        """The children that still wait: from here on they answer to `channel`."""
+        requests, self._requests = self._requests, []
+        left = [child for child in requests if child.channel is self] if self.waiting else []
+        for child in left:
+            child.channel = channel
+        self.waiting = 0
+        return left
+
+    def _add_instead(self, request: Request[Any], oversize: int) -> Response:
+        """Append what is said where an answer of so many bytes does not fit."""
+        response = self._strategy.oversized(request, oversize)
+        self._add(request.opaque, request.serialize_type, response, _MAX_ANSWER)
+        return response
+
+    def _add_frame(self, frame: bytes) -> int:
+        """The same as `_add`, of an answer that is a frame already."""
+        size = len(frame)
+        if self.size + size > self._room:
+            return size
+        self.size += size
+        self._buffers.append(frame)
+        return 0
+
+    def _add(
+        self, opaque: int, serialize_type: int, response: Response, room: int | None = None
+    ) -> int:
+        """Append an answer; or its size where the parent's frame has no room for it, else 0.
+
+        `room`: bytes of all answers, if not what leaves a short one for each child.
+        """
+        try:
+            length = response.length
+            head = response.head(serialize_type, opaque, length)
+        except Exception as error:
+            log.exception("the answer to child %d of a batch cannot be written", opaque)
+            failure = Response(ResponseCode.SYSTEM_ERROR, repr(error))
+            head = failure.head(serialize_type, opaque, 0)
+            length = 0
+        size = len(head) + length
+        if self.size + size > (room or self._room):
+            return size
+        self.size += size
+        self._buffers.append(head)
+        if length:
+            response.add_body(self._buffers)
+        return 0
+
+
+def is_heard(request: Request[Any]) -> bool:
+    """Whether an answer given now is going to reach the client, as far as one can know."""
+    channel = request.channel
+    if request.oneway or request.connection.closed:
+        return False
+    return channel.hears() if isinstance(channel, BatchAnswers) else channel is request.connection
+
+
+def has_enough(request: Request[Any]) -> bool:
+    """Whether this is the child of a parent that has enough data without it."""
+    channel = request.channel
+    return isinstance(channel, BatchAnswers) and channel.enough
+
+
+def _nothing() -> None:
+    """What completes before its owner asked to be told is found by `executed`."""

@@ -1,0 +1,37 @@
+"""The memory that the begun frames of all connections of a server take.
+
+A frame may have 16 MiB. So a client that opens many connections, and sends on each of them a frame
+without its end, could fill the memory. When the begun frames take more than the limit, the server
+drops the connections that hold the most, because those of others are small or soon complete.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.remoting.serving.machine_memory import at_most
+
+LIMIT: Final = 512 << 20
+"""Bytes of begun frames of one server, or a quarter of its memory if that is less."""
+
+
+class FrameMemory:
+    """Counts the bytes of begun frames.
+
+    Attributes:
+        used: bytes now.
+        limit: bytes above which `exceeded` is called.
+        exceeded: called with each read of a begun frame while too much is used.
+    """
+
+    __slots__ = ("exceeded", "limit", "used")
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.used = 0
+        self.limit = at_most(LIMIT) if limit is None else limit
+        self.exceeded: Callable[[], None] = lambda: None
+
+    def add(self, size: int) -> None:
+        """Count bytes that have come, or with a negative size, gone."""
+        self.used += size
+        if self.used > self.limit and size > 0:
+            self.exceeded()

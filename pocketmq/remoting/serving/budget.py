@@ -1,0 +1,106 @@
+"""What the requests of many clients may take together, and how much of it one client may.
+
+A count of requests bounds nothing when a client chooses their size: ten thousand pulls with two
+megabytes each are within any count. So what is kept for clients is counted in its own unit, bytes
+for most, and one client leaves room for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.serving.request import Request
+
+_CONNECTION_SHARE: Final = 10
+_ADDRESS_SHARE: Final = 2
+
+
+class Budget:
+    """An amount of `unit` for `what`: a tenth of it for each connection, half for each address.
+
+    `what` and `unit` are for the log: "held pulls", "bytes".
+
+    Attributes:
+        taken: by all connections.
+    """
+
+    def __init__(self, limit: int, what: str, unit: str, log: LimitedLog) -> None:
+        self.taken = 0
+        self._limit = limit
+        self._what = what
+        self._unit = unit
+        self._log = log
+        self._connections: dict[Any, int] = {}
+        self._addresses: dict[str, int] = {}
+        # By connection and identity of a thing, how many of its requests keep that.
+        self._shared: dict[tuple[Any, int], int] = {}
+
+    def take(self, request: Request[Any], amount: int) -> bool:
+        """Take so much for a request; return False, and log it, if that is too much."""
+        if not amount:
+            return True
+        connection = request.connection
+        address = connection.peer[0]
+        of_connection = self._connections.get(connection, 0) + amount
+        of_address = self._addresses.get(address, 0) + amount
+        total = self.taken + amount
+        for holder, wanted, share in (
+            ("the connection", of_connection, _CONNECTION_SHARE),
+            ("the address", of_address, _ADDRESS_SHARE),
+            ("all clients", total, 1),
+        ):
+            if wanted > max(1, self._limit // share):
+                self._refused(request, holder, wanted, max(1, self._limit // share))
+                return False
+        self.taken = total
+        self._connections[connection] = of_connection
+        self._addresses[address] = of_address
+        return True
+
+    def give_back(self, request: Request[Any], amount: int) -> None:
+        """Give back what was taken for a request."""
+        if not amount:
+            return
+        connection = request.connection
+        address = connection.peer[0]
+        self.taken -= amount
+        self._connections[connection] -= amount
+        if not self._connections[connection]:
+            del self._connections[connection]
+        self._addresses[address] -= amount
+        if not self._addresses[address]:
+            del self._addresses[address]
+
+    def take_shared(self, request: Request[Any], thing: object, amount: int) -> bool:
+        """Take so much for a thing that several requests may keep; it counts once for each
+        connection. It must live until it is given back."""
+        key = request.connection, id(thing)
+        users = self._shared.get(key, 0)
+        if not users and not self.take(request, amount):
+            return False
+        self._shared[key] = users + 1
+        return True
+
+    def give_back_shared(self, request: Request[Any], thing: object, amount: int) -> None:
+        """Give back what one request keeps."""
+        key = request.connection, id(thing)
+        self._shared[key] -= 1
+        if not self._shared[key]:
+            del self._shared[key]
+            self.give_back(request, amount)
+
+    def _refused(self, request: Request[Any], holder: str, wanted: int, most: int) -> None:
+        caller = request.caller
+        self._log.warning(
+            "%s: request from %s:%d%s is not held: %s would use %d %s, the limit is %d",
+            self._what,
+            request.connection.peer[0],
+            request.connection.peer[1],
+            f" (user {caller.username})" if caller is not None else "",
+            holder,
+            wanted,
+            self._unit,
+            most,
+            cause=(self._what, self._unit, holder),
+        )

@@ -1,0 +1,1 @@
+"""Settings files of servers, and what they expose."""

@@ -1,0 +1,301 @@
+"""TLS between a socket and the protocol of a connection, on the server's side.
+
+A server decides by the first byte whether a connection is plain, so the protocol has read that
+byte, and more, when TLS begins. Event loops cannot take bytes back. So the layer is ours: it is the
+protocol of the socket's transport, and the transport of the connection's protocol. Plain
+connections never meet it.
+
+Handshakes cost up to a millisecond of CPU time each. They run in a thread, one at a time, because
+OpenSSL needs no GIL: so a flood of handshakes does not hold up the connections that are open. Their
+number is bounded, in all and from one address, and so is the time of each.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, cast
+
+from pocketmq.remoting.serving.address_counts import AddressCounts
+from pocketmq.remoting.serving.request import Buffer
+
+HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds from the first byte to the end of the handshake."""
+
+MAX_HANDSHAKES: Final = 1024
+"""Handshakes in progress at one server; further connections are closed."""
+
+_SHARE = 4
+"""One address has at most one of so many parts of them. A client that begins handshakes and does
+not go on with them leaves the rest to the other addresses."""
+
+_RECORD = 16 * 1024
+
+
+class Handshakes:
+    """The handshakes of one server: where they run, and how many there are.
+
+    Args:
+        timeout: seconds of each.
+        limit: how many may be in progress.
+        limit_per_address: how many of them with one address; None: a quarter.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout: float = HANDSHAKE_TIMEOUT,
+        limit: int = MAX_HANDSHAKES,
+        limit_per_address: int | None = None,
+    ) -> None:
+        self.timeout = timeout
+        self.limit = limit
+        self.limit_per_address = (
+            max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
+        )
+        self._counts = AddressCounts()
+        self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def running(self) -> int:
+        """How many are in progress."""
+        return self._counts.total
+
+    def refusal(self, address: str) -> tuple[str, Hashable] | None:
+        """Tell whether a handshake with `address` may begin now: None, or the reason why not, and
+        what reasons of its kind share."""
+        if self._counts.of(address) >= self.limit_per_address:
+            return (
+                f"{self.limit_per_address} TLS handshakes with its address are in progress already",
+                ("handshakes", address),
+            )
+        if self.running >= self.limit:
+            return f"{self.limit} TLS handshakes are in progress already", "handshakes"
+        return None
+
+    def begin(self, address: str) -> None:
+        """Count a handshake with `address`."""
+        self._counts.add(address)
+
+    def end(self, address: str) -> None:
+        """Count a handshake no longer, however it ended."""
+        self._counts.remove(address)
+
+    def step(self, work: Callable[[], bool]) -> "asyncio.Future[bool]":
+        """Do one step of a handshake in the thread."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "pocketmq-tls-handshakes")
+        return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def stop(self) -> None:
+        """End the thread; steps that wait for it are not done."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
+
+
+class TlsLayer(asyncio.Protocol):
+    """One encrypted connection: see the module.
+
+    `transport` is the socket's, `protocol` gets what was decrypted, `address` is the peer's.
+    `failed(why)` is called once when the peer breaks the rules of TLS; after it, the connection is
+    dropped.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        handshakes: Handshakes,
+        address: str,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._handshakes = handshakes
+        self._address = address
+        self._failed = failed
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._ready = False
+        self._closing = False
+        self._step: asyncio.Future[bool] | None = None
+        handshakes.begin(address)
+        self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
+            handshakes.timeout, self._too_late
+        )
+        transport.set_protocol(self)
+
+    # The socket's protocol
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._incoming.write(data)
+        if self._ready:
+            self._read()
+        else:
+            # What comes meanwhile stays in the socket: the thread has the buffers.
+            self._transport.pause_reading()
+            self._step = self._handshakes.step(self._handshake)
+            self._step.add_done_callback(self._stepped)
+
+    def eof_received(self) -> None:
+        if not self._ready:
+            self._fail("it left during the handshake")
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._handshake_ended()
+        self._protocol.connection_lost(exc)
+
+    # The handshake
+
+    def _handshake(self) -> bool:
+        """Go on with the handshake, in the thread; return whether that was the end of it."""
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def _stepped(self, step: "asyncio.Future[bool]") -> None:
+        self._step = None
+        error = None if step.cancelled() else step.exception()
+        if self._closing or step.cancelled():
+            return
+        self._send()  # also the alert that says what is wrong
+        if error is not None:
+            self._fail(_reason(error))
+            return
+        self._transport.resume_reading()
+        if step.result():
+            self._ready = True
+            self._handshake_ended()
+            self._read()  # requests may have come with the last bytes of the handshake
+
+    def _handshake_ended(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self._handshakes.end(self._address)
+
+    def _too_late(self) -> None:
+        self._fail(f"the handshake took more than {self._handshakes.timeout:.3g} s")
+
+    def _fail(self, why: str) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._failed(why)
+        # Not abort: the peer should get the alert.
+        self._transport.close()
+
+    # Records
+
+    def _read(self) -> None:
+        """Decrypt what came, and hand it on in one piece, as a plain socket would."""
+        records = []
+        ended = False
+        try:
+            while not ended:
+                record = self._ssl.read(_RECORD)
+                if record:
+                    records.append(record)
+                    # The exception of a read too many costs more than these two looks.
+                    if not self._incoming.pending and not self._ssl.pending():
+                        break
+                else:
+                    ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except ssl.SSLError as error:
+            self._send()
+            self._fail(_reason(error))
+            return
+        self._send()  # such as the answer to a new key of the peer
+        if records:
+            self._protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
+        if ended:
+            self.close()
+
+    def _send(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+    def _encrypt(self, data: Buffer) -> None:
+        done = self._ssl.write(data)
+        if done < len(data):  # one record at a time
+            rest = memoryview(data)
+            while done < len(rest):
+                done += self._ssl.write(rest[done:])
+
+    # The connection's transport
+
+    def write(self, data: Buffer) -> None:
+        self.writelines((data,))
+
+    def writelines(self, buffers: Iterable[Buffer]) -> None:
+        if self._closing or not self._ready:
+            return
+        try:
+            for data in buffers:
+                if len(data):
+                    self._encrypt(data)
+        except ssl.SSLError as error:
+            self._fail(_reason(error))
+            return
+        self._send()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._ssl if name == "ssl_object" else self._transport.get_extra_info(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._closing and self._step is None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Say the end, and close when everything is sent."""
+        if not self._closing and self._ready:
+            with contextlib.suppress(ssl.SSLError):  # the peer's own end is not awaited
+                self._ssl.unwrap()
+            self._send()
+        self._closing = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    def as_transport(self) -> asyncio.Transport:
+        """Return the layer as the transport of the protocol above it."""
+        return cast(asyncio.Transport, self)
+
+
+def _reason(error: BaseException) -> str:
+    """Why OpenSSL gave up, in its words: "certificate verify failed", "unknown ca"."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error) or type(error).__name__

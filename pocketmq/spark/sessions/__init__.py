@@ -1,0 +1,1 @@
+"""Sessions with the data source, and what they need."""

@@ -1,0 +1,131 @@
+"""Commits how far streams have read as offsets of a consumer group: RocketMQ's tools show them.
+
+Spark tells a source of a batch that is done only when the next one begins, and never of the last
+one. The progress of a query comes after each batch, so that is what is committed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pocketmq.spark.options.option_error import SECURITY_NAMES, by_proper_name, shown
+from pocketmq.spark.streams.stream_lag import read_offsets
+from pocketmq.store.scan.planning.stream_offsets import Offsets, StreamQueue
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+log = logging.getLogger(__name__)
+
+_NAMES: Final = (
+    "namesrv",
+    *SECURITY_NAMES,
+    "timeout",
+)
+
+
+class GroupOffsets(StreamingQueryListener):
+    """Commits the offsets of finished batches for a consumer group.
+
+        listener = GroupOffsets("orders-to-parquet", namesrv="127.0.0.1:9876", query="orders")
+        spark.streams.addListener(listener)
+
+    It is for people and tools: `mqadmin consumerProgress` and `pocketmq lag` show how far the query
+    is. Where the query goes on is in its checkpoint; it never reads the offsets of the group. The
+    group, and its retry topic, are made if they are not there. Nobody else should consume with it.
+
+    Spark calls the listener some time after each batch. An application that ends at once calls
+    `commit(query.lastProgress)` before.
+
+    Args:
+        group: the consumer group.
+        query: the name of the query (`queryName`) or its id; all queries of the session if None.
+        options: as for reads from brokers: `namesrv`, credentials, TLS, and `timeout` (10 s).
+
+    Raises:
+        OptionError: an option has a value that cannot be meant, or does not exist.
+        InvalidName: the group cannot be the name of one.
+    """
+
+    def __init__(self, group: str, query: str | None = None, **options: str) -> None:
+        from pocketmq.client.validation import consumer_group
+        from pocketmq.spark.options.connection_options import Connection, seconds
+
+        given = by_proper_name(options, _NAMES, shown)
+        self.group = consumer_group(group)
+        self._query = query
+        self._connection = Connection.parse(given)
+        self._timeout = seconds(given, "timeout", 10.0)
+        self._committed: Offsets = {}
+
+    def commit(self, progress: StreamingQueryProgress) -> None:
+        """Commit where the batch of a progress ended, as far as that is not done yet.
+
+        Raises:
+            RemotingError: the brokers could not be reached, or refused.
+            OSError: a file of TLS cannot be read.
+        """
+        ends: Offsets = {}
+        for source in progress.sources:
+            ends |= read_offsets(source.endOffset)
+        news = {queue: at for queue, at in ends.items() if self._committed.get(queue) != at}
+        if news:
+            # A notebook has an event loop of its own in this thread.
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(asyncio.run, self._store(news)).result()
+            self._committed |= news
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Commit. If that fails, the log says why, and the next batch commits both."""
+        progress = event.progress
+        if self._query not in (None, progress.name, str(progress.id)):
+            return
+        try:
+            self.commit(progress)
+        except Exception as error:
+            log.warning("the offsets of the group %s were not committed: %s", self.group, error)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing has been read yet."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing has been read since."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """What was read is committed."""
+
+    async def _store(self, offsets: Mapping[StreamQueue, int]) -> None:
+        from pocketmq.client.admin import Admin
+        from pocketmq.client.errors import TopicNotExist
+        from pocketmq.message.limits import RETRY_PREFIX
+        from pocketmq.message.message import MessageQueue
+
+        connection = self._connection
+        async with Admin(
+            namesrv=connection.namesrv, timeout=self._timeout, **connection.client_options()
+        ) as admin:
+            if not self._committed:
+                if self.group not in await admin.groups():
+                    await admin.create_group(self.group)
+                retry = RETRY_PREFIX + self.group
+                try:
+                    await admin.topic_route(retry)
+                except TopicNotExist:
+                    # A consumer makes it with its first heartbeat. mqadmin looks for the brokers of
+                    # a group there.
+                    await admin.create_topic(retry, queues=1)
+            for queue, offset in offsets.items():
+                place = MessageQueue(queue.topic, queue.broker, queue.queue_id)
+                await admin.set_group_offset(self.group, place, offset)

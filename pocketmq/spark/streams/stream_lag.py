@@ -1,0 +1,45 @@
+"""How far a stream is behind the brokers, from the progress that Spark reports."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pocketmq.store.scan.planning.stream_offsets import Offsets, StreamQueue, offsets_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+
+def lag(progress: StreamingQueryProgress) -> dict[StreamQueue, int]:
+    """Return the offsets that a trigger left unread, by topic, broker and queue id.
+
+    Sources other than ours do not count. If a query reads a queue twice, as a join can, the one
+    that is further behind counts. Queues that were read to their end have 0. The ends are those at
+    the beginning of the trigger.
+
+    Args:
+        progress: `query.lastProgress`, one of `query.recentProgress`, or `event.progress` of a
+            `StreamingQueryListener`.
+
+    Example::
+
+        for queue, offsets in pocketmq.spark.lag(query.lastProgress).items():
+            print(queue.topic, queue.broker, queue.queue_id, offsets)
+    """
+    behind: dict[StreamQueue, int] = {}
+    for source in progress.sources:
+        ends, latest = read_offsets(source.endOffset), read_offsets(source.latestOffset)
+        for queue, end in latest.items():
+            left = max(end - ends.get(queue, 0), 0)
+            behind[queue] = max(left, behind.get(queue, 0))
+    return behind
+
+
+def read_offsets(text: str | None) -> Offsets:
+    """Return the offsets of one of our sources; none of another one, whose progress looks different
+    (Spark gives all Python sources the same name)."""
+    try:
+        return offsets_of(json.loads(text or "{}"))
+    except ValueError:
+        return {}

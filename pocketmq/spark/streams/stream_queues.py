@@ -1,0 +1,82 @@
+"""Where the queues end that a stream reads: what its reader asks of stores and of brokers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from pyspark.sql.datasource import InputPartition
+
+from pocketmq.store.scan.continuity import Replaced
+from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.store.store_lock import Recovery
+
+Lose = Callable[[int, RecordsLost], None]
+LoseBetween = Callable[[StreamQueue, int, int, str], None]
+"""Called with a queue, two offsets between which records are gone, and why; may raise."""
+
+Span = tuple[int, int]
+"""The first offset to read of a queue, and the one behind the last."""
+
+
+class QueueEnds(NamedTuple):
+    """Queue offsets between which a queue has records.
+
+    Attributes:
+        first: of the oldest record.
+        offered: behind the last record that the stream may read.
+        stored: behind the last record.
+    """
+
+    first: int
+    offered: int
+    stored: int
+
+
+class StreamQueues(Protocol):
+    """The queues that a stream reads, by the names of their brokers."""
+
+    @property
+    def brokers(self) -> Collection[str]:
+        """The brokers that can be read, as far as is known."""
+
+    def where(self, broker: str) -> str:
+        """Return what to call a broker in an error."""
+
+    def missing(self, broker: str) -> Exception:
+        """Return the error for a broker that was read and cannot be any more."""
+
+    def check_names(self, lose: Lose) -> None:
+        """Raise OptionError for brokers, topics and queues that the options name but that do not
+        exist. Call it after `look`."""
+
+    def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
+        """Return the queues that the options ask for, as they are now. `expected` are brokers that
+        are waited for if they are away."""
+
+    def recovery(self, broker: str) -> Recovery:
+        """Return whether the broker is building its queues at this moment."""
+
+    def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
+        """Return for each queue the offset of the first record stored at a time (ms) or later."""
+
+    def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+        """Return for queues that the last `look` found the marks of messages before some offsets,
+        or at them where those before have expired, as far as any is known."""
+
+    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
+        """Return which queues are not those that marks were taken of, as far as that can be told,
+        and what is in their place. Call it after `look`."""
+
+    def partitions(
+        self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
+    ) -> Iterator[InputPartition]:
+        """Split what is to be read, of queues that the last `look` found."""
+
+
+def lose_of(broker: str, lose: LoseBetween) -> Lose:
+    """Return what calls `lose` with the queue of the error."""
+    return lambda _, error: lose(
+        StreamQueue(error.topic, broker, error.queue_id), error.first, error.last + 1, error.reason
+    )

@@ -1,0 +1,1 @@
+"""Writes, in batches and streams."""

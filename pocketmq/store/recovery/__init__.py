@@ -1,0 +1,1 @@
+"""What keeps the log whole: flushing, recovery, cleaning, cutting, following."""

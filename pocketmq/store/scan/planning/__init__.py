@@ -1,0 +1,1 @@
+"""What a read covers, and its division into tasks."""

@@ -1,0 +1,354 @@
+"""Finds records of the commit log that no consume queue has an entry of.
+
+The rules are those of a broker's recovery: a record counts when it decodes, its CRC is right and
+it lies where it says; the first place where that fails is the end of the log. A scan only trusts
+what recovery would, with one difference: where records that the queues know follow a bad place,
+the log is damaged there, not ended, and the search goes on behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from functools import cached_property
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import numpy as np
+
+from pocketmq.message.limits import STORED_TOPIC_PATTERN
+from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
+from pocketmq.store.deletions import read_deleted_topics
+from pocketmq.store.dispatch import has_queue_entry
+from pocketmq.store.files import read_small
+from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
+from pocketmq.store.scan.errors import StoreRecovering
+from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
+from pocketmq.store.scan.planning.segments import Segment, Segments, reading, undisturbed
+from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot, run_of
+from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice
+from pocketmq.store.scan.queues.queue_slice import Tail
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.records.known_records import KnownRecords
+from pocketmq.store.store_lock import Recovery, recovery_of
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT: Final = Struct(">qq")
+# The checkpoint's times are taken before what they stand for is flushed (see store.checkpoint).
+_SAFETY_MS: Final = 3_000
+_MAX_OFFSET: Final = 2**60  # a larger one is damage
+
+
+class _Growing:
+    """The tail of one queue while it is being found."""
+
+    def __init__(self, queue: QueueSnapshot) -> None:
+        self.queue = queue
+        self.end = queue.known_end
+        self.max_physical = queue.max_physical()
+        self.columns = tuple(array("q") for _ in range(4))
+
+    def extend(self, found: Tail) -> None:
+        """Enter records, in the order of the log."""
+        offset = found.offset
+        one_by_one = len(offset)
+        if (np.diff(offset) > 0).all():  # nearly always
+            one_by_one = 1 + int(np.searchsorted(offset[1:], self.end))
+        for row in zip(*(column[:one_by_one].tolist() for column in found), strict=True):
+            self._add(*row)
+        if one_by_one < len(offset):
+            for column, values in zip(self.columns, found, strict=True):
+                column.frombytes(values[one_by_one:].tobytes())
+            self.end = int(offset[-1]) + 1
+            self.max_physical = int(found.physical[-1] + found.size[-1])
+
+    def _add(self, offset: int, physical: int, size: int, store_timestamp: int) -> None:
+        """Enter a record, unless it is known. A newer one wins over an older one of its offset:
+        the queue began anew after its topic had been deleted."""
+        queue = self.queue
+        if offset < self.end:
+            if physical < self.max_physical and not self._is_older(offset, physical):
+                return
+            self._forget_from(offset)
+        elif offset > self.end and self.end == queue.min_offset:
+            queue.min_offset = queue.known_end = offset
+        for column, value in zip(
+            self.columns, (offset, physical, size, store_timestamp), strict=True
+        ):
+            column.append(value)
+        self.end = offset + 1
+        self.max_physical = physical + size
+
+    def tail(self) -> Tail:
+        return Tail(*(np.array(column, np.int64) for column in self.columns))
+
+    def _is_older(self, offset: int, physical: int) -> bool:
+        """Return whether the record known at `offset` lies before `physical`."""
+        queue = self.queue
+        if offset < queue.min_offset:
+            return False
+        if offset < queue.known_end:
+            return queue.entry(offset)[0] < physical
+        at = bisect_left(self.columns[0], offset)
+        return self.columns[0][at] != offset or self.columns[1][at] < physical
+
+    def _forget_from(self, offset: int) -> None:
+        queue = self.queue
+        if offset < queue.known_end:
+            queue.known_end = offset
+            queue.min_offset = min(queue.min_offset, offset)
+        at = bisect_left(self.columns[0], offset)
+        for column in self.columns:
+            del column[at:]
+
+
+def take_snapshot(
+    root: Path,
+    choice: QueueChoice = EVERY_QUEUE,
+    before: StoreSnapshot | None = None,
+    patience: Patience | None = None,
+) -> StoreSnapshot:
+    """Return the store at `root` as it is now, with the records that only its commit log knows.
+
+    Queues that are not of `choice` need not be in it. They are not even opened if a broker has the
+    store open, or if this broker closed it. While a broker recovers from a crash, its queues are
+    too short: wait until it has.
+
+    Args:
+        before: see `StoreSnapshot`.
+
+    Raises:
+        NoStore: there is none.
+        StoreRecovering: the broker has not recovered in time.
+        UnreadableFile, NotAFile, FileTooLarge: a file of it cannot be read.
+    """
+    patience = patience or Patience()
+    while True:
+        with reading(root):
+            settled, run = recovery_of(root) is not Recovery.UNDER_WAY, run_of(root)
+            if settled:
+                found = snapshot_now(root, choice, before)
+                # A recovery may have begun, and even ended, meanwhile.
+                if recovery_of(root) is not Recovery.UNDER_WAY and run_of(root) == run:
+                    return found
+                before = None
+        if not patience.wait():
+            raise StoreRecovering(root, RECOVERY_SECONDS)
+
+
+def snapshot_now(
+    root: Path, choice: QueueChoice = EVERY_QUEUE, before: StoreSnapshot | None = None
+) -> StoreSnapshot:
+    """Do what `take_snapshot` does without waiting: queues are too short while a broker recovers.
+
+    Raises NoStore.
+    """
+
+    def take() -> StoreSnapshot:
+        snapshot = StoreSnapshot(root, choice, before)
+        if snapshot.state is not State.OPEN:
+            TailSearch(snapshot).run()
+        return snapshot
+
+    return undisturbed(take)
+
+
+class TailSearch:
+    """Walks through the end of a snapshot's commit log and completes its queues."""
+
+    def __init__(self, snapshot: StoreSnapshot) -> None:
+        self._snapshot = snapshot
+        self._log: Segments = snapshot.log
+        self._queues: dict[tuple[str, int], _Growing] = {}  # those with records to enter
+
+    def run(self) -> None:
+        """Fill in `tail`, `known_end` and perhaps `min_offset` of every queue, and add queues."""
+        snapshot = self._snapshot
+        start = self._start()
+        # Of queues that are noted, none has an entry behind the start.
+        queues = () if snapshot.noted is not None else snapshot.queues.values()
+        known = KnownRecords(self._log, queues, start)
+        at: int | None = start
+        while at is not None:
+            end, reason = self._walk(at, known)
+            at = known.next(end)
+            if at is not None:
+                log.warning(
+                    "%s: no record can be read at physical offset %d (%s); going on at %d",
+                    self._log.where,
+                    end,
+                    reason,
+                    at,
+                )
+        if self._queues:
+            snapshot.noted = None
+        for key, growing in self._queues.items():
+            growing.queue.tail = growing.tail()
+            snapshot.queues[key] = growing.queue
+            snapshot.listing.add(*key)
+        if snapshot.noted is not None:
+            return
+        for key, queue in snapshot.queues.items():
+            if key not in self._queues and end < queue.max_physical():
+                queue.known_end = queue.first_from(end)
+            if queue.is_damaged:
+                _tell_of_damage(queue)
+
+    def _start(self) -> int:
+        """Return where the walk begins: everything before has its entry."""
+        snapshot = self._snapshot
+        start = self._usual_start()
+        if snapshot.noted is not None:
+            return start
+        damaged = (queue.max_physical() for queue in snapshot.queues.values() if queue.is_damaged)
+        return max(self._log.begin, min([start, *damaged]))
+
+    def _usual_start(self) -> int:
+        """Return where the walk begins if no queue is damaged.
+
+        After a clean stop that is where the records with entries end. After a crash entries may
+        be missing before that; all up to a time that the checkpoint names are there.
+        """
+        snapshot = self._snapshot
+        if snapshot.noted is not None:
+            return max(self._log.begin, snapshot.entered or 0)
+        if snapshot.state is State.CLEAN:
+            ends = (queue.max_physical() for queue in snapshot.queues.values())
+            return max(self._log.begin, *ends, snapshot.entered or 0)
+        path = snapshot.root / "checkpoint"
+        raw = read_small(path)[: _CHECKPOINT.size] if path.exists() else b""
+        if len(raw) < _CHECKPOINT.size:
+            return self._log.begin
+        certain = min(_CHECKPOINT.unpack(raw)) - _SAFETY_MS
+        start = self._log.begin
+        for queue in snapshot.queues.values():
+            start = max(start, self._last_stored_by(queue, certain))
+        return start
+
+    def _last_stored_by(self, queue: QueueSnapshot, timestamp: int) -> int:
+        """Return the physical offset of the last record of a queue that was stored until
+        `timestamp`."""
+        low, high = queue.min_offset, queue.known_end
+        found = -1
+        while low < high:
+            middle = (low + high) // 2
+            physical, _ = queue.entry(middle)
+            place = self._snapshot.place(physical)
+            if place is not None and place.store_timestamp <= timestamp:
+                low = middle + 1
+                found = physical if place.physical_offset == physical else found
+            else:
+                high = middle
+        return found
+
+    def _walk(self, start: int, known: KnownRecords) -> tuple[int, str]:
+        """Enter the unknown records from `start` on; where that ends, and why."""
+        at = start
+        while (segment := self._log.find(at)) is not None:
+            at, reason = self._walk_file(segment, at, known)
+            if reason:
+                return at, reason
+            at = segment.base + segment.size
+        return self._log.end, "the files end, or one is missing"
+
+    def _walk_file(self, segment: Segment, start: int, known: KnownRecords) -> tuple[int, str]:
+        """Enter the unknown records of a file; where that ends, and why if it is too early."""
+        view, base = segment.view, segment.base
+        topics = TopicNames()
+        at = start
+        while (at := known.behind(at)) < base + segment.size - MIN_BLANK:
+            if peek(view, at - base)[1] == BLANK_MAGIC:
+                break
+            next_known = known.next(at)
+            stop = segment.size if next_known is None else min(segment.size, next_known - base)
+            block = read_block(view, base, at - base, stop, topics)
+            if block is not None:
+                self._enter(segment, block.records, topics)
+                at = base + block.end
+            if block is None or (block.is_bad and peek(view, at - base)[1] != BLANK_MAGIC):
+                return at, _why(view, base, at)
+        return at, ""
+
+    def _enter(self, segment: Segment, records: Records, topics: TopicNames) -> None:
+        """Enter records of a file into their queues."""
+        sys_flag, flags = np.unique(records.sys_flag, return_inverse=True)
+        has_entry = np.array([has_queue_entry(flag) for flag in sys_flag.tolist()], bool)[flags]
+        fits = has_entry & (records.queue_id >= 0)
+        fits &= (records.queue_offset >= 0) & (records.queue_offset < _MAX_OFFSET)
+        found = Tail(
+            records.queue_offset,
+            records.at.astype(np.int64) + segment.base,
+            records.size.astype(np.int64),
+            store_timestamps(segment.view, records),
+        )
+        queue = records.topic.astype(np.int64) << 32 | records.queue_id
+        order = np.argsort(queue[fits], kind="stable")
+        chosen = np.flatnonzero(fits)[order]
+        queue = queue[chosen]
+        begins = np.flatnonzero(np.diff(queue, prepend=-1))
+        for rows in np.split(chosen, begins[1:]):
+            if len(rows):
+                topic = topics.names[records.topic[rows[0]]]
+                rows = rows[found.physical[rows] >= self._deleted.get(topic, 0)]
+                if not len(rows):
+                    continue
+                growing = self._growing(topic, int(records.queue_id[rows[0]]))
+                if growing is not None:
+                    growing.extend(Tail(*(column[rows] for column in found)))
+
+    @cached_property
+    def _deleted(self) -> dict[str, int]:
+        """The topics that were deleted, with the physical offset before which their messages are:
+        the log still has these."""
+        return read_deleted_topics(self._snapshot.root)
+
+    def _growing(self, topic: str, queue_id: int) -> _Growing | None:
+        """Return a queue; None for one that there cannot be, or that is not wanted."""
+        key = (topic, queue_id)
+        growing = self._queues.get(key)
+        if growing is not None or not STORED_TOPIC_PATTERN.fullmatch(topic):
+            return growing
+        queue = self._snapshot.queues.get(key)
+        if queue is None and not self._snapshot.choice.queue(*key):
+            self._snapshot.listing.add(*key)
+            return None
+        queue = queue or QueueSnapshot(*key, self._snapshot.queue_segments(*key))
+        growing = self._queues[key] = _Growing(queue)
+        return growing
+
+
+def _tell_of_damage(queue: QueueSnapshot) -> None:
+    found = queue.tail.offset
+    if len(found):
+        log.warning(
+            "%s/%d: the consume queue is damaged; %d messages at the queue offsets %d to %d were "
+            "found in the commit log alone",
+            queue.topic,
+            queue.queue_id,
+            len(found),
+            found[0],
+            found[-1],
+        )
+    if queue.max_offset < queue.noted_end:
+        log.warning(
+            "%s/%d: the messages at the queue offsets %d to %d are missing: when the broker closed "
+            "the store, it had them",
+            queue.topic,
+            queue.queue_id,
+            queue.max_offset,
+            queue.noted_end - 1,
+        )
+
+
+def _why(view: memoryview, base: int, at: int) -> str:
+    """Return why there is no record at a physical offset in a file."""
+    try:
+        (_, _, _, _, _, _, physical_offset, *_), *_ = decode_parts(view, at - base)
+    except RecordError as error:
+        return error.reason
+    if physical_offset != at:
+        return f"a record that belongs to {physical_offset}"
+    return "it reaches into the next record"

@@ -1,0 +1,1 @@
+"""Queues of a store that is read without its broker."""

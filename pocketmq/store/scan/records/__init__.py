@@ -1,0 +1,1 @@
+"""Columns of messages from the bytes of the log."""
