@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pocketmq.client.producer.hooks import SendContext
+from pocketmq.client.observation.send_hooks import SendContext
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.routes.route import TopicRoute
 from pocketmq.message.message import Message

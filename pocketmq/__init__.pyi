@@ -5,7 +5,6 @@ from pocketmq._version import __version__ as __version__
 from pocketmq.archive.open_store import open_store as open_store
 from pocketmq.client.admin import Admin as Admin
 from pocketmq.client.consumer.consumed_message import ConsumedMessage as ConsumedMessage
-from pocketmq.client.consumer.consumed_message import ReconsumeLater as ReconsumeLater
 from pocketmq.client.consumer.pull import PullConsumer as PullConsumer
 from pocketmq.client.consumer.push import PushConsumer as PushConsumer
 from pocketmq.client.consumer.router import Router as Router
@@ -22,9 +21,10 @@ from pocketmq.client.errors import SendError as SendError
 from pocketmq.client.errors import SendTimeout as SendTimeout
 from pocketmq.client.errors import Unavailable as Unavailable
 from pocketmq.client.producer.producer import Producer as Producer
-from pocketmq.client.producer.result import SendResult as SendResult
 from pocketmq.client.producer.transaction import TransactionProducer as TransactionProducer
 from pocketmq.client.producer.transaction import TransactionState as TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater as ReconsumeLater
+from pocketmq.client.send_result import SendResult as SendResult
 from pocketmq.message.message import Message as Message
 from pocketmq.message.message import MessageExt as MessageExt
 from pocketmq.message.message import MessageQueue as MessageQueue

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType, UnionType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ShareCallback
 from pocketmq.client.consumer.dispatch.handlers import TypedHandler
@@ -15,13 +14,13 @@ from pocketmq.client.consumer.fetch.puller import PullResult
 from pocketmq.client.consumer.rebalance.strategies import Strategy
 from pocketmq.client.consumer.router import PayloadDecorator, Router, UnionDecorator
 from pocketmq.client.errors import RemotingError
+from pocketmq.client.observation.consume_hooks import ConsumeHook, ConsumeHookList
+from pocketmq.client.observation.send_hooks import AnySendHook, HookList
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import Milliseconds, Seconds
-from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey
-from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.transaction import (
     Check,
     LocalTransaction,
@@ -32,6 +31,7 @@ from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.latency import BrokerState
 from pocketmq.client.selector.penalty import Selection
 from pocketmq.client.selector.switches import Switches
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo, HARuntimeInfo
 from pocketmq.remoting.bodies.consumer import (

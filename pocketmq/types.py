@@ -7,13 +7,13 @@ from pocketmq.client.consumer.fetch.puller import PullResult, PullStatus
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer_options import ProducerOptions
-from pocketmq.client.producer.result import SendStatus
 from pocketmq.client.producer.transaction import (
     Check,
     LocalTransaction,
     Transaction,
     TransactionResult,
 )
+from pocketmq.client.send_result import SendStatus
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.consumer import Connection, ConsumerConnection, ConsumeStats
 from pocketmq.remoting.bodies.registration import TopicConfig

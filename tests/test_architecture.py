@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
+import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,8 +152,6 @@ ONLY_IN = {
 }
 
 
-#: What executors of Spark read partitions of files with, and all that this loads of ours. Their
-#: Python may have no more than numpy and pyarrow, and what plans is none of their business.
 #: The modules of servers and clients that read the wall clock, and what they need a date for. All
 #: else that measures time does so by a clock that cannot be set, as `remoting/monotonic.py` says.
 WALL_CLOCK = {
@@ -161,14 +161,14 @@ WALL_CLOCK = {
     "broker/processors/admin/replication.py": "shows how old a time of the file system is",
     "broker/tracing.py": "spans have dates",
     "client/observation/client_metrics.py": "store timestamps are compared with it",
-    "client/consumer/consume_hooks.py": "hooks see a date",
+    "client/observation/consume_hooks.py": "hooks see a date",
     "client/consumer/dispatch/expired_requests.py": "deadlines of requests are dates",
     "client/consumer/rebalance/assignment.py": "versions of subscriptions are dates",
     "client/consumer/running_info.py": "shows dates",
     "client/consumer/push_session.py": "shows dates",
     "client/instance.py": "a name that no other client has",
     "client/parameters.py": "shows monotonic times as dates",
-    "client/producer/hooks.py": "hooks see a date",
+    "client/observation/send_hooks.py": "hooks see a date",
     "client/producer/recall.py": "delivery times are dates",
     "client/producer/request_reply.py": "replies carry the date",
     "client/producer/send_header.py": "born timestamps",
@@ -183,6 +183,8 @@ WALL_CLOCK = {
     "store/scan/followed_store.py": "dates of files are compared with it",
 }
 
+#: What executors of Spark read partitions of files with. Their Python may have no more than numpy
+#: and pyarrow.
 EXECUTORS_IMPORT = (
     "archive.archive_files",
     "archive.tiered_files",
@@ -201,11 +203,12 @@ EXECUTORS_MISS = (
     "proxy",
     "remoting",
     "spark.batch_reader",
-    "spark.stream_reader",
-    "spark.writer",
+    "spark.streams",
+    "spark.writing",
     "store.index",
     "store.log",
     "store.message_store",
+    "store.recovery",
     "store.writer",
     "tables",
 )
@@ -243,18 +246,33 @@ def modules(part: str) -> list[Path]:
     path = source_of(part)
     if path.suffix == ".py":
         return [path]
-    found = sorted(path.rglob("*.py"))
+    found = sorted({*path.rglob("*.py"), *path.rglob("*.pyx")})
     if part == "pocketmq":
         inner = [path / name for name in MAY_IMPORT]
         found = [file for file in found if not set(inner) & set(file.parents)]
     return found
 
 
+#: An import as compiled modules write it: from the beginning of a line, and on one line. They share
+#: a header with the functions that read and write numbers.
+COMPILED_IMPORT = re.compile(
+    r"^(?:from|cimport|import) (?!pocketmq\._big_endian\b)([\w.]+)", re.MULTILINE
+)
+
+
+def syntax(path: Path) -> ast.Module:
+    """What a module says; nothing for a compiled one, whose language this cannot read."""
+    return ast.parse("" if path.suffix == ".pyx" else path.read_text(), str(path))
+
+
 @functools.cache
 def imports(path: Path) -> tuple[Import, ...]:
     """The absolute imports; only tests import relatively, and within their folder."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    found: list[Import] = []
+    if path.suffix == ".pyx":
+        where = str(path.relative_to(PROJECT))
+        return tuple(Import(name, where) for name in COMPILED_IMPORT.findall(path.read_text()))
+    for node in ast.walk(syntax(path)):
         where = f"{path.relative_to(PROJECT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             found += [Import(alias.name, where) for alias in node.names]
@@ -323,7 +341,7 @@ def test_only_what_needs_a_date_reads_the_wall_clock() -> None:
     for package in ("message", "remoting", "store", "auth", "monitoring", "namesrv", "client",
                     "broker", "proxy"):  # fmt: skip
         for path in modules(package):
-            if any(_reads_wall_clock(node) for node in ast.walk(ast.parse(path.read_text()))):
+            if any(_reads_wall_clock(node) for node in ast.walk(syntax(path))):
                 found.add(str(path.relative_to(PROJECT / "pocketmq")))
     assert found == set(WALL_CLOCK)
 
@@ -412,7 +430,7 @@ def test_only_the_file_module_of_the_store_touches_files() -> None:
             source_of("store/check/dry_files"),
         )
         and source_of("store/scan") not in path.parents
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(syntax(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in forbidden
     ]
     assert not wrong
@@ -487,7 +505,7 @@ def test_no_class_is_split_over_a_base_class() -> None:
     kinds: dict[str, set[str]] = {}
     for package in MAY_IMPORT:
         for path in modules(package):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(syntax(path)):
                 if isinstance(node, ast.ClassDef):
                     defined[node.name] = path
                     names = {ast.unparse(base).partition("[")[0] for base in node.bases}
@@ -508,6 +526,8 @@ def test_no_class_is_split_over_a_base_class() -> None:
 
 def imported_at_runtime(path: Path) -> set[str]:
     """The modules of ours that `path` imports, but for type checkers."""
+    if path.suffix == ".pyx":
+        return {found.module for found in imports(path) if found.top == "pocketmq"}
 
     def walk(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -517,7 +537,7 @@ def imported_at_runtime(path: Path) -> set[str]:
             yield from walk(child)
 
     found = set()
-    for node in walk(ast.parse(path.read_text())):
+    for node in walk(syntax(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -526,21 +546,48 @@ def imported_at_runtime(path: Path) -> set[str]:
     return {name for name in found if name.partition(".")[0] == "pocketmq"}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+@functools.cache
+def arrows() -> dict[str, set[str]]:
+    """Each module of ours, with those that it imports at run time."""
     files = {
         ".".join(path.relative_to(PROJECT).with_suffix("").parts): path
-        for path in sorted((PROJECT / "pocketmq").rglob("*.py"))
-        if path.name != "__init__.py"
+        for path in modules_and_compiled()
     }
-    arrows = {name: imported_at_runtime(path) & files.keys() for name, path in files.items()}
-    reached = {name: set(to) for name, to in arrows.items()}
+    return {name: imported_at_runtime(path) & files.keys() for name, path in files.items()}
+
+
+def modules_and_compiled() -> list[Path]:
+    package = PROJECT / "pocketmq"
+    found = sorted({*package.rglob("*.py"), *package.rglob("*.pyx")})
+    return [path for path in found if path.name != "__init__.py"]
+
+
+def in_circles(graph: Mapping[str, set[str]]) -> set[str]:
+    """The names from which a way leads back to themselves."""
+    reached = {name: set(to) for name, to in graph.items()}
     while True:
         further = {name: to.union(*(reached[one] for one in to)) for name, to in reached.items()}
         if further == reached:
-            break
+            return {name for name, to in reached.items() if name in to}
         reached = further
-    circles = {name for name, to in reached.items() if name in to}
-    assert not circles
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert not in_circles(arrows())
+
+
+def test_no_folders_of_one_package_import_each_other_in_a_circle() -> None:
+    """A module beside the folders may stand over all of them or under all of them."""
+    folders: dict[str, set[str]] = {}
+    for name, imported in arrows().items():
+        for other in imported:
+            pairs = zip(name.split(".")[:-1], other.split(".")[:-1], strict=False)
+            shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            one, two = (".".join(each.split(".")[:-1][: shared + 1]) for each in (name, other))
+            if shared < min(name.count("."), other.count(".")):
+                folders.setdefault(one, set()).add(two)
+                folders.setdefault(two, set())
+    assert not in_circles(folders)
 
 
 #: Methods that change files. The proofs of durability see what goes through store/files.py only.
@@ -551,7 +598,7 @@ def test_a_broker_changes_files_through_the_store() -> None:
     for path in (PROJECT / "pocketmq" / "broker").rglob("*.py"):
         called = {
             node.func.attr
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(syntax(path))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         }
         assert not called & CHANGES_FILES, path

@@ -15,7 +15,7 @@ from bench.rolling.latency import bucket
 from bench.rolling.load import STAMP, Flag, Kind, Load, Tally
 from pocketmq.client.errors import BatchSendError, RemotingError
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message, MessageQueue
 
 #: Messages that have become due are posted this often, and sent in order, seconds.

@@ -11,8 +11,8 @@ from pocketmq.archive.objects import Objects
 from pocketmq.archive.parts import Part
 from pocketmq.archive.queue_chunks import Chunk, FetchedChunks, QueueChunk
 from pocketmq.archive.sparse_log import log_of
-from pocketmq.store.scan.planning.segments import Segments
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.segments import Segments
 
 
 class PlacedChunk(NamedTuple):

@@ -25,8 +25,6 @@ from pocketmq.message.checksum import crc32
 from pocketmq.message.record_layout import HEAD_SIZE
 from pocketmq.store.encoding.entry_array import EntryArray
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
-from pocketmq.store.scan.planning.segments import Segments, Unreadable
-from pocketmq.store.scan.planning.stream_offsets import Mark
 from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queues.queue_slice import (
     FILLER_SIZE,
@@ -36,7 +34,9 @@ from pocketmq.store.scan.queues.queue_slice import (
     entries_of,
 )
 from pocketmq.store.scan.queues.queue_snapshot import place_in
+from pocketmq.store.scan.queues.segments import Segments, Unreadable
 from pocketmq.store.scan.scanned_store import ScannedQueue
+from pocketmq.store.scan.stream_offsets import Mark
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from pocketmq.archive.errors import NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import NAME
 from pocketmq.archive.tiered_store import TieredBroker, is_tiered, tiered_brokers
-from pocketmq.store.scan.planning.segments import Unreadable
 from pocketmq.store.scan.query import TakeStores
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.segments import Unreadable
 from pocketmq.store.scan.scanned_store import ScannedStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pocketmq.store.errors import StoreError
-from pocketmq.store.scan.planning.segments import Unreadable
+from pocketmq.store.scan.queues.segments import Unreadable
 
 
 class ArchiveError(StoreError):

@@ -11,7 +11,7 @@ from pocketmq.archive.errors import ObjectDamaged
 from pocketmq.archive.objects import Objects
 from pocketmq.message.checksum import crc32
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE
-from pocketmq.store.scan.planning.segments import ByteArray
+from pocketmq.store.scan.queues.segments import ByteArray
 
 _KEPT_CHUNKS: Final = 128
 _OPEN_FILES: Final = 64

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, peek
 from pocketmq.store.scan.flushed import FlushedEnds
-from pocketmq.store.scan.planning.segments import Segments
 from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.segments import Segments
 
 
 class Span(NamedTuple):

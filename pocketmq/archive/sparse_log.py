@@ -21,7 +21,7 @@ import numpy as np
 from pocketmq.archive.errors import ObjectDamaged
 from pocketmq.archive.objects import Objects
 from pocketmq.archive.parts import Part
-from pocketmq.store.scan.planning.segments import (
+from pocketmq.store.scan.queues.segments import (
     ByteArray,
     Int64Array,
     Segments,

@@ -31,8 +31,8 @@ from pocketmq.archive.parts import Part, StoredObject, object_names
 from pocketmq.archive.queue_index import QueueIndex, build
 from pocketmq.archive.sealed import SealedLog, Span, sealed_log
 from pocketmq.message.checksum import crc32
-from pocketmq.store.scan.planning.segments import undisturbed
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.queues.segments import undisturbed
 from pocketmq.store.scan.records.topic_table import broker_name, configured_queues
 
 log = logging.getLogger(__name__)

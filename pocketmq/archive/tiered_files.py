@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from pocketmq.store.scan.errors import NotVisible
-from pocketmq.store.scan.planning.segments import Segments, mapped
+from pocketmq.store.scan.queues.segments import Segments, mapped
 
 LOG: Final = "COMMIT_LOG"
 QUEUE: Final = "CONSUME_QUEUE"

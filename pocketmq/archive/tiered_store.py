@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pocketmq.archive.tiered_files import LOG, QUEUE, TieredFiles
-from pocketmq.store.scan.planning.segments import (
+from pocketmq.store.scan.planning.snapshot import first_stored_from
+from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
+from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.segments import (
     Mappings,
     Segments,
     Unreadable,
     mapped,
     undisturbed,
 )
-from pocketmq.store.scan.planning.snapshot import first_stored_from
-from pocketmq.store.scan.planning.stream_offsets import Mark
-from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
-from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 from pocketmq.store.scan.scanned_store import ScannedQueue
+from pocketmq.store.scan.stream_offsets import Mark
 
 
 class TieredStore:

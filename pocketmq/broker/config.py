@@ -23,7 +23,7 @@ from pocketmq.auth.settings import check_together
 from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.monitoring.settings import CHECKS as MONITORING_CHECKS
 from pocketmq.monitoring.settings import NO_PORT, check_collector, check_target
-from pocketmq.remoting.serving.machine_memory import memory
+from pocketmq.remoting.machine_memory import memory
 from pocketmq.remoting.settings.exposure import is_loopback
 from pocketmq.remoting.settings.official_config_keys import BROKER_KEYS, REFUSED_BY_BROKER
 from pocketmq.remoting.settings.properties_file import (

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pocketmq.client.errors import RemotingClosed, RemotingError, error_for, is_silence
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.remoting.answers.batch import MAX_CHILDREN, decode_answers
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import (

@@ -78,7 +78,7 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.errors import error_for as error_of_code
 
 if TYPE_CHECKING:
-    from pocketmq.client.producer.result import SendResult
+    from pocketmq.client.send_result import SendResult
 
 __all__ = [
     "BatchSendError",

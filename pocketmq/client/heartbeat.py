@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from pocketmq.client.errors import RemotingError, error_for
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.routes.route import MASTER_ID, RouteTable
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -33,9 +33,9 @@ from pocketmq.client.errors import (
     unanswered,
 )
 from pocketmq.client.heartbeat import HEARTBEAT_PERIOD, Heartbeat
+from pocketmq.client.log_fields import fields
 from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.observation.log_fields import fields
 from pocketmq.client.parameters import Seconds, seconds, seconds_or_none
 from pocketmq.client.routes.name_server_list import REFRESH_PERIOD, NameServerList
 from pocketmq.client.routes.name_servers import NameServers

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import MessageExt
 
 

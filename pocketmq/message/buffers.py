@@ -3,5 +3,6 @@
 from mmap import mmap
 from typing import TypeAlias
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
 ReadableBuffer: TypeAlias = bytes | bytearray | memoryview | mmap
 WritableBuffer: TypeAlias = bytearray | memoryview | mmap

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import paced
-from pocketmq.remoting.serving.address_counts import AddressCounts
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 
 log = LimitedLog(logging.getLogger("pocketmq.monitoring"))

@@ -14,9 +14,9 @@ from typing import Any, Self
 from pocketmq.remoting.errors import FrameError, HeaderError, RemotingConnectError, RemotingTimeout
 from pocketmq.remoting.frames.first_bytes import is_tls_alert
 from pocketmq.remoting.frames.frame import MAX_FRAME, Command, decode_command
-from pocketmq.remoting.frames.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.frame_stream import MAX_PENDING, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.serving.request import RequestDecoder
 
 CONNECT_TIMEOUT = 3.0

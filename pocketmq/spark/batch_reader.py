@@ -23,12 +23,12 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.planning.noted_plan import plan_noted
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.segments import Unreadable, undisturbed
-from pocketmq.store.scan.planning.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.query import application_topics, listed
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.segments import Unreadable, undisturbed
+from pocketmq.store.scan.queues.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.records.topic_table import broker_name
 from pocketmq.store.scan.replicas import parts_to_read, read_twice
 from pocketmq.store.scan.scanned_store import ScannedStore
@@ -36,7 +36,7 @@ from pocketmq.store.scan.scanned_store import ScannedStore
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from pocketmq.spark.live.options import LiveOptions
+    from pocketmq.spark.options.live_options import LiveOptions
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 
 from pocketmq.message.tags import tag_hash
 from pocketmq.spark.pushed import Pushed
-from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.records.columns import ALL_COLUMNS
 
 _RANGES: Final[dict[str, Callable[[Range], Selection]]] = {

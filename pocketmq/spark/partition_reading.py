@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.slice_partition import NotedPartition, SlicePartition
-from pocketmq.store.scan.planning.selection import Selection
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.selection import Selection
 from pocketmq.store.scan.reader import SliceReader
 
 T = TypeVar("T")

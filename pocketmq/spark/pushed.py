@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pocketmq.store.scan.planning.selection import ALL_RECORDS, EVERYTHING, Range, Selection
+from pocketmq.store.scan.queues.selection import ALL_RECORDS, EVERYTHING, Range, Selection
 
 
 @dataclass(frozen=True, slots=True)

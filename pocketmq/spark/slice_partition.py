@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from pocketmq.store.scan.planning.selection import EVERYTHING, Range
 from pocketmq.store.scan.queues.noted_queues import NotedQueues
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.selection import EVERYTHING, Range
 from pocketmq.store.scan.store_files import StoreFiles
 
 

@@ -10,8 +10,8 @@ from pocketmq.spark.partition_reading import FileReader, TaskReader
 from pocketmq.store.scan.planning.offsets import LATEST, OffsetBounds
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest
-from pocketmq.store.scan.planning.selection import Selection
-from pocketmq.store.scan.planning.stream_offsets import StreamQueue
+from pocketmq.store.scan.queues.selection import Selection
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 WITHOUT_BODIES: Final = 16
 """Partitions are so many times their usual size where no bodies are read."""

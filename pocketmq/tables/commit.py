@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from pocketmq.store.scan.planning.stream_offsets import (
+from pocketmq.store.scan.stream_offsets import (
     OffsetsError,
     Position,
     Positions,

@@ -14,15 +14,15 @@ from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.segments import undisturbed
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
-from pocketmq.store.scan.planning.stream_offsets import Mark, Position, Positions, StreamQueue
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.query import application_topics, listed, topics_of
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.segments import undisturbed
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.topic_table import configured_queues, roots_by_broker
+from pocketmq.store.scan.stream_offsets import Mark, Position, Positions, StreamQueue
 from pocketmq.store.store_lock import may_recover
 from pocketmq.tables.errors import TableError
 

@@ -85,7 +85,7 @@ def group() -> Iterator[MemoryGroup]:
 def test_bounds_follow_the_limit_of_the_group(group: MemoryGroup) -> None:
     program = (
         "from pocketmq.remoting.frames.frame_memory import FrameMemory;"
-        "from pocketmq.remoting.serving.machine_memory import at_most, memory;"
+        "from pocketmq.remoting.machine_memory import at_most, memory;"
         "print(memory(), at_most(1 << 60), FrameMemory().limit)"
     )
     done = subprocess.run(

@@ -11,7 +11,7 @@ from pocketmq.cli.messages import line_sender
 from pocketmq.cli.messages.line_sender import GIVE_UP_AFTER, MAX_BYTES, MAX_REQUESTS, LineSender
 from pocketmq.cli.messages.lines import Lines
 from pocketmq.client.errors import BatchSendError, InvalidMessage, SendAttempt, SendError
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.errors import SystemBusy
 

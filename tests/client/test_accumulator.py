@@ -18,12 +18,12 @@ from pocketmq.client.errors import (
     RemotingTimeout,
     SendError,
 )
+from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.producer.accumulator import OVERHEAD, Accumulator, Posted
 from pocketmq.client.producer.batch import BatchPart
-from pocketmq.client.producer.hooks import SendContext, SendKind
 from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.message.batch_body import iter_batch
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -11,7 +11,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import TopicNotExist
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message, MessageQueue
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until

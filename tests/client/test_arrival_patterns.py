@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pocketmq import Admin, Message, Producer
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from tests.client.real_cluster import RealCluster
 
 Pattern = Callable[[Producer, list[Message]], Awaitable[list[SendResult]]]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHook
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageExt
 from tests.client.fake_cluster import FakeCluster

@@ -30,7 +30,7 @@ from pocketmq import (
     TransactionProducer,
     TransactionState,
 )
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
+from pocketmq.client.observation.consume_hooks import ConsumeContext
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.testing import MovableClock, RocketMQ
 from tests.client.cancelling import At, cancel_everywhere, public_coroutines

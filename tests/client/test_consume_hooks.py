@@ -3,11 +3,12 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.observation.consume_hooks import ConsumeContext
 from pocketmq.client.observation.trace_record import ConsumeReturn
+from pocketmq.client.reconsume_later import ReconsumeLater
 from tests.client.fake_cluster import FakeCluster
 from tests.client.waiting import until
 

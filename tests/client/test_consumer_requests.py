@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo

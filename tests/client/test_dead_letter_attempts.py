@@ -8,9 +8,10 @@ import logging
 import pytest
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.testing import RocketMQ
 

@@ -13,8 +13,8 @@ from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import NoRouteInfo, SendError
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient

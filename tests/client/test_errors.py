@@ -27,8 +27,8 @@ from pocketmq.client.errors import (
     once_more,
 )
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendStatus
 from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.client.send_result import SendStatus
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import SystemBusy

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message import properties as names
 from pocketmq.message.limits import DELAY_LEVELS
 from pocketmq.message.message import Message, MessageExt, MessageQueue

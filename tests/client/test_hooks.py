@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from pocketmq.client.errors import BatchSendError, InvalidMessage, SendError
-from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import ResponseCode

@@ -7,7 +7,7 @@ import pytest
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout, SendError
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import ResponseCode

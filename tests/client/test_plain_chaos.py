@@ -8,10 +8,11 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingError
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster

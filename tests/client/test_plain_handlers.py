@@ -6,11 +6,12 @@ from itertools import groupby
 
 import pytest
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.workers import BURST
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.observation.consume_hooks import ConsumeContext
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.serving.request import Response

@@ -10,7 +10,7 @@ from pocketmq.client.producer.prepared_message import (
     compress_body,
     prepare,
 )
-from pocketmq.client.producer.result import SendStatus
+from pocketmq.client.send_result import SendStatus
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionType, decompress
 from pocketmq.message.message import Message, MessageQueue

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.serving.request import Request, Response

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import InvalidName, NoNameServer, NotRunning, SubscriptionParseFailed
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.serving.request import Response

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import SendError
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import Message, MessageQueue
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until

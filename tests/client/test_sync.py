@@ -11,11 +11,11 @@ import pytest
 
 from pocketmq import sync
 from pocketmq.client.consumer import consumed_message
-from pocketmq.client.consumer.consumed_message import ReconsumeLater
 from pocketmq.client.errors import InvalidMessage, NoRouteInfo, NotRunning
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendStatus
 from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
+from pocketmq.client.send_result import SendStatus
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader

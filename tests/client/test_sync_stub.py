@@ -91,10 +91,10 @@ def test_mypy_sees_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     output, _, _ = api.run(["--strict", "--config-file=", str(tmp_path / "script.py")])
     revealed = re.findall(r'Revealed type is "([^"]*)"', output)
     assert [name.replace("builtins.", "") for name in revealed] == [
-        "pocketmq.client.producer.result.SendResult",
-        "pocketmq.client.producer.result.SendResult",
+        "pocketmq.client.send_result.SendResult",
+        "pocketmq.client.send_result.SendResult",
         "pocketmq.sync_push.ConsumedMessage",
-        "pocketmq.client.producer.result.SendResult",
+        "pocketmq.client.send_result.SendResult",
         "list[pocketmq.message.message.MessageExt]",
         "list[str]",
     ]

@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout
 from pocketmq.client.observation import trace
+from pocketmq.client.observation.consume_hooks import ConsumeContext
 from pocketmq.client.observation.trace import ConsumeTrace, TraceDispatcher
 from pocketmq.client.observation.trace_record import (
     EndTransactionRecord,
@@ -18,6 +18,7 @@ from pocketmq.client.observation.trace_record import (
 from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.limits import TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.message.record import decode as decode_record

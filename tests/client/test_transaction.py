@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
-from pocketmq.client.producer.hooks import SendContext, SendKind
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.producer.transaction import (
     MAX_CHECKS,
     Check,
     TransactionProducer,
     TransactionState,
 )
+from pocketmq.client.send_result import SendResult
 from pocketmq.message import properties as names
 from pocketmq.message.message import Message, MessageExt
 from pocketmq.message.record import decode

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import SendError
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import Message
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.route import BrokerData

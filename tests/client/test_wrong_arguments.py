@@ -24,8 +24,8 @@ from pocketmq.client.errors import NotRunning, RemotingError
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.producer_options import ProducerOptions
-from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from tests.client.fake_cluster import FakeCluster
 from tests.client.real_cluster import RealCluster

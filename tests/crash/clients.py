@@ -16,13 +16,14 @@ from typing import Any, Final
 import grpc
 
 from pocketmq.client.admin.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.limits import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.message.message import Message, MessageExt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.demo.ledger import Audit, Ledger
 from pocketmq.message.message import MessageExt, MessageQueue
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import COMMANDS
-from pocketmq.client.observation import log_fields
+from pocketmq.client import log_fields
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.serving.service import ExitCode
 

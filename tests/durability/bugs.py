@@ -13,11 +13,11 @@ from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
-from pocketmq.broker.processors.send.answers import SendAnswers
+from pocketmq.broker.acknowledge.answers import SendAnswers
 from pocketmq.broker.tables.topic_births import TopicBirths
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.record import decode
-from pocketmq.remoting.frames.frame_stream import FrameStream
+from pocketmq.remoting.serving.frame_stream import FrameStream
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log import log_walk, record_blocks
 from pocketmq.store.recovery.flush import CommitLogFlusher

@@ -10,8 +10,9 @@ import pytest
 
 from pocketmq import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt
 from tests.broker.conftest import Client
 from tests.broker.pop.consuming import PopClient, Popped

@@ -11,7 +11,7 @@ import pytest
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.message.message import Message, MessageExt
 from tests.interop.harness import wire
 from tests.interop.harness.cluster import Cluster

@@ -26,8 +26,8 @@ from pocketmq.client.errors import (
     SendError,
 )
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendStatus
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.send_result import SendStatus
 from pocketmq.message.message import Message, MessageExt
 from tests.cli.running import environment
 from tests.interop.harness import official, ours

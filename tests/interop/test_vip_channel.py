@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import Message
 from tests.client.waiting import until
 from tests.interop.harness.cluster import BROKER_NAME, Cluster

@@ -12,8 +12,9 @@ from pocketmq import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.client.admin import Admin
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NameServer

@@ -14,8 +14,8 @@ from pocketmq.remoting.errors import (
     SystemBusy,
 )
 from pocketmq.remoting.frames.frame import decode_command
-from pocketmq.remoting.frames.frame_stream import FrameStream
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.frame_stream import FrameStream
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from tests.remoting.peers import (
     DEFER,

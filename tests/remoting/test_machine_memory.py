@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.remoting.frames.frame_memory import LIMIT, FrameMemory
-from pocketmq.remoting.serving.machine_memory import at_most, container_memory, memory
+from pocketmq.remoting.machine_memory import at_most, container_memory, memory
 
 
 def write(root: Path, files: dict[str, str]) -> None:

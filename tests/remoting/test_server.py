@@ -12,8 +12,8 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
 from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
 from pocketmq.remoting.frames.frame_memory import FrameMemory
-from pocketmq.remoting.frames.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.serving.listening import PortInUse
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.serving.server import (

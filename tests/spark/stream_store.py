@@ -15,7 +15,7 @@ from pocketmq.message.limits import SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutStatus
-from pocketmq.store.scan.planning.stream_offsets import Position, offsets_of, to_json
+from pocketmq.store.scan.stream_offsets import Position, offsets_of, to_json
 from tests.store.conftest import HOST, put
 from tests.store.made_store import MadeStore, write
 

@@ -11,7 +11,7 @@ import pytest
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.errors import NoStore, NotVisible, RecordsLost
 from pocketmq.store.scan.planning.partitioning import SPLIT_BYTES, WORTH_A_CORE
-from pocketmq.store.scan.planning.segments import MappedSegment, Mappings
+from pocketmq.store.scan.queues.segments import MappedSegment, Mappings
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 from tests.store.made_store import NOW, MadeStore, comparable, damage, golden_rows, rows_of, write
 

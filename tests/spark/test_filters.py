@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.tags import tag_hash
-from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.queues.selection import Range, Selection
 
 pytest.importorskip("pyspark")
 

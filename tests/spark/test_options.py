@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
-from pocketmq.store.scan.planning.selection import Range
+from pocketmq.store.scan.queues.selection import Range
 from tests.store.made_store import write
 
 pytest.importorskip("pyspark")

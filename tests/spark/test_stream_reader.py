@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from pocketmq.spark.options.options import OptionError, Options, Use
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
-from pocketmq.store.scan.planning.stream_offsets import OffsetsError
+from pocketmq.store.scan.stream_offsets import OffsetsError
 
 SCHEMA = StructType(
     [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
 
 from pocketmq.spark import lag
-from pocketmq.store.scan.planning.stream_offsets import StreamQueue
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 pytestmark = pytest.mark.spark
 

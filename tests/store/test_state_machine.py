@@ -40,9 +40,9 @@ from pocketmq.message.properties import encode as encode_properties
 from pocketmq.message.record import Record, decode, iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import FlushDiskType, StoreConfig
+from pocketmq.store.encoding import index_keys
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT
 from pocketmq.store.errors import StoreError
-from pocketmq.store.index import index_keys
 from pocketmq.store.log import commit_log
 from pocketmq.store.log.log_walk import LogWalk
 from pocketmq.store.message_store import MessageStore

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.errors import RemotingTimeout, SendError, SystemBusy, TopicNotExist
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import Message, MessageExt
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.serving.request import Request

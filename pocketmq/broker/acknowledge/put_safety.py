@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from pocketmq.broker.processors.send.answers import not_flushed
+from pocketmq.broker.acknowledge.answers import not_flushed
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.message_store import MessageStore

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from pocketmq.broker.acknowledge.answers import SendAnswers
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.remoting.serving.request import Channel, Request
 from pocketmq.store.message_store import MessageStore
 

@@ -18,7 +18,6 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
-from pocketmq.broker.delayed.timer_counts import DELAY_BOUNDS
 from pocketmq.broker.health_check import HealthCheck
 from pocketmq.broker.metrics.consumer_lag import ConsumerLag
 from pocketmq.broker.metrics.creation_times import CreationTimes
@@ -29,10 +28,11 @@ from pocketmq.broker.pop.consumption import PopConsumption
 from pocketmq.broker.processors.pull import PullProcessor
 from pocketmq.broker.processors.send.send import SendProcessor
 from pocketmq.broker.statistics.message_types import SIZE_BOUNDS
+from pocketmq.broker.statistics.timer_counts import DELAY_BOUNDS
+from pocketmq.broker.statistics.transaction_counts import FINISH_BOUNDS
 from pocketmq.broker.tables.consumer_groups import ClientInfo
 from pocketmq.broker.tables.subscription_group import is_tool_group
 from pocketmq.broker.tables.tables import Tables
-from pocketmq.broker.transactions.transaction_counts import FINISH_BOUNDS
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.monitoring.families import (

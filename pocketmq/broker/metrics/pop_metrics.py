@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pocketmq.broker.pop.consumption import PopConsumption
-from pocketmq.broker.pop.pop_counts import PopCounts
+from pocketmq.broker.statistics.pop_counts import PopCounts
 from pocketmq.monitoring.families import COUNTER, GAUGE, Family
 
 _OF_MESSAGES = ("topic", "consumer_group")

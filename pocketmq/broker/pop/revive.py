@@ -24,9 +24,9 @@ from pocketmq.broker.pop.check_point import (
     decode_revive_record,
 )
 from pocketmq.broker.pop.in_flight import InFlight
-from pocketmq.broker.pop.pop_counts import ACK, CHECK_POINT
 from pocketmq.broker.pop.revive_log import ReviveLog
 from pocketmq.broker.pop.revive_writer import ReviveWriter
+from pocketmq.broker.statistics.pop_counts import ACK, CHECK_POINT
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups

@@ -20,7 +20,7 @@ from pocketmq.broker.pop.check_point import (
     revive_topic,
     unique_key,
 )
-from pocketmq.broker.pop.pop_counts import ACK, CHECK_POINT, PopCounts
+from pocketmq.broker.statistics.pop_counts import ACK, CHECK_POINT, PopCounts
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.remoting.errors import RemotingError

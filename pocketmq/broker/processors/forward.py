@@ -17,6 +17,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.record import decode
@@ -31,7 +32,7 @@ from pocketmq.remoting.headers import (
     GetConsumerStatusRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Buffer, Request, Response
+from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pocketmq.broker.delayed.timer_counts import TimerCounts
-from pocketmq.broker.pop.pop_counts import PopCounts
 from pocketmq.broker.statistics.message_types import MessageTypes, message_type
-from pocketmq.broker.transactions.transaction_counts import TransactionCounts
+from pocketmq.broker.statistics.pop_counts import PopCounts
+from pocketmq.broker.statistics.timer_counts import TimerCounts
+from pocketmq.broker.statistics.transaction_counts import TransactionCounts
 from pocketmq.message.properties import decode
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 

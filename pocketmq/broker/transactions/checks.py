@@ -27,6 +27,7 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage, PutHooks, inner_message_of
+from pocketmq.broker.statistics.transaction_counts import TransactionCounts
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
@@ -40,7 +41,6 @@ from pocketmq.broker.transactions.half_message import (
     origin_of,
 )
 from pocketmq.broker.transactions.ops import Ops
-from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.identity import encode_offset_msg_id

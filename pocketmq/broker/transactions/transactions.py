@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import PutHooks
+from pocketmq.broker.statistics.transaction_counts import TransactionCounts
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.checks import TransactionChecks
 from pocketmq.broker.transactions.half_message import HalfMessageHook
 from pocketmq.broker.transactions.ops import Ops
-from pocketmq.broker.transactions.transaction_counts import TransactionCounts
 from pocketmq.kept_task import KeptTask
 from pocketmq.store.message_store import MessageStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pocketmq.remoting.serving.address_counts import AddressCounts
+from pocketmq.remoting.address_counts import AddressCounts
 
 #: The polls of one connection, and of one address, are at most one of so many parts of all.
 _CONNECTION_SHARE: Final = 10

@@ -26,7 +26,7 @@ from pocketmq.cli.options import count, duration, key, message_property, tag
 from pocketmq.cli.output import complain, counted
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.message import Message

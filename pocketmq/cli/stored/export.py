@@ -172,8 +172,8 @@ def _export(options: argparse.Namespace, columns: Sequence[str]) -> int:
 
 def _request(options: argparse.Namespace, store: StoreSnapshot) -> ScanRequest:
     from pocketmq.store.scan.planning.plan import ScanRequest
-    from pocketmq.store.scan.planning.selection import Range, Selection
     from pocketmq.store.scan.query import application_topics
+    from pocketmq.store.scan.queues.selection import Range, Selection
 
     times = [
         None if time is None else int(time.timestamp() * 1000)

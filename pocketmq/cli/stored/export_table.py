@@ -194,7 +194,7 @@ def _summarize(done: Exported, compacted: int, target: Path) -> None:
 
 
 def _as_json(done: Exported, compacted: int, target: Path, offsets: Any) -> dict[str, Any]:
-    from pocketmq.store.scan.planning.stream_offsets import Position, offsets_of, to_json
+    from pocketmq.store.scan.stream_offsets import Position, offsets_of, to_json
 
     names = {"dead_letters": "deadLetters"}
     plain = {queue: Position(offset) for queue, offset in offsets_of(offsets).items()}

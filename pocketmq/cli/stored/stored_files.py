@@ -40,7 +40,7 @@ def exit_code_of(error: StoreError) -> ExitCode:
     was asked for. So with an archive."""
     from pocketmq.archive.errors import NoArchive, ObjectDamaged, Unreachable, WrongLocation
     from pocketmq.store.scan.errors import NoStore, NoTopic
-    from pocketmq.store.scan.planning.segments import UnreadableFile
+    from pocketmq.store.scan.queues.segments import UnreadableFile
 
     if isinstance(error, StoreCorrupt | ObjectDamaged):
         return ExitCode.STORE_CORRUPT

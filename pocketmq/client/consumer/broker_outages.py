@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pocketmq.client.errors import BrokerNotFound, RemotingError, is_silence
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 
 __all__ = ["BrokerOutages"]
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 import logging
 from time import monotonic
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consumption import Consumption
 from pocketmq.client.consumer.dispatch.handlers import is_failure
 from pocketmq.client.consumer.offset_requests import check_group
 from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import decode
 from pocketmq.message.record_layout import RecordError

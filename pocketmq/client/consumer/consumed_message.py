@@ -7,31 +7,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
-from pocketmq.client.parameters import instance, whole
-from pocketmq.message.limits import MAX_DELAY_LEVEL
+from pocketmq.client.parameters import instance
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["DEAD_LETTER", "BatchFailure", "ConsumedMessage", "Outcome", "ReconsumeLater"]
-
-
-#: The delay level that stands for the dead letters.
-DEAD_LETTER = -1
-
-
-class ReconsumeLater(Exception):
-    """Raise this in a handler to have its message redelivered, without a traceback in the log.
-
-    `delay_level`: when, 1 to 18 (1 s to 2 h); 0 to leave it to the broker, which waits longer each
-    time; -1 to move it to the dead letters now. An orderly consumer suspends the queue instead, but
-    for -1.
-
-    Raises:
-        TypeError, ValueError: `delay_level` is not a whole number from -1 to 18.
-    """
-
-    def __init__(self, reason: str = "", *, delay_level: int = 0) -> None:
-        super().__init__(reason)
-        self.delay_level = whole("delay_level", delay_level, DEAD_LETTER, MAX_DELAY_LEVEL)
+__all__ = ["BatchFailure", "ConsumedMessage", "Outcome"]
 
 
 class BatchFailure(ReconsumeLater):

@@ -11,7 +11,7 @@ import msgspec
 from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents", "listed"]

@@ -14,7 +14,7 @@ from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt
 from pocketmq.remoting.bodies.offset import GetConsumerStatusBody, ResetOffsetBody

@@ -20,7 +20,6 @@ from itertools import groupby
 from types import TracebackType
 from typing import ClassVar, Self, Unpack
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
 from pocketmq.client.consumer.consumer_state import ConsumerState
@@ -34,6 +33,7 @@ from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.errors import NotRunning, RemotingError
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHook, ConsumeHookList
 from pocketmq.client.offsets import Position, check_position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import (

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
-from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumer_event import ConsumerEvents
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
 from pocketmq.client.consumer.dispatch.ready_queues import ReadyQueues
@@ -28,6 +27,7 @@ from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.client.offsets import QueueOffsets, consume_from_where
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData

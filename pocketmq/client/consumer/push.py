@@ -28,7 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
-from pocketmq.client.consumer.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvent
 from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
@@ -54,7 +53,8 @@ from pocketmq.client.consumer.running_info import MIB
 from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.consumer.stop_signals import StopSignals
 from pocketmq.client.errors import NotRunning
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.consume_hooks import ConsumeHook, ConsumeHookList
 from pocketmq.client.offsets import Position
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import (

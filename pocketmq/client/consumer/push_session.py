@@ -14,7 +14,6 @@ import msgspec
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.client_remoting_processor import ClientRemotingProcessor
-from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.consumer_event import ConsumerEvents
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
@@ -40,6 +39,7 @@ from pocketmq.client.consumer.running_info import RunningInfo
 from pocketmq.client.consumer.trace_sender import TraceSender
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.client.offsets import consume_from_where
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 

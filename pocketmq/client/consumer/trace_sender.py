@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.consumer_options import ConsumerOptions
+from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.client.observation.trace import ConsumeTrace, TraceDispatcher
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer

@@ -21,8 +21,8 @@ from typing import Protocol
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
-from pocketmq.client.producer.hooks import SendContext
+from pocketmq.client.observation.consume_hooks import ConsumeContext
+from pocketmq.client.observation.send_hooks import SendContext
 
 __all__ = ["CachingConsumer", "OpenTelemetryMetrics"]
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 
 __all__ = ["call_each"]
 

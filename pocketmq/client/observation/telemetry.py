@@ -25,9 +25,9 @@ from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.producer.hooks import SendContext, SendKind
+from pocketmq.client.observation.consume_hooks import ConsumeContext
+from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.validation import is_delayed
 from pocketmq.message.message import MessageExt
 

@@ -17,9 +17,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.consume_hooks import ConsumeContext
+from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.observation.trace_record import (
     ConsumeReturn,
     MessageType,
@@ -29,8 +30,7 @@ from pocketmq.client.observation.trace_record import (
     SubBeforeRecord,
     TraceRecord,
 )
-from pocketmq.client.producer.hooks import SendContext, SendKind
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.client.validation import is_delayed
 from pocketmq.message import properties as names
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id, new_unique_id

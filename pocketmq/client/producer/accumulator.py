@@ -32,7 +32,7 @@ from pocketmq.client.errors import (
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.producer.batch import BatchPart, batch_properties
 from pocketmq.client.producer.outage_log import LostPosts
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.client.validation import goes_alone
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue

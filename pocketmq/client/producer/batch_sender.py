@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pocketmq.client.errors import RemotingError, batch_send_error
 from pocketmq.client.producer.batch import BatchPart, split
-from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from pocketmq.client.errors import RemotingConnectError
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["LostPosts", "OutageLog"]

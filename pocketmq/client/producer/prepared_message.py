@@ -14,7 +14,7 @@ import msgspec
 
 from pocketmq.client.errors import InvalidMessage, error_for
 from pocketmq.client.parameters import point_in_time, seconds, shown, whole
-from pocketmq.client.producer.result import SendResult, SendStatus
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.client.validation import (
     check_properties,
     check_properties_length,

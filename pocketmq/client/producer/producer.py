@@ -23,7 +23,8 @@ from pocketmq.client.errors import SHUT_DOWN
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.send_hooks import AnySendHook, HookList
 from pocketmq.client.observation.trace import SendTrace, TraceDispatcher, recalled
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import (
@@ -45,13 +46,11 @@ from pocketmq.client.parameters import (
 from pocketmq.client.producer.accumulator import SMALL_BODY, Accumulator, ConcurrentSends
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.delivery import RetryPolicy
-from pocketmq.client.producer.hooks import AnySendHook, HookList
 from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.producer.prepared_message import COMPRESSIONS, Compression
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, selector_named
 from pocketmq.client.producer.recall import checked_handle
 from pocketmq.client.producer.request_reply import RequestReply
-from pocketmq.client.producer.result import UNCONFIRMED, SendResult
 from pocketmq.client.producer.send_envelope import (
     NOWHERE,
     SendEnvelope,
@@ -71,6 +70,7 @@ from pocketmq.client.selector.latency import (
 from pocketmq.client.selector.penalty import Selection
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import Switches
+from pocketmq.client.send_result import UNCONFIRMED, SendResult
 from pocketmq.client.validation import (
     check_message,
     check_messages,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pocketmq.client.observation.send_hooks import AnySendHook
 from pocketmq.client.options import ClientOptions
 from pocketmq.client.parameters import Milliseconds, Seconds
-from pocketmq.client.producer.hooks import AnySendHook
 from pocketmq.client.producer.queue_choice import Selector
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.penalty import Selection

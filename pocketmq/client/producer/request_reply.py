@@ -21,10 +21,10 @@ from collections.abc import Awaitable, Callable
 
 from pocketmq.client.errors import SHUT_DOWN, InvalidMessage, NotRunning, RequestTimeout
 from pocketmq.client.instance import ClientInstance
+from pocketmq.client.observation.send_hooks import SendKind
 from pocketmq.client.parameters import Seconds
-from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.queue_choice import ShardingKey
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError, decompress

@@ -28,15 +28,15 @@ from pocketmq.client.errors import (
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
+from pocketmq.client.observation.send_hooks import HookList, SendContext, SendKind
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, ConcurrentSends, Posted
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
-from pocketmq.client.producer.hooks import HookList, SendContext, SendKind
 from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose, key_property
-from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.sender import Sender
+from pocketmq.client.send_result import SendResult
 from pocketmq.client.validation import check_message, check_type
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue

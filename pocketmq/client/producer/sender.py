@@ -29,9 +29,9 @@ from pocketmq.client.producer.outage_log import OutageLog
 from pocketmq.client.producer.outages import Outages
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.client.producer.recall import decoded, refusal
-from pocketmq.client.producer.result import SendResult
 from pocketmq.client.producer.send_header import SendHeaders
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command

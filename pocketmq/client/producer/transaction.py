@@ -24,16 +24,16 @@ from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
 from pocketmq.client.errors import InvalidMessage, RemotingError, TransactionNotPrepared
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.send_hooks import SendKind
 from pocketmq.client.observation.trace import store_host
 from pocketmq.client.observation.trace_record import EndTransactionRecord
 from pocketmq.client.parameters import function, instance, shown
-from pocketmq.client.producer.hooks import SendKind
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.queue_choice import ShardingKey
-from pocketmq.client.producer.result import SendResult, SendStatus
 from pocketmq.client.producer.send_envelope import check_target
+from pocketmq.client.send_result import SendResult, SendStatus
 from pocketmq.client.validation import check_type, is_delayed
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from http.client import HTTPException
 
 from pocketmq.client.errors import InvalidName, NoNameServer
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.parameters import shown, texts
 from pocketmq.remoting.connection import split_address
 

@@ -23,7 +23,7 @@ from pocketmq.client.errors import (
     error_for,
     is_silence,
 )
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header

@@ -24,7 +24,7 @@ from pocketmq.client.errors import (
     RemotingTimeout,
     RouteUnavailable,
 )
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.routes.name_servers import NAMESRV_TIMEOUT, NameServers
 from pocketmq.client.selector.pipeline import PublishQueues
 from pocketmq.limited_log import LimitedLog

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 from pocketmq.remoting.bodies.route import TopicRouteData
@@ -24,7 +25,7 @@ from pocketmq.remoting.headers.client import (
     GetConsumerRunningInfoRequestHeader,
 )
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.serving.request import Buffer, Caller, Request, Response
+from pocketmq.remoting.serving.request import Caller, Request, Response
 
 H = TypeVar("H", bound=Header)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import pack_host
 from pocketmq.message.message import MessageQueue
 from pocketmq.proxy.port.broker_port import (
@@ -38,7 +39,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.topic import GetTopicConfigRequestHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Buffer, Caller, Request, Response
+from pocketmq.remoting.serving.request import Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 

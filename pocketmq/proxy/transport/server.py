@@ -64,8 +64,8 @@ from pocketmq.proxy.transport.work_budget import (
     WorkBudget,
 )
 from pocketmq.remoting.connection import find_dead_peer
+from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.listening import listen
-from pocketmq.remoting.serving.machine_memory import at_most
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 

@@ -16,11 +16,12 @@ from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, Final
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.errors import BodyError, FrameError, HeaderError
 from pocketmq.remoting.frames.command import Command
 from pocketmq.remoting.frames.frame import decode_command
 from pocketmq.remoting.frames.json_header import DECODE_ERRORS
-from pocketmq.remoting.serving.request import Buffer, Request, RequestDecoder
+from pocketmq.remoting.serving.request import Request, RequestDecoder
 
 MAX_CHILDREN: Final = 1000
 """Children of one parent. The reference only warns above it; here the parent is refused."""

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Protocol
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.answers.batch import SUCCESS_REMARK, Children
-from pocketmq.remoting.answers.replaced_answers import replace_answers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.splitter import MAX_FRAME
-from pocketmq.remoting.serving.request import Buffer, Channel, Request, Response
+from pocketmq.remoting.serving.replaced_answers import replace_answers
+from pocketmq.remoting.serving.request import Channel, Request, Response
 
 log = LimitedLog(logging.getLogger("pocketmq.remoting"))
 

@@ -8,7 +8,7 @@ drops the connections that hold the most, because those of others are small or s
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.remoting.serving.machine_memory import at_most
+from pocketmq.remoting.machine_memory import at_most
 
 LIMIT: Final = 512 << 20
 """Bytes of begun frames of one server, or a quarter of its memory if that is less."""

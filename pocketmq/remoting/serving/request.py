@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.frames.binary_layout import LayoutCache
 from pocketmq.remoting.frames.frame import (
@@ -32,7 +33,6 @@ from pocketmq.remoting.headers.base import I32, Header
 
 H = TypeVar("H", bound=Header)
 
-Buffer = bytes | bytearray | memoryview
 _BUFFERS = (bytes, bytearray, memoryview)
 
 

@@ -32,6 +32,7 @@ from random import uniform
 from time import perf_counter
 from typing import Any
 
+from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.frames.first_bytes import (
@@ -42,11 +43,10 @@ from pocketmq.remoting.frames.first_bytes import (
 )
 from pocketmq.remoting.frames.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frames.frame_memory import FrameMemory
-from pocketmq.remoting.frames.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
-from pocketmq.remoting.serving.address_counts import AddressCounts
+from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.dispatch import Dispatcher, ReadHandler
+from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.serving.listening import listen
-from pocketmq.remoting.serving.machine_memory import at_most
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer

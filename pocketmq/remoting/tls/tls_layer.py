@@ -17,8 +17,8 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
-from pocketmq.remoting.serving.address_counts import AddressCounts
-from pocketmq.remoting.serving.request import Buffer
+from pocketmq.message.buffers import Buffer
+from pocketmq.remoting.address_counts import AddressCounts
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the handshake."""

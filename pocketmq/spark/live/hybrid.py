@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from pyspark.sql.datasource import InputPartition
 
-from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LiveRange
 from pocketmq.spark.live.planning import Lose, Seen, check_names, look, named_loss, range_of
 from pocketmq.spark.live.queues import LiveQueue
 from pocketmq.spark.live.splitting import split
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.option_error import OptionError, two_of_one
 from pocketmq.spark.options.options import Options
 from pocketmq.spark.slice_partition import SlicePartition
@@ -24,9 +24,9 @@ from pocketmq.spark.store_plans import limits_per_store, request_of
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.planning.offsets import CLOCK_STEP_MS
 from pocketmq.store.scan.planning.plan import plan
-from pocketmq.store.scan.planning.selection import Range, Selection
-from pocketmq.store.scan.planning.stream_offsets import StreamQueue
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.scanned_store import ScannedStore
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 Span = tuple[int, int]
 Wants = Callable[[str, str, int], bool]

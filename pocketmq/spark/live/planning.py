@@ -12,16 +12,16 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.message.limits import clusters_of
 from pocketmq.spark.by_broker import ByBroker
 from pocketmq.spark.live.errors import BrokersNotRead
-from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LiveRange
 from pocketmq.spark.live.queues import Brokers, LiveQueue
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.option_error import OptionError
 from pocketmq.spark.options.options import Options
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.planning.offsets import CLOCK_STEP_MS, resolve
-from pocketmq.store.scan.planning.selection import Range, Selection
-from pocketmq.store.scan.planning.stream_offsets import StreamQueue
 from pocketmq.store.scan.query import listed
+from pocketmq.store.scan.queues.selection import Range, Selection
+from pocketmq.store.scan.stream_offsets import StreamQueue
 
 Lose = Callable[[int, RecordsLost], None]
 Wants = Callable[[str, str, int], bool]

@@ -24,8 +24,8 @@ from pocketmq.client.record_pulls import PulledRecords, RecordPuller
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.live.errors import QueueNotRead
-from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LiveRange
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.store.scan.errors import RecordsLost
 
 log = logging.getLogger(__name__)

@@ -24,10 +24,10 @@ from pocketmq.client.record_pulls import RecordPuller
 from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.message import MessageQueue
-from pocketmq.spark.live.options import LiveOptions
-from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.store.scan.records.pulled import mark_of
 from pocketmq.store.scan.records.topic_table import own_names
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 _AT_ONCE: Final = 32
 _LAST_MS: Final = 253_402_300_799_999

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.partition_reading import FileReader
 from pocketmq.spark.sessions.needed_packages import needed_for
 from pocketmq.store.errors import StoreError

@@ -23,11 +23,11 @@ from pocketmq.archive.errors import WrongLocation
 from pocketmq.archive.location import Location
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.spark.by_broker import ALL_BROKERS, BrokerBounds, ByBroker
-from pocketmq.spark.live.options import LIVE_NAMES, LiveOptions
+from pocketmq.spark.options.live_options import LIVE_NAMES, LiveOptions
 from pocketmq.spark.options.option_error import OptionError, by_proper_name, shown
 from pocketmq.store.local_path import is_remote
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, wrong_ms
-from pocketmq.store.scan.planning.selection import Range
+from pocketmq.store.scan.queues.selection import Range
 from pocketmq.store.scan.records.topic_table import configured_queues
 
 __all__ = ["NAMES", "OptionError", "Options", "Use"]

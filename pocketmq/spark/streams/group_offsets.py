@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pocketmq.spark.options.option_error import SECURITY_NAMES, by_proper_name, shown
 from pocketmq.spark.streams.stream_lag import read_offsets
-from pocketmq.store.scan.planning.stream_offsets import Offsets, StreamQueue
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pocketmq.store.scan.planning.stream_offsets import Offsets, StreamQueue, offsets_of
+from pocketmq.store.scan.stream_offsets import Offsets, StreamQueue, offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

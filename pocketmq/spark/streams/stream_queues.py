@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 Lose = Callable[[int, RecordsLost], None]

@@ -35,8 +35,8 @@ from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.errors import QueueReplaced, RecordsLost, StoreRecovering
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST
-from pocketmq.store.scan.planning.selection import ALL_RECORDS
-from pocketmq.store.scan.planning.stream_offsets import (
+from pocketmq.store.scan.queues.selection import ALL_RECORDS
+from pocketmq.store.scan.stream_offsets import (
     Mark,
     Offsets,
     Position,
@@ -370,9 +370,9 @@ def _queues(options: Options) -> StreamQueues:
         return StreamStores(options)
     # Imported on use: reading files takes no package of the client.
     if options.reads_stores:
-        from pocketmq.spark.live.stream_hybrid import StreamHybrid
+        from pocketmq.spark.streams.stream_hybrid import StreamHybrid
 
         return StreamHybrid(options, options.live)
-    from pocketmq.spark.live.stream_brokers import StreamBrokers
+    from pocketmq.spark.streams.stream_brokers import StreamBrokers
 
     return StreamBrokers(options, options.live)

@@ -15,12 +15,12 @@ from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.followed_store import FollowedStore
 from pocketmq.store.scan.planning.plan import plan
-from pocketmq.store.scan.planning.segments import Unreadable, undisturbed
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
-from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.segments import Unreadable, undisturbed
 from pocketmq.store.scan.records.topic_table import roots_by_broker
 from pocketmq.store.scan.scanned_store import ScannedStore
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery, recovery_of
 
 

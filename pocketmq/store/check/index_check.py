@@ -12,8 +12,8 @@ import numpy as np
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from pocketmq.store.check.dry_files import DryFiles
 from pocketmq.store.check.log_check import LogFile
+from pocketmq.store.encoding.index_keys import IntArray, keys_of
 from pocketmq.store.index.index_file import IndexFile
-from pocketmq.store.index.index_keys import IntArray, keys_of
 from pocketmq.store.index.index_layout import ENTRY_SIZE, entries_at, file_size
 
 _NAME: Final = re.compile(r"[0-9]{17}")

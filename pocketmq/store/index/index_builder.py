@@ -82,7 +82,7 @@ class IndexBuilder:
         most = TURN_BYTES if enough is None else min(TURN_BYTES, enough - position)
         places, behind = record_places(view, base, position, end, most, file.path)
         if places:
-            from pocketmq.store.index.index_keys import keys_of
+            from pocketmq.store.encoding.index_keys import keys_of
 
             self._table.append(keys_of(view, base, places))
         self.position = behind
@@ -126,7 +126,7 @@ def record_places(
             # Short of `enough`: the record at the end is looked at by itself.
             room = min((enough - at) // size - 1, most_records - len(places))
             if room > 0:
-                from pocketmq.store.index.index_keys import alike_from
+                from pocketmq.store.encoding.index_keys import alike_from
 
                 count = alike_from(view, at, size, room)
                 places += range(at, at + count * size, size)

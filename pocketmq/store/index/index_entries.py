@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pocketmq.store.index.index_layout import ENTRY_SIZE, HEADER_SIZE, entries_at
 
 if TYPE_CHECKING:
-    from pocketmq.store.index.index_keys import KeyBatch
+    from pocketmq.store.encoding.index_keys import KeyBatch
 
 _ENTRY: Final = np.dtype(
     [("key", ">i4"), ("physical", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]

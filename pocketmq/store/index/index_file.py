@@ -23,7 +23,7 @@ from pocketmq.store.index.index_layout import (
 )
 
 if TYPE_CHECKING:
-    from pocketmq.store.index.index_keys import KeyBatch
+    from pocketmq.store.encoding.index_keys import KeyBatch
 
 _HEADER: Final = Struct(">4q2i")
 _slot: Final = Struct(">i").unpack_from

@@ -16,21 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pocketmq.message.tags import string_hash
-
 HEADER_SIZE: Final = 40
 COUNT_AT: Final = 36
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
-
-
-def key_hash(topic: str, key: str) -> int:
-    """Return the hash under which a topic's key is entered.
-
-    It is not negative: it is folded as in the reference.
-    """
-    value = abs(string_hash(f"{topic}#{key}"))
-    return 0 if value == 2**31 else value
 
 
 def entries_at(slots: int) -> int:

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pocketmq.store.encoding.index_keys import key_hash
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.index.index_file import IndexFile
-from pocketmq.store.index.index_layout import file_size, key_hash
+from pocketmq.store.index.index_layout import file_size
 from pocketmq.store.log.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from pocketmq.store.index.index_keys import KeyBatch
+    from pocketmq.store.encoding.index_keys import KeyBatch
 
 log = logging.getLogger(__name__)
 

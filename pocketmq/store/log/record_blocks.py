@@ -22,8 +22,8 @@ from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.properties import CRC32
 from pocketmq.message.record_crc import FIELD_SIZE, is_altered
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from pocketmq.store.encoding.index_keys import alike_from
 from pocketmq.store.encoding.tags_codes import tags_code
-from pocketmq.store.index.index_keys import alike_from
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 

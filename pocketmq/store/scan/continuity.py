@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pocketmq.store.scan.planning.stream_offsets import Mark
+from pocketmq.store.scan.stream_offsets import Mark
 
 
 class Replaced(NamedTuple):

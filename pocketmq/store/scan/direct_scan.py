@@ -8,9 +8,9 @@ from typing import Any
 
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.segments import undisturbed
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
+from pocketmq.store.scan.queues.segments import undisturbed
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.columns import COLUMNS
 from pocketmq.store.scan.records.topic_table import local_files

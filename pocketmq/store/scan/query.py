@@ -16,10 +16,10 @@ from pocketmq.store.scan.errors import NoTopic, RecordsLost, raise_loss
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds, wrong_ms
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.segments import Unreadable, undisturbed
-from pocketmq.store.scan.planning.selection import Range, Selection
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.segments import Unreadable, undisturbed
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 from pocketmq.store.scan.records.topic_table import own_names

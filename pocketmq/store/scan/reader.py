@@ -24,9 +24,9 @@ from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.errors import RecordsLost, StoreRecovering
 from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
-from pocketmq.store.scan.planning.segments import NO_SEGMENTS, Int64Array
-from pocketmq.store.scan.planning.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, QueueSlice, Rows
+from pocketmq.store.scan.queues.segments import NO_SEGMENTS, Int64Array
+from pocketmq.store.scan.queues.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.records.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, ENTRY_COLUMNS, Block
 from pocketmq.store.scan.records.gather import NO_PLACES, Places

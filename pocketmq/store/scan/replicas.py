@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pocketmq.store.scan.planning.selection import EVERYTHING, Range
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.selection import EVERYTHING, Range
 from pocketmq.store.scan.scanned_store import ScannedStore
 
 _NOTHING: Final = Range(0, 0)

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from pocketmq.store.encoding.entry_array import EntryArray
 from pocketmq.store.scan.continuity import Replaced
-from pocketmq.store.scan.planning.stream_offsets import Mark
 from pocketmq.store.scan.queues.queue_slice import QueueSlice, Tail
 from pocketmq.store.scan.store_files import StoreFiles
+from pocketmq.store.scan.stream_offsets import Mark
 
 
 class ScannedQueue(Protocol):

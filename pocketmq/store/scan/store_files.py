@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol
 
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import NotVisible
-from pocketmq.store.scan.planning.segments import Segments, mapped
 from pocketmq.store.scan.queues.queue_slice import QueueSlice, queue_directory
+from pocketmq.store.scan.queues.segments import Segments, mapped
 
 
 class StoreFiles(Protocol):

@@ -23,6 +23,7 @@ from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message import properties as names
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.record import iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.answers.batch import decode_answers
@@ -30,7 +31,7 @@ from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import BatchRequestHeader
-from pocketmq.remoting.serving.request import Buffer, Request, RequestDecoder, Response
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from pocketmq.store.message_store import MessageStore
 from tests.broker.batch.batches import PULL, Child, body_of, pull
 from tests.broker.virtual_loop import VirtualRunner

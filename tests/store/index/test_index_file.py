@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.store.encoding.index_keys import KeyBatch, key_hash
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.files import Files
 from pocketmq.store.index.index_file import IndexFile
-from pocketmq.store.index.index_keys import KeyBatch
-from pocketmq.store.index.index_layout import file_size, key_hash
+from pocketmq.store.index.index_layout import file_size
 from tests.store.conftest import FailingFiles
 
 SLOTS, CAPACITY = 7, 40

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pocketmq.message import properties as names
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, encode_into, record_size
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_ROLLBACK
-from pocketmq.store.index.index_keys import keys_of
-from pocketmq.store.index.index_layout import key_hash
+from pocketmq.store.encoding.index_keys import key_hash, keys_of
 
 HOSTS = {False: bytes(8), True: bytes(20)}
 

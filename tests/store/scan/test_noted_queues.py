@@ -16,12 +16,12 @@ from pocketmq.store.scan.planning.noted_plan import plan_noted
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.selection import Range, Selection
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.queues.noted_queues import NotedQueues
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.reader import SliceReader
 from tests.spark.stream_store import OpenStore
 from tests.store.made_store import NOW

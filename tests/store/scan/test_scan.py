@@ -20,7 +20,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.planning.plan import ScanRequest
-from pocketmq.store.scan.planning.selection import Range, Selection
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 from tests.store.made_store import (
     BROKER,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.message.properties import decode
-from pocketmq.store.scan.planning.segments import mapped
+from pocketmq.store.scan.queues.segments import mapped
 from pocketmq.store.scan.records.columns import KEYS_TYPE, PROPERTIES_TYPE
 from pocketmq.store.scan.records.gather import Places
 from pocketmq.store.scan.records.property_table import PropertyTable, split_keys

@@ -16,11 +16,11 @@ from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.selection import Range, Selection
 from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.queue_slice import QueueSlice, Rows
+from pocketmq.store.scan.queues.selection import Range, Selection
 from tests.spark.stream_store import OpenStore
 from tests.store.made_store import NOW, MadeStore, held_open, unpack_golden, write
 

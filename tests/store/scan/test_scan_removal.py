@@ -14,10 +14,10 @@ from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
-from pocketmq.store.scan.planning.segments import MappedSegment, Mappings
-from pocketmq.store.scan.planning.selection import Range, Selection
 from pocketmq.store.scan.planning.tail import take_snapshot
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.segments import MappedSegment, Mappings
+from pocketmq.store.scan.queues.selection import Range, Selection
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.topic_table import local_files
 from tests.store.made_store import NOW, MadeStore, held_open, rows_of

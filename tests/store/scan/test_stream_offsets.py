@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.store.scan.planning.stream_offsets import (
+from pocketmq.store.scan.stream_offsets import (
     Mark,
     OffsetsError,
     Position,

@@ -9,7 +9,7 @@ import time
 from typing import Protocol
 
 from pocketmq.broker.delayed.timer import TimerService
-from pocketmq.broker.delayed.timer_counts import TimerCounts
+from pocketmq.broker.statistics.timer_counts import TimerCounts
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pocketmq.broker.acknowledge.answers import SendAnswers
 from pocketmq.broker.acknowledge.group_commit import GroupCommit
 from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import InnerMessage
-from pocketmq.broker.processors.send.answers import SendAnswers
 from pocketmq.broker.processors.send.checks import of_client
 from pocketmq.broker.statistics.message_types import FIFO, NORMAL, MessageTypes
 from pocketmq.broker.statistics.statistics import Traffic

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pocketmq.broker.acknowledge.answers import NOT_STORED
 from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
-from pocketmq.broker.processors.send.answers import NOT_STORED
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.transactions.half_message import (
     QUEUE_ID,

@@ -8,12 +8,7 @@ from collections.abc import Mapping
 from time import monotonic
 
 from pocketmq.client.backoff import backoff
-from pocketmq.client.consumer.consumed_message import (
-    DEAD_LETTER,
-    BatchFailure,
-    ConsumedMessage,
-    ReconsumeLater,
-)
+from pocketmq.client.consumer.consumed_message import BatchFailure, ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import (
     Begun,
     Consume,
@@ -28,6 +23,7 @@ from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.pauses import Pauses
+from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 from pocketmq.message.message import MESSAGE_OVERHEAD
 
 __all__ = ["ConsumeConcurrently"]

@@ -8,12 +8,7 @@ import math
 from collections.abc import Mapping
 from time import monotonic
 
-from pocketmq.client.consumer.consumed_message import (
-    DEAD_LETTER,
-    BatchFailure,
-    ConsumedMessage,
-    ReconsumeLater,
-)
+from pocketmq.client.consumer.consumed_message import BatchFailure, ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import (
     ConsumeService,
     Fate,
@@ -25,6 +20,7 @@ from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
+from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 
 __all__ = ["ConsumeOrderly"]
 

@@ -15,7 +15,7 @@ from enum import Enum
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage, Outcome
 from pocketmq.client.consumer.dispatch.batch_waits import BatchWaits
 from pocketmq.client.consumer.dispatch.consume_stats import ConsumeStats
 from pocketmq.client.consumer.dispatch.failure_policy import FailurePolicy
@@ -23,7 +23,8 @@ from pocketmq.client.consumer.dispatch.handlers import AnyHandler
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MESSAGE_OVERHEAD
 from pocketmq.message.payload import PayloadError
 

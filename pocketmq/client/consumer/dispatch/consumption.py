@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.client.consumer.consume_hooks import ConsumeHookList
 from pocketmq.client.consumer.dispatch.consume_concurrently import ConsumeConcurrently
 from pocketmq.client.consumer.dispatch.consume_orderly import ConsumeOrderly
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService, Queue
@@ -26,6 +25,7 @@ from pocketmq.client.consumer.dispatch.workers import Workers
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.instance import ClientInstance
+from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.message.limits import RETRY_PREFIX
 
 __all__ = ["ConsumeOptions", "Consumption"]

@@ -10,7 +10,7 @@ import logging
 import time
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 

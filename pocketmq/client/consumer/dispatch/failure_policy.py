@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from pocketmq.client.consumer.consumed_message import DEAD_LETTER, ReconsumeLater
 from pocketmq.client.parameters import Seconds, seconds, shown
+from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 from pocketmq.message.limits import DELAY_LEVELS
 
 __all__ = ["MOST_DELAYS", "FailurePolicy", "delay_level"]

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Awaitable, Mapping
 from types import CoroutineType
 
-from pocketmq.client.consumer.consumed_message import ConsumedMessage, ReconsumeLater
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch import eager_start
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
 from pocketmq.client.consumer.dispatch.outcomes import Outcomes
+from pocketmq.client.reconsume_later import ReconsumeLater
 
 __all__ = ["HandlerCalls"]
 

@@ -8,16 +8,13 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
-from pocketmq.client.consumer.consume_hooks import ConsumeContext, ConsumeHookList
-from pocketmq.client.consumer.consumed_message import (
-    BatchFailure,
-    ConsumedMessage,
-    ReconsumeLater,
-)
+from pocketmq.client.consumer.consumed_message import BatchFailure, ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
+from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHookList
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["Outcomes", "Work"]

@@ -25,7 +25,7 @@ from pocketmq.client.errors import (
     is_silence,
 )
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.producer.prepared_message import Compression, PreparedMessage, compress_body
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names

@@ -26,7 +26,7 @@ from pocketmq.client.consumer.fetch.puller import (
 )
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt, MessageQueue

@@ -19,7 +19,7 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.consumer.fetch.shared_polls import SharedPolls
 from pocketmq.client.errors import RemotingError, error_for
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 from pocketmq.message.compression import CompressionError

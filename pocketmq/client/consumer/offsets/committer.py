@@ -11,7 +11,7 @@ from pocketmq.client.consumer.broker_outages import BrokerOutages
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.errors import RemotingError
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 
 __all__ = ["Committer"]
 

@@ -27,7 +27,7 @@ from pocketmq.client.consumer.similar_topics import similar_topics
 from pocketmq.client.consumer.subscription import Kind, Subscription, check_expression
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.offsets import Position, QueueOffsets
 from pocketmq.client.parameters import unix_seconds
 from pocketmq.client.routes.route import TopicRoute

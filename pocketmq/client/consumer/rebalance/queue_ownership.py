@@ -24,7 +24,7 @@ from pocketmq.client.consumer.rebalance.queue_lock import LOCK_MEMORY, QueueLock
 from pocketmq.client.consumer.rebalance.share_callbacks import ShareCallbacks
 from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 

@@ -26,7 +26,7 @@ from pocketmq.client.errors import (
     is_silence,
 )
 from pocketmq.client.instance import ClientInstance
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode

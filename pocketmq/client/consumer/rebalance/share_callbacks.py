@@ -11,8 +11,8 @@ import logging
 from collections.abc import Sequence
 
 from pocketmq.client.consumer.consumer_options import ConsumerOptions, ShareCallback
+from pocketmq.client.log_fields import fields
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.observation.log_fields import fields
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 

@@ -22,11 +22,11 @@ from pocketmq.store.scan.planning.partitioning import (
     cuts_between,
 )
 from pocketmq.store.scan.planning.plan import ScanRequest
-from pocketmq.store.scan.planning.selection import EVERYTHING, Range
 from pocketmq.store.scan.planning.snapshot import NotedBounds, StoreSnapshot
 from pocketmq.store.scan.queues.noted_queues import NotedQueues, Spans
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.selection import EVERYTHING, Range
 
 _SAMPLES: Final = 64
 """To learn the size of records; about 0.1 ms each."""

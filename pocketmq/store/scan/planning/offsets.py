@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.planning.selection import Range
+from pocketmq.store.scan.queues.selection import Range
 from pocketmq.store.scan.scanned_store import ScannedQueue, ScannedStore
 
 EARLIEST: Final = -2

@@ -19,8 +19,8 @@ from pocketmq.store.scan.planning.offsets import (
     stored_within,
 )
 from pocketmq.store.scan.planning.partitioning import PartitionLimits, Wanted, partitions
-from pocketmq.store.scan.planning.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.queues.queue_slice import QueueSlice
+from pocketmq.store.scan.queues.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.scanned_store import ScannedStore
 
 

@@ -30,14 +30,14 @@ from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
 from pocketmq.store.scan.errors import NoStore
-from pocketmq.store.scan.planning.segments import Mappings, Segments, mapped, undisturbed
-from pocketmq.store.scan.planning.stream_offsets import Mark
 from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
 from pocketmq.store.scan.queues.queue_slice import queue_directory
 from pocketmq.store.scan.queues.queue_snapshot import Place, QueueSnapshot, place_in
+from pocketmq.store.scan.queues.segments import Mappings, Segments, mapped, undisturbed
 from pocketmq.store.scan.records.topic_table import configured_queues, local_files
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.store_files import LocalFiles
+from pocketmq.store.scan.stream_offsets import Mark
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 
 log = logging.getLogger(__name__)

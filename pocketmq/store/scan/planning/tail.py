@@ -26,11 +26,11 @@ from pocketmq.store.files import read_small
 from pocketmq.store.log.record_blocks import Records, TopicNames, read_block, store_timestamps
 from pocketmq.store.scan.errors import StoreRecovering
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
-from pocketmq.store.scan.planning.segments import Segment, Segments, reading, undisturbed
 from pocketmq.store.scan.planning.snapshot import State, StoreSnapshot, run_of
 from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice
 from pocketmq.store.scan.queues.queue_slice import Tail
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.segments import Segment, Segments, reading, undisturbed
 from pocketmq.store.scan.records.known_records import KnownRecords
 from pocketmq.store.store_lock import Recovery, recovery_of
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pocketmq.store.scan.planning.selection import Range
 from pocketmq.store.scan.queues.queue_slice import NO_TAIL, QueueSlice
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.selection import Range
 from pocketmq.store.scan.store_files import StoreFiles
 
 _WORTH_HALVING: Final = 16_384

@@ -19,7 +19,7 @@ import numpy as np
 
 from pocketmq.store.encoding.entry_array import EntryArray, entry_array
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.scan.planning.segments import reading
+from pocketmq.store.scan.queues.segments import reading
 
 _BLOCK: Final = 4096 // UNIT * UNIT
 _ENTRY: Final = Struct(">qi8x")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pocketmq.store.scan.planning.segments import reading
+from pocketmq.store.scan.queues.segments import reading
 
 
 def _everything(*_: object) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from pocketmq.store.encoding.entry_array import EntryArray, entry_array
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
 from pocketmq.store.scan.errors import RecordsLost, raise_loss
-from pocketmq.store.scan.planning.segments import Int64Array, Segment, Segments, Unreadable
+from pocketmq.store.scan.queues.segments import Int64Array, Segment, Segments, Unreadable
 
 FILLER_SIZE: Final = 0x7FFFFFFF
 """Size in entries that stand for no record."""

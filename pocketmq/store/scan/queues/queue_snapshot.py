@@ -13,7 +13,6 @@ from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.message.sysflag import BORN_HOST_V6
 from pocketmq.store.encoding.entry_array import EntryArray
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.scan.planning.segments import Segments
 from pocketmq.store.scan.queues.queue_end import NO_ENTRIES, fills, last_entries, next_entries
 from pocketmq.store.scan.queues.queue_slice import (
     FILLER_SIZE,
@@ -22,6 +21,7 @@ from pocketmq.store.scan.queues.queue_slice import (
     Tail,
     entries_of,
 )
+from pocketmq.store.scan.queues.segments import Segments
 
 # queueId, queueOffset, physicalOffset, sysFlag, and the store timestamp behind an IPv4 or an IPv6
 # born host.

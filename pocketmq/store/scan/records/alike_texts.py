@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.store.scan.planning.segments import ByteArray
+from pocketmq.store.scan.queues.segments import ByteArray
 
 _IntArray = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pocketmq.message import properties as names
 from pocketmq.message.identity import host_text
 from pocketmq.message.sysflag import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
-from pocketmq.store.scan.planning.segments import ByteArray, Int64Array
+from pocketmq.store.scan.queues.segments import ByteArray, Int64Array
 from pocketmq.store.scan.records.gather import Places
 from pocketmq.store.scan.records.property_table import PropertyTable, split_keys
 

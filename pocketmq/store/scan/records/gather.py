@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.store.scan.planning.segments import ByteArray, Int64Array
+from pocketmq.store.scan.queues.segments import ByteArray, Int64Array
 
 _VIEW: Final = np.dtype([("length", "<i4"), ("inline", "V12")])
 # The same 16 bytes of a value that does not fit: the first four bytes of the value (which a cast

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, MIN_RECORD
-from pocketmq.store.scan.planning.segments import ByteArray, Int64Array, Segments
+from pocketmq.store.scan.queues.segments import ByteArray, Int64Array, Segments
 from pocketmq.store.scan.records.gather import Places, fixed_rows
 
 

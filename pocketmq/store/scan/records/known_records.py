@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT as UNIT
-from pocketmq.store.scan.planning.segments import Int64Array, Segments
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, entries_of
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
+from pocketmq.store.scan.queues.segments import Int64Array, Segments
 from pocketmq.store.scan.records.heads import Heads, locate
 
 _CHUNK: Final = 65_536

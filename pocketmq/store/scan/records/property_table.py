@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pocketmq.message.properties import KEY_SEPARATOR
-from pocketmq.store.scan.planning.segments import ByteArray
+from pocketmq.store.scan.queues.segments import ByteArray
 from pocketmq.store.scan.records.alike_texts import AlikeTexts, alike
 from pocketmq.store.scan.records.compiled_records import compiled_entries
 from pocketmq.store.scan.records.gather import Places, content

@@ -18,18 +18,18 @@ import pyarrow.compute as pc
 from pocketmq.message import properties as names
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.record_layout import MIN_RECORD
-from pocketmq.store.index.index_keys import alike_from
+from pocketmq.store.encoding.index_keys import alike_from
 from pocketmq.store.scan.errors import PulledCorrupt
 from pocketmq.store.scan.freed_memory import keep_freed_memory
-from pocketmq.store.scan.planning.segments import ByteArray, Int64Array
-from pocketmq.store.scan.planning.selection import ALL_RECORDS, Selection
-from pocketmq.store.scan.planning.stream_offsets import Mark
 from pocketmq.store.scan.queues.queue_slice import Rows
 from pocketmq.store.scan.queues.queue_snapshot import placed_by
+from pocketmq.store.scan.queues.segments import ByteArray, Int64Array
+from pocketmq.store.scan.queues.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.records.bodies import MAX_INFLATED, TooLarge, read_bodies
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, Block
 from pocketmq.store.scan.records.gather import Places
 from pocketmq.store.scan.records.heads import Heads
+from pocketmq.store.scan.stream_offsets import Mark
 
 _SIZE: Final = struct.Struct(">i")
 _ALIKE: Final = 8

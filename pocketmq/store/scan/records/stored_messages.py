@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from pocketmq.store.errors import StoreClosed
-from pocketmq.store.scan.planning.segments import undisturbed
 from pocketmq.store.scan.query import (
     Query,
     QueryOptions,
@@ -19,6 +18,7 @@ from pocketmq.store.scan.query import (
     application_topics,
 )
 from pocketmq.store.scan.queues.queue_listing import NO_QUEUE
+from pocketmq.store.scan.queues.segments import undisturbed
 
 
 class StoredMessages:

@@ -19,8 +19,8 @@ import ssl
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set
 from typing import Any, cast
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import pack_host
-from pocketmq.remoting.answers.replaced_answers import replace_answers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import EncodeError, RemotingClosed, RemotingTimeout, SystemBusy
 from pocketmq.remoting.frames.frame import MAX_FRAME, Command, FrameSplitter, encode_request
@@ -28,7 +28,8 @@ from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import PendingRequests
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Buffer, Request, RequestDecoder, Response
+from pocketmq.remoting.serving.replaced_answers import replace_answers
+from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 
 HIGH_WATER = 1 << 20
 LOW_WATER = 1 << 18

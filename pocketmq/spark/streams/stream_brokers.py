@@ -9,17 +9,17 @@ from typing import Final
 
 from pocketmq.client.errors import BrokerNotFound, RemotingError
 from pocketmq.spark.live.errors import BrokersNotRead
-from pocketmq.spark.live.options import LiveOptions
 from pocketmq.spark.live.partition import LivePartition, LiveRange
 from pocketmq.spark.live.planning import check_names, check_sql, check_topics, queues_asked_for
 from pocketmq.spark.live.queues import Brokers, LiveQueue
 from pocketmq.spark.live.splitting import split
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.options import Options
 from pocketmq.spark.store_plans import limits_per_store
 from pocketmq.spark.streams.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
 from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone
 from pocketmq.store.scan.planning.offsets import LATEST, OffsetBounds, resolve
-from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 _LOOK_AGAIN_SECONDS: Final = 0.5

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterable
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.frame import FrameSplitter, decode_command
-from pocketmq.remoting.serving.request import Buffer, Response
+from pocketmq.remoting.serving.request import Response
 
 _NO_LIMIT = 1 << 31  # they are our own
 

@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pyspark.sql.datasource import InputPartition
 
 from pocketmq.spark.live.hybrid import check_together, cut, together
-from pocketmq.spark.live.options import LiveOptions
-from pocketmq.spark.live.stream_brokers import StreamBrokers
+from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.options import Options
+from pocketmq.spark.streams.stream_brokers import StreamBrokers
 from pocketmq.spark.streams.stream_queues import Lose, LoseBetween, QueueEnds, Span
 from pocketmq.spark.streams.stream_stores import StreamStores
 from pocketmq.store.scan.continuity import Replaced
-from pocketmq.store.scan.planning.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.parameters import shown
-from pocketmq.client.producer.result import SendResult
+from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message
 
 __all__ = [

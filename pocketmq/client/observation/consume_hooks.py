@@ -21,9 +21,9 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
-from pocketmq.client.consumer.consumed_message import ReconsumeLater
-from pocketmq.client.observation.log_fields import fields
+from pocketmq.client.log_fields import fields
 from pocketmq.client.observation.trace_record import ConsumeReturn
+from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt
 
 __all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]
