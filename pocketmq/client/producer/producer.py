@@ -454,11 +454,14 @@ class Producer:
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
         calls = self._calls
-        check_type(message)
-        check_target(queue, key)
-        deadline = calls.deadline(timeout)
+        if queue is not None or key is not None:
+            check_target(queue, key)
+        deadline = self._clock() + (
+            calls.timeout if timeout is None else seconds("timeout", timeout)
+        )
         # Its own place first, without the frame of `enter`, for the send that everyone makes.
         if running_loop() is not calls.loop or not self._in_flight.try_enter():
+            check_type(message)
             await calls.enter(message.topic, deadline)
         try:
             return await calls.send(message, queue, key, deadline, timeout is None)

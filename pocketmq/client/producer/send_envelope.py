@@ -140,15 +140,33 @@ class SendEnvelope:
         key: ShardingKey | None,
         deadline: float,
         shares: bool,
+        seen: bool = False,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send one message, which has its place; `shares`: maybe in a request with others."""
-        if not self._hooks:
-            return self._send(queue, key, deadline, shares, (message,))
-        return self._observed(
-            SendKind.SINGLE, (message,), _only, self._send, queue, key, deadline, shares
-        )
+        """Send one message, which has its place; `shares`: maybe in a request with others; `seen`:
+        by the hooks."""
+        if self._hooks and not seen:
+            check_type(message)
+            return self._observed(
+                SendKind.SINGLE, (message,), _only, self._send_seen, queue, key, deadline, shares
+            )
+        if self._namespace.name:
+            message = self._wrap(message)
+            queue = queue and self._namespace.wrap_queue(queue)
+        check_message(message, self._max_message_size)
+        extra = ""
+        if key is not None:
+            queues = self._sender.known_queues(message.topic)
+            if queues is None:
+                return self._send_later(message, queue, key, deadline, shares)
+            queue = self._chosen(message, queue, key, queues)
+            extra = key_property(key)
+        elif queue is not None:
+            check_queue(queue, message.topic)
+        if shares and self._concurrent.takes(message):
+            return self._concurrent.send(message, queue, deadline, extra)
+        return self.send_alone(message, new_unique_id(), queue, deadline, extra)
 
-    def _send(
+    def _send_seen(
         self,
         queue: MessageQueue | None,
         key: ShardingKey | None,
@@ -156,21 +174,9 @@ class SendEnvelope:
         shares: bool,
         messages: Sequence[Message],
     ) -> Coroutine[Any, Any, SendResult]:
-        message = messages[0]
-        if self._namespace.name:
-            message = self._wrap(message)
-            queue = queue and self._namespace.wrap_queue(queue)
-        check_message(message, self._max_message_size)
-        if key is None:
-            check_queue(queue, message.topic)
-            return self._deliver(message, queue, deadline, shares, "")
-        queues = self._sender.known_queues(message.topic)
-        if queues is None:
-            return self._send_by_key(message, queue, key, deadline, shares)
-        target = self._chosen(message, queue, key, queues)
-        return self._deliver(message, target, deadline, shares, key_property(key))
+        return self.send(messages[0], queue, key, deadline, shares, seen=True)
 
-    async def _send_by_key(
+    async def _send_later(
         self,
         message: Message,
         queue: MessageQueue | None,
@@ -178,21 +184,12 @@ class SendEnvelope:
         deadline: float,
         shares: bool,
     ) -> SendResult:
-        queues = await self._sender.queues(message.topic, deadline)
-        target = self._chosen(message, queue, key, queues)
-        return await self._deliver(message, target, deadline, shares, key_property(key))
-
-    def _deliver(
-        self,
-        message: Message,
-        target: MessageQueue | None,
-        deadline: float,
-        shares: bool,
-        extra: str,
-    ) -> Coroutine[Any, Any, SendResult]:
+        """Send a checked message with a key as soon as its topic has a route."""
+        target = await self._target(message, queue, key, deadline)
+        extra = key_property(key)
         if shares and self._concurrent.takes(message):
-            return self._concurrent.send(message, target, deadline, extra)
-        return self.send_alone(message, new_unique_id(), target, deadline, extra)
+            return await self._concurrent.send(message, target, deadline, extra)
+        return await self.send_alone(message, new_unique_id(), target, deadline, extra)
 
     def send_alone(
         self,
@@ -420,7 +417,9 @@ class SendEnvelope:
     async def _target(
         self, message: Message, queue: MessageQueue | None, key: ShardingKey, deadline: float
     ) -> MessageQueue:
-        queues = await self._sender.queues(message.topic, deadline)
+        queues = self._sender.known_queues(message.topic)
+        if queues is None:
+            queues = await self._sender.queues(message.topic, deadline)
         return self._chosen(message, queue, key, queues)
 
     def _chosen(
@@ -435,7 +434,7 @@ class SendEnvelope:
         return choose(self._selector, queues, message, key)
 
     def _wrap(self, message: Message) -> Message:
-        return self._namespace.wrap_message(message) if self._namespace else message
+        return self._namespace.wrap_message(message) if self._namespace.name else message
 
     def _unwrap(self, result: SendResult) -> SendResult:
         return msgspec.structs.replace(result, queue=self._namespace.unwrap_queue(result.queue))

@@ -203,14 +203,15 @@ class LatencyFaultTolerance:
         elif item.on_trial and reachable and now >= item.isolated_until:
             self._try(item, False)
 
-    def answered(self, broker_name: str, latency: float, stale_after: float) -> None:
-        """Do what `record` does for an answer. Most say that the broker is as well as before."""
+    def answered(self, broker_name: str, latency: float, now: float, stale_after: float) -> None:
+        """Do what `record` does for an answer, `now` in clock seconds. Most say that the broker is
+        as well as before."""
         item = self._items.get(broker_name)
         if item is None or item.on_trial or latency >= self._latency_max[0]:
             self.record(broker_name, latency, stale_after=stale_after)
             return
         item.latency = latency
-        item.observe(latency, self._clock(), stale_after)
+        item.observe(latency, now, stale_after)
 
     def is_available(self, broker_name: str) -> bool:
         """Not isolated, and reachable; on trial: and without a send under way."""

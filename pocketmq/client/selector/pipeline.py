@@ -72,17 +72,17 @@ class PublishQueues:
         size = len(received)
         if not size:
             return None
-        while True:
-            index = self._next
-            for _ in range(size):
-                if index >= size:
-                    index = 0
-                if received[index] <= self._level:
-                    self._next = index + 1
-                    self._charge(index, messages)
-                    return self.queues[index]
-                index += 1
-            self._level = min(received)
+        index, level = self._next % size, self._level
+        if received[index] > level:
+            level = self._level = max(level, min(received))
+            while received[index] > level:
+                index = (index + 1) % size
+        self._next = index + 1
+        # What `_charge` does: it is level, and its request moves the level of no other.
+        received[index] = level + messages
+        if 2 * messages > self._lag:
+            self._lag = 2 * messages
+        return self.queues[index]
 
     def first(self, *filters: QueueFilter, messages: int = 1) -> MessageQueue | None:
         """The next queue among those that pass every filter, or None."""
@@ -248,10 +248,10 @@ class QueueSelector:
 
     def answered(self, broker_name: str, latency: float) -> None:
         """The broker stored the message after `latency` seconds."""
-        self.answered_at = self.clock()
+        now = self.answered_at = self.clock()
         if self.switches.send_latency_enable:
             stale_after = self.switches.detect_interval / 1000
-            self.tolerance.answered(broker_name, latency, stale_after)
+            self.tolerance.answered(broker_name, latency, now, stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
         """The broker answered with an error: isolated, and reachable because it answered."""

@@ -251,7 +251,7 @@ def test_an_answer_counts_as_a_recorded_one(
     for what, latency, pause in steps:
         clock.advance(pause)
         if what == "answered":
-            quick.answered("a", latency, 2.0)
+            quick.answered("a", latency, clock(), 2.0)
             slow.record("a", latency, stale_after=2.0)
         for tolerance in quick, slow:
             if what == "probed":

@@ -9,7 +9,7 @@ from types import CoroutineType
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch import eager_start
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
-from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
+from pocketmq.client.consumer.dispatch.expired_requests import MARK, ExpiredRequests
 from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_failure
 from pocketmq.client.consumer.dispatch.outcomes import Outcomes
 from pocketmq.client.reconsume_later import ReconsumeLater
@@ -41,7 +41,7 @@ class HandlerCalls:
         Return None when it has succeeded already, which is not reported; else what to await, which
         tells the outcome and raises nothing but a cancellation.
         """
-        if self._drops(message):
+        if MARK in message.properties_bytes and self._drops(message):
             return None
         handler = self.handlers.get(message.topic)
         if handler is None or type(handler) is Batched or self._outcomes.hooks:

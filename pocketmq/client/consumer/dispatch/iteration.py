@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
-from pocketmq.client.consumer.dispatch.expired_requests import ExpiredRequests
+from pocketmq.client.consumer.dispatch.expired_requests import MARK, ExpiredRequests
 
 __all__ = ["Iteration"]
 
@@ -37,11 +37,13 @@ class Iteration:
             await asyncio.sleep(0)
         while True:
             message = self._service.take()
-            if message is not None and self._drops(message):
-                self._service.succeeded(message)
-                continue
-            if message is not None or self._service.stopped:
+            if message is not None:
+                if MARK in message.properties_bytes and self._drops(message):
+                    self._service.succeeded(message)
+                    continue
                 return message
+            if self._service.stopped:
+                return None
             self.before_wait()
             self._arrival.clear()
             await self._arrival.wait()
