@@ -50,6 +50,7 @@ class _Load:
     """What is held for one topic, or for all; and the queues that wait for some of it to go.
 
     Attributes:
+        count: messages; 0 for all topics together, which have no limit for it.
         kept: bytes of answers of which some messages had no room yet.
         reading, pulling: what waits to read such an answer, or to pull.
     """
@@ -132,7 +133,6 @@ class PullLimiter:
         pq.size -= size
         if self._shared:
             total = self._total
-            total.count -= 1
             total.size -= size
             if total.reading or total.pulling:
                 total.wake()
@@ -191,7 +191,6 @@ class PullLimiter:
             topic = self._topics[pq.queue.topic]
             topic.count += count
             topic.size += size
-        self._total.count += count
         self._total.size += size
 
     def room(self, pq: ProcessQueue[Any]) -> int:
