@@ -7,13 +7,20 @@ import asyncio
 import msgspec
 import pytest
 
-from pocketmq.broker.body_limits import MOST
+from pocketmq.broker.body_limits import MOST, MOST_OBJECTS
 from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from pocketmq.remoting.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+)
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.codes import VERSION, RequestCode
+from pocketmq.remoting.frames.frame import encode_command
+from pocketmq.remoting.headers import BatchRequestHeader
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206
@@ -229,3 +236,21 @@ async def test_bodies_that_are_too_long_are_refused(client: Client, code: Reques
     answer = await client.request(code, body=b" " * (MOST[code] + 1))
     assert answer.code == SYSTEM_ERROR
     assert f"{MOST[code] + 1} bytes, {MOST[code]} are allowed" in (answer.remark or "")
+
+
+async def test_bodies_of_very_many_objects_are_refused(client: Client) -> None:
+    """They cost more than their bytes say, also in the children of one parent."""
+    groups = [ProducerData(group_name=f"p{n}") for n in range(MOST_OBJECTS)]
+    body = HeartbeatData(client_id="c", producer_data_set=groups).encode()
+    answer = await client.request(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == SYSTEM_ERROR
+    assert f"{MOST_OBJECTS + 1} objects, {MOST_OBJECTS} are allowed" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(("count", "code"), [(10, 0), (11, SYSTEM_ERROR)])
+async def test_children_share_what_a_body_may_have(client: Client, count: int, code: int) -> None:
+    body = HeartbeatData(client_id="c").encode().ljust(MOST[RequestCode.HEART_BEAT] // 10)
+    children = [encode_command(RequestCode.HEART_BEAT, n, body=body) for n in range(count)]
+    header = BatchRequestHeader(dispatch_code=RequestCode.HEART_BEAT)
+    answer = await client.request(RequestCode.COMMON_BATCH_REQUEST, header, body=b"".join(children))
+    assert answer.code == code, answer.remark

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeout
 from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
+from pocketmq.remoting.frames.frame import SerializeType
 from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.serving.listening import PortInUse
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import MAX_REQUEST_HEADER, Request, Response
 from pocketmq.remoting.serving.server import (
     FREE_SMALL_READS,
     LARGE_ANSWERS,
+    LARGE_READ,
     LIGHT,
     MOST_TOGETHER,
     SHORTEST_REST,
@@ -744,6 +746,73 @@ async def test_turns_are_short_while_others_send_little() -> None:
     now += LIGHT
     assert await turn(TURN / 20) > 15
     assert not transport.reading
+
+
+async def test_heavy_requests_of_many_connections_share_turns() -> None:
+    """A request cannot be divided: with one connection for each, all of them were executed before
+    anybody else was read."""
+    now = 0.0
+    server = serving(echo := Echo(), clock=lambda: now)
+    light, _ = connect(server)
+    crowd = [connect(server) for _ in range(10)]
+    large = frame(ECHO, 1, body=bytes(LARGE_READ))
+
+    def advance() -> None:
+        nonlocal now
+        now += 5 * TURN
+
+    async def turn() -> int:
+        """How many of them are executed until the light client is read again."""
+        nonlocal now
+        before = len(echo.seen)
+        await asyncio.sleep(0)
+        executed = len(echo.seen) - before
+        echo.noted = lambda: None
+        light.data_received(frame(ECHO, 0))
+        echo.noted = advance
+        return executed
+
+    await turn()
+    for connection, _ in crowd:
+        connection.data_received(large)
+    assert len(echo.seen) == 2
+    assert not any(transport.reading for _, transport in crowd)
+    # They rest as long as the first one took, and others are served meanwhile.
+    assert [await turn() for _ in range(3)] == [0, 0, 0]
+    most = 0
+    while not all(transport.reading for _, transport in crowd):
+        now += 5 * TURN
+        most = max(most, await turn())
+        await asyncio.sleep(TURN)
+    assert most == 1
+    assert len([request for request in echo.seen if request.opaque]) == 10
+
+
+async def test_heavy_requests_do_not_wait_if_nobody_sends_little() -> None:
+    now = 0.0
+    server = serving(echo := Echo(), clock=lambda: now)
+    crowd = [connect(server) for _ in range(10)]
+
+    def advance() -> None:
+        nonlocal now
+        now += 5 * TURN
+
+    echo.noted = advance
+    for connection, _ in crowd:
+        connection.data_received(frame(ECHO, 1, body=bytes(LARGE_READ)))
+    assert len(echo.seen) == 10
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+def test_a_long_header_is_refused_before_it_is_decoded(serialize_type: SerializeType) -> None:
+    fields = {f"field{n}": "x" for n in range(MAX_REQUEST_HEADER // 16)}
+    long = frame(ECHO, 7, ext_fields=fields, serialize_type=serialize_type)
+    transport, seen = serve([long, frame(ECHO, 8)])
+    refused, answer = transport.commands()
+    assert (refused.opaque, refused.code) == (7, ResponseCode.SYSTEM_ERROR)
+    assert f"{MAX_REQUEST_HEADER} are allowed" in (refused.remark or "")
+    assert answer.opaque == 8
+    assert [request.opaque for request in seen] == [8]
 
 
 async def test_a_connection_that_sends_a_frame_in_small_pieces_is_read_less_and_less_often() -> (

@@ -26,6 +26,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from pocketmq.broker.body_limits import excess
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
@@ -195,6 +196,9 @@ class BatchProcessor:
             children = Children(request.body, self._decoder, self._max_children)
         except BatchError as error:
             return _broken(error)
+        too_much = excess(code, (child.body for child in children.requests))
+        if too_much:
+            return _broken(BatchError(too_much))
         answers = BatchAnswers(children, self._base, request)
         answers.heard = not request.oneway
         if route.many is not None:

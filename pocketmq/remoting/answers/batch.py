@@ -21,16 +21,20 @@ from pocketmq.remoting.errors import BodyError, FrameError, HeaderError
 from pocketmq.remoting.frames.command import Command
 from pocketmq.remoting.frames.frame import decode_command
 from pocketmq.remoting.frames.json_header import DECODE_ERRORS
-from pocketmq.remoting.serving.request import Request, RequestDecoder
+from pocketmq.remoting.serving.request import MAX_REQUEST_HEADER, Request, RequestDecoder
 
 MAX_CHILDREN: Final = 1000
 """Children of one parent. The reference only warns above it; here the parent is refused."""
+
+MOST_HEADERS: Final = 4 << 20
+"""Bytes of the headers of all children, which are decoded in one go."""
 
 SUCCESS_REMARK: Final = "success (merge batch response strategy)"
 NOT_FOUND_REMARK: Final = "pull not found (merge batch response strategy)"
 RATE_LIMIT_REMARK: Final = "rate limit (merge batch response strategy)"
 
 _PREFIX: Final = 12  # bytes of a header by which RequestDecoder.quick knows its decoder
+_HEADER_SIZE: Final = 0xFFFFFF  # of the word before a header; the rest says how it is written
 _COPY_LIMIT: Final = 8192  # a child's body up to here is copied, a larger one is a view
 
 _unpack_length = Layout(">i").unpack_from
@@ -106,7 +110,7 @@ class Children:
     ) -> None:
         """`known`: requests without a body, by their header's bytes, that need no decoding.
 
-        Raises `BatchError`: nothing in it, too many, twice the same opaque, cut off.
+        Raises `BatchError`: nothing in it, too many or with too long headers in all, twice the same opaque, cut off.
         """
         self.requests: list[Request[Any]] = []
         self.resumed: list[Request[Any]] = []
@@ -117,7 +121,7 @@ class Children:
         size = len(data)
         quick = decoder.quick
         requests = self.requests
-        at = 0
+        at = heads = word = 0
         for _ in range(limit):
             if at == size:
                 break
@@ -125,8 +129,12 @@ class Children:
             end = body_at = 0
             try:
                 length, word = _unpack_words(data, at)
+                heads += word & _HEADER_SIZE
+                if heads > MOST_HEADERS:
+                    break
+                if word > MAX_REQUEST_HEADER:
+                    raise KeyError  # too long, or binary: its upper bits are set
                 end = at + 4 + length
-                # A binary header's word is beyond any body's end, so it goes the other way too.
                 body_at = at + 8 + word
                 head = data[at + 8 : body_at]
                 if known and head in known and end == body_at <= size:
@@ -146,7 +154,8 @@ class Children:
                 requests.append(request)
             at = end
         if at < size:
-            raise BatchError(f"more than {limit} children")
+            taken = len(requests) + len(self.resumed) + len(self.refused)
+            raise BatchError(f"more than {max(taken, 1)} children")
         if not size:
             raise BatchError("no child")
         self._check_opaques()

@@ -35,12 +35,7 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
     data = bytes(head)
     size = len(data)
     if size < FIXED_SIZE + 4:
-        raise HeaderError(
-            f"broken binary header: {size} bytes, at least {FIXED_SIZE + 4} are needed",
-            opaque=_unpack_i32(data, 5)[0] if size >= 9 else None,
-            flag=_unpack_i32(data, 9)[0] if size >= 13 else 0,
-            serialize_type=SerializeType.ROCKETMQ,
-        )
+        raise broken_binary_header(data, f"{size} bytes, at least {FIXED_SIZE + 4} are needed")
     code, language, version, opaque, flag, remark_length = _unpack_fixed(data)
     try:
         entries = FIXED_SIZE + remark_length
@@ -66,12 +61,18 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
             serialize_type=SerializeType.ROCKETMQ,
         )
     except ValueError as error:
-        raise HeaderError(
-            f"broken binary header: {error}",
-            opaque=opaque,
-            flag=flag,
-            serialize_type=SerializeType.ROCKETMQ,
-        ) from None
+        raise broken_binary_header(data, str(error)) from None
+
+
+def broken_binary_header(head: bytes, why: str) -> HeaderError:
+    """Return the error for a header that cannot be read, with what its beginning tells."""
+    size = len(head)
+    return HeaderError(
+        f"broken binary header: {why}",
+        opaque=_unpack_i32(head, 5)[0] if size >= 9 else None,
+        flag=_unpack_i32(head, 9)[0] if size >= 13 else 0,
+        serialize_type=SerializeType.ROCKETMQ,
+    )
 
 
 def iter_entries(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:

@@ -19,6 +19,7 @@ import msgspec
 
 from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.errors import FrameError, HeaderError
+from pocketmq.remoting.frames.binary_header import FIXED_SIZE, broken_binary_header
 from pocketmq.remoting.frames.binary_layout import LayoutCache
 from pocketmq.remoting.frames.frame import (
     Command,
@@ -28,7 +29,7 @@ from pocketmq.remoting.frames.frame import (
     encode_response_frame,
     join_response,
 )
-from pocketmq.remoting.frames.json_header import DECODE_ERRORS
+from pocketmq.remoting.frames.json_header import DECODE_ERRORS, broken_json_header
 from pocketmq.remoting.headers.base import I32, Header
 
 H = TypeVar("H", bound=Header)
@@ -301,7 +302,13 @@ _PREFIX = slice(4, 16)
 _LONG_PREFIX = slice(0, 15)
 """Where the first 15 bytes are in a header: `{"code":200050,`, the codes of POP."""
 
+MAX_REQUEST_HEADER: Final = 256 << 10
+"""Bytes of a request's header, which has properties of 32 KiB or an expression at most. Headers are
+decoded before anybody knows who sends them, and fields are the dearest bytes there are: a header
+of 16 MiB would hold up everybody for most of a second."""
+
 _MAX_HEADER = 0xFFFFFF
+_ENDS = 512  # bytes of a long header in which its opaque is looked for
 _BINARY = SerializeType.ROCKETMQ
 _NOT_QUICKLY = (KeyError, TypeError, LayoutError, *DECODE_ERRORS)
 """A prefix not seen yet, an unhashable view, a broken frame, or a header that only the tolerant
@@ -334,11 +341,12 @@ class RequestDecoder:
 
         Raises:
             FrameError: the frame is shorter than it says, or of an unknown serialization.
-            HeaderError: the header is broken or lacks a mandatory field.
+            HeaderError: the header is broken, longer than `MAX_REQUEST_HEADER`, or lacks a
+                mandatory field.
         """
         try:
             word = _unpack_word(frame)[0]
-            if word > _MAX_HEADER:
+            if word > MAX_REQUEST_HEADER:
                 return self._decode_binary(frame, word)
             end = 4 + word
             head = frame[4:end]
@@ -356,7 +364,10 @@ class RequestDecoder:
         return request
 
     def _decode_binary(self, frame: bytes | memoryview, word: int) -> Request[Any]:
-        end = 4 + (word & _MAX_HEADER)
+        size = word & _MAX_HEADER
+        if size > MAX_REQUEST_HEADER:
+            raise _too_long(frame, size)
+        end = 4 + size
         head = bytes(frame[4:end])
         request: Request[Any] | None = None
         if word >> 24 == 1 and end <= len(frame):
@@ -446,6 +457,17 @@ class RequestDecoder:
     def _decode_long(self, head: bytes | memoryview) -> Request[Any]:
         """Decode a header whose code has six digits. Raises KeyError for one not seen before."""
         return self._long[bytes(head[_LONG_PREFIX])](head)
+
+
+def _too_long(frame: bytes | memoryview, size: int) -> HeaderError:
+    """Return the error for a header that is not decoded, with the opaque if it is where peers write
+    it."""
+    why = f"{size} bytes, {MAX_REQUEST_HEADER} are allowed"
+    if frame[0] == _BINARY:
+        head = bytes(frame[4 : 4 + FIXED_SIZE])
+        return broken_binary_header(head, why)
+    ends = bytes(frame[4 : 4 + _ENDS]) + bytes(frame[max(4, 4 + size - _ENDS) : 4 + size])
+    return broken_json_header(ends, why)
 
 
 def _request_type(header_type: type[Header] | None) -> Any:

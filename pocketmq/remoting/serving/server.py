@@ -23,6 +23,11 @@ socket is not read, and such connections have their turns one after the other, o
 the event loop. These turns are short while clients that send little want their answers. So a client
 that sends without end takes the time that others leave, and not theirs (`python -m bench.flood`). A
 connection that sends a frame in many small pieces is read less and less often.
+
+A request cannot be divided, and a client can have many connections. So, while clients that send
+little are active, the others share the turns, however many they are: one reads and executes, and the
+next ones wait. What took longer than two turns is followed by a rest of the same length, so that
+these others together take half of the time at most.
 """
 
 import asyncio
@@ -78,6 +83,9 @@ LIGHT_READ = 0.0002
 LIGHT = 0.01
 """Seconds for which a client counts as one that sends little, after such a read."""
 
+LARGE_READ = 16 * 1024
+"""Bytes of a read, or of a frame that ends with it, whose requests may take long."""
+
 LARGE_ANSWERS = 32 * 1024
 """Bytes of answers that leave at once, and not at the end of this turn of the event loop: their
 client reads them while other requests are executed."""
@@ -120,6 +128,7 @@ class ServerConnection(FrameStream):
         # its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
         self._greedy = False  # its last read was more than fitted into one turn
+        self._heavy = False  # what it sent last took longer than LIGHT_READ
         self.queued = False
         self._small_reads = 0  # that brought more of one frame, but not its end
         self._rest: asyncio.TimerHandle | None = None  # its end; until then the socket is not read
@@ -160,22 +169,33 @@ class ServerConnection(FrameStream):
                 return
             self._first = None
         begun = self._splitter.begun_frame
+        size = len(data) if begun is None else len(data) + len(begun)
         frames = self._splitter.feed(data)
+        more_to_come = begun is not None and begun is self._splitter.begun_frame
         if self._waiting is not None or not self.writable:
             self._waiting = frames
         else:
             server = self._server
             began = server.clock()
+            may_be_heavy = (self._heavy or size >= LARGE_READ) and not more_to_come
+            if may_be_heavy and server.must_wait(began):
+                self._waiting = frames
+                self._transport.pause_reading()
+                server.queue(self)
+                return
             ended = self._process(frames, began)
+            self._heavy = ended - began > LIGHT_READ
+            if self._heavy:
+                server.worked(ended - began, ended)
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
                 self._greedy = False
             elif not self._splitter.begun:
                 self._small_reads = 0
-                if ended - began < LIGHT_READ:
+                if not self._heavy:
                     server.light_until = ended + LIGHT
-            elif begun is not None and begun is self._splitter.begun_frame:
+            elif more_to_come:
                 self._read_a_piece(len(data))
 
     def _read_a_piece(self, size: int) -> None:
@@ -222,7 +242,12 @@ class ServerConnection(FrameStream):
             return
         frames, self._waiting = self._waiting, None
         if frames is not None:
-            self._process(frames, self._server.clock())
+            server = self._server
+            began = server.clock()
+            ended = self._process(frames, began)
+            if ended - began > LIGHT_READ:
+                self._heavy = True
+                server.worked(ended - began, ended)
         self._resume_reading()
 
     def drop_frame(self, reason: str) -> None:
@@ -503,6 +528,8 @@ class RemotingServer:
         self._flushing: list[ServerConnection] = []
         # Connections with requests for which their turn was too short, in the order of the next.
         self._waiting: deque[ServerConnection] = deque()
+        self._turn_taken = False  # in this turn of the event loop, by requests that took long
+        self._rest_until = 0.0
         #: Until when clients are active that send little at a time, by `clock`.
         self.light_until = 0.0
         self._port = port
@@ -582,7 +609,31 @@ class RemotingServer:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
+    def must_wait(self, now: float) -> bool:
+        """Whether requests that may take long are to wait for their turn."""
+        return now < self.light_until and (
+            self._turn_taken or bool(self._waiting) or now < self._rest_until
+        )
+
+    def worked(self, seconds: float, now: float) -> None:
+        """Note that a connection's requests took longer than those of clients that send little."""
+        if seconds > 2 * TURN:
+            self._rest_until = now + min(seconds, LONGEST_REST)
+            if now - seconds < self.light_until:
+                self.light_until += seconds  # nobody was heard meanwhile
+        if not self._turn_taken:
+            self._turn_taken = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_taken = False
+
     def _next_turn(self) -> None:
+        now = self.clock()
+        rest = self._rest_until - now
+        if rest > 0 and now < self.light_until:
+            asyncio.get_running_loop().call_later(rest, self._next_turn)
+            return
         # It leaves the queue last: if it queues again, that is behind the others and schedules
         # nothing, as the queue is not empty.
         self._waiting[0].take_turn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ from pocketmq.remoting.answers.batch import (
 )
 from pocketmq.remoting.answers.batch_answers import BatchAnswers, is_heard
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frames.frame import encode_command
+from pocketmq.remoting.frames.frame import SerializeType, encode_command
 from pocketmq.remoting.frames.splitter import MAX_FRAME
 from pocketmq.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
@@ -326,3 +327,33 @@ def test_a_body_that_is_none_is_an_error_for_its_child_only() -> None:
     answers.respond(children[1], Response())
     read = decode_answers(body_of(answers.merge()))
     assert [read[n].code for n in range(2)] == [ResponseCode.SYSTEM_ERROR, 0]
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+def test_children_are_taken_apart_without_copies_of_those_behind_them(
+    serialize_type: SerializeType,
+) -> None:
+    header = PullMessageRequestHeader(
+        consumer_group="G", topic="T", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=0,
+        commit_offset=0, suspend_timeout_millis=0, sub_version=0,
+    )  # fmt: skip
+    body = b"".join(
+        encode_command(11, n, header=header, body=bytes(64 << 10), serialize_type=serialize_type)
+        for n in range(100)
+    )
+    tracemalloc.start()
+    try:
+        children = Children(body, DECODER)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(children.requests) == 100
+    assert peak < len(body) // 4
+
+
+def test_children_with_long_headers_are_fewer() -> None:
+    child = encode_command(11, 0, ext_fields={"consumerGroup": "G" * (200 << 10)})
+    with pytest.raises(BatchError, match=r"more than \d\d children"):
+        Children(child * 100, DECODER)
+    with pytest.raises(BatchError, match="more than 1 children"):
+        Children(encode_command(11, 0, ext_fields={"a": "G" * (5 << 20)}) * 2, DECODER)
