@@ -60,9 +60,18 @@ class SignedCaller:
         return self.user is not None and self.user.is_super
 
     def require_topic(self, topic: str, *actions: str) -> None:
-        """Raise AuthError unless one of these actions on the topic is allowed."""
-        if self._checked:
+        """Raise AuthError unless one of these actions on the topic of a stored message is allowed.
+
+        The error does not name the topic: the request named a place in the log, and places can be
+        guessed."""
+        if not self._checked:
+            return
+        try:
             self._guard.require(self, on_topic(topic, *map(Action, actions)))
+        except AuthError as error:
+            self._guard.log.warning("%s", error.remark, cause=("stored", self.source_ip))
+            text = f"User:{self.username} has no permission to access the topic of this message."
+            raise AuthError(text, "permission") from None
 
     def require_cluster(self, cluster: str, *actions: str) -> None:
         """Do the same for a cluster."""
@@ -85,6 +94,9 @@ class Guard:
     - `cluster`: the cluster of the broker; empty at a name server, which serves several;
     - `authorize`: whether access lists are asked, or a valid signature is enough;
     - `unsigned`, `unchecked`: request codes that need no signature, and no permission.
+
+    Attributes:
+        log: for refusals.
     """
 
     def __init__(
@@ -104,7 +116,7 @@ class Guard:
         self._unchecked = frozenset(unchecked)
         self._decisions: dict[tuple[str, str, Need], Decision | None] = {}
         self._remembered = 0  # characters
-        self._log = LimitedLog(log)
+        self.log = LimitedLog(log)
         tables.on_change.append(self._forget)
 
     def check(self, request: Request[Any]) -> Response | None:
@@ -122,7 +134,7 @@ class Guard:
                 self._authorize_request(request, caller)
         except AuthError as error:
             source_ip = request.connection.peer[0]
-            self._log.warning(
+            self.log.warning(
                 "request %s of %s is refused: %s",
                 _name_of(request.code),
                 source_ip,

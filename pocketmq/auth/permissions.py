@@ -2,7 +2,8 @@
 
 A rule gives the needs of a request, all of which must be met; a need is met if one of its actions
 is allowed. Names are taken from the typed header or body, which is what the handler goes by, and
-never from anything that only the guard reads. A code without a rule needs a super user.
+never from anything that only the guard reads. A code without a rule needs a super user. A code that
+this server does not serve has no typed header, so its names are empty.
 
 A topic's retry topic belongs to its consumer group: reading and writing it needs Sub on the group.
 What belongs to no topic or group belongs to the cluster of the broker; at a name server, which
@@ -101,7 +102,7 @@ def optional_topic(*actions: Action) -> Part:
 def _ended(request: Request[Any], cluster: str) -> Iterator[Need]:
     # An answer to a check names the topic that the check named, which is that of half messages.
     # The handler checks the topic of the half message.
-    if (name := request.header.topic) and name != HALF_TOPIC:
+    if (name := getattr(request.header, "topic", None)) and name != HALF_TOPIC:
         yield on_topic(name, PUB)
 
 
@@ -167,12 +168,15 @@ def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 def _kv_list(request: Request[Any], own: str) -> Iterator[Need]:
     # Every client reads the settings that an operator has for clients.
-    if request.header.namespace != CLIENT_CONFIG:
+    if getattr(request.header, "namespace", None) != CLIENT_CONFIG:
         yield Need(Kind.CLUSTER, own, (GET,))
 
 
 def _popped(request: Request[Any], cluster: str) -> Iterator[Need]:
-    yield from _of_popped(request.header.topic, request.header.consumer_group)
+    header = request.header
+    yield from _of_popped(
+        getattr(header, "topic", None) or "", getattr(header, "consumer_group", None) or ""
+    )
 
 
 def _acks(request: Request[Any], cluster: str) -> Iterator[Need]:

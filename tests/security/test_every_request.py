@@ -71,6 +71,19 @@ async def test_a_user_without_grants_may_change_and_read_nothing(
                 assert "User:nobody has no permission to access" in (answer.remark or "")
 
 
+@pytest.mark.parametrize("user", [ADMIN, NOBODY], ids=["admin", "nobody"])
+async def test_requests_without_header_or_body_fail_in_plain_words(
+    server: EmbeddedServer, connect: Connect, user: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those that the other server serves, whose headers this one does not know."""
+    for address, dispatcher in both(server):
+        connection = await connect(address, user)
+        for code in sorted({*RULES, *dispatcher.codes}):
+            answer = await connection.request(code)
+            assert "AttributeError" not in (answer.remark or ""), (code, answer)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def state(server: EmbeddedServer) -> dict[str, Any]:
     """What the servers know: topics, groups, offsets, clients, messages, routes, users."""
     broker, name_server = server.broker, server.name_server

@@ -113,9 +113,11 @@ async def test_a_message_is_read_by_its_own_topic(
     for fields in ({"offset": str(offset)}, {"offset": str(offset), "topic": "mine"}):
         answer = await nobody.request(view, ext_fields=fields)
         assert (answer.code, bytes(answer.body)) == (NO_PERMISSION, b"")
+        assert "secrets" not in (answer.remark or "")
     back = {"offset": str(offset), "group": "G", "delayLevel": "1", "originTopic": "mine"}
     answer = await nobody.request(RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=back)
     assert answer.code == NO_PERMISSION
+    assert "secrets" not in (answer.remark or "")
     assert (await root.request(view, ext_fields={"offset": str(offset)})).code == 0
 
 

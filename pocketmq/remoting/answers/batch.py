@@ -110,7 +110,8 @@ class Children:
     ) -> None:
         """`known`: requests without a body, by their header's bytes, that need no decoding.
 
-        Raises `BatchError`: nothing in it, too many or with too long headers in all, twice the same opaque, cut off.
+        Raises `BatchError`: nothing in it, too many, too long headers in all, twice the same
+        opaque, cut off.
         """
         self.requests: list[Request[Any]] = []
         self.resumed: list[Request[Any]] = []

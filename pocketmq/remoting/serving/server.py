@@ -25,9 +25,9 @@ that sends without end takes the time that others leave, and not theirs (`python
 connection that sends a frame in many small pieces is read less and less often.
 
 A request cannot be divided, and a client can have many connections. So, while clients that send
-little are active, the others share the turns, however many they are: one reads and executes, and the
-next ones wait. What took longer than two turns is followed by a rest of the same length, so that
-these others together take half of the time at most.
+little are active, the others share the turns, however many they are: one reads and executes, and
+the next ones wait. What took longer than two turns is followed by a rest of the same length, so
+that these others together take half of the time at most.
 """
 
 import asyncio
