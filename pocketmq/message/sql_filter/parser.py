@@ -63,13 +63,16 @@ FLOATING_POINT.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+
 DECIMAL.1: /0|[1-9][0-9]*[lL]?/
 ID: /[a-zA-Z_$][a-zA-Z0-9_$]*/
 BLANK: /[ \t\n\r\f]+/
-LINE_COMMENT.1: /--[^\n\r]*(?:\r\n|\n|\r)/
+LINE_COMMENT.1: /--[^\n\r]{0,1000}(?:\r\n|\n|\r)/
 BLOCK_COMMENT: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
 %ignore BLANK
 %ignore LINE_COMMENT
 %ignore BLOCK_COMMENT
 %declare NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH
 """  # noqa: E501
+
+# A line comment has an end and a bounded length: each of many minus signs might begin one, and for
+# each the lexer looks for that end.
 
 MAX_TOKENS: Final = 8192
 """Words, numbers and signs of an expression: each takes about 10 µs to compile."""
