@@ -17,7 +17,7 @@ from pocketmq.remoting.serving.request import Request, Response
 KIB: Final = 1 << 10
 
 #: Bytes by request code. The largest of official clients have a tenth of it.
-MOST: Final = {
+MOST: Final[dict[int, int]] = {
     RequestCode.HEART_BEAT: 1024 * KIB,
     RequestCode.CHECK_CLIENT_CONFIG: 128 * KIB,
     RequestCode.LOCK_BATCH_MQ: 256 * KIB,

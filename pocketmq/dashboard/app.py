@@ -43,6 +43,9 @@ _FILES: Final = {
 
 #: Pages that are made at the same time.
 _MOST_PAGES: Final = 16
+#: Connections that are kept; a page takes a few. Inside a broker they are files of the broker.
+MOST_CONNECTIONS: Final = 256
+_BOUND_SECONDS: Final = 0.5
 #: Seconds that pages have to end at a shutdown.
 _END_SECONDS: Final = 1.0
 
@@ -59,10 +62,21 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
-        await asyncio.Event().wait()
+        assert runner.server is not None
+        await _bound(runner.server)
     finally:
         await runner.cleanup()
         await services.sessions.end_all()
+
+
+async def _bound(server: web.Server) -> None:
+    """Close connections that are too many, those that came last. aiohttp keeps any number of them,
+    and one that sends nothing for ever."""
+    while True:
+        await asyncio.sleep(_BOUND_SECONDS)
+        for connection in server.connections[MOST_CONNECTIONS:]:
+            if connection.transport is not None:
+                connection.transport.abort()
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):

@@ -20,6 +20,7 @@ import aiohttp
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
+from pocketmq.dashboard.app import MOST_CONNECTIONS
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.guard import HEADERS
 from pocketmq.dashboard.server import Dashboard
@@ -490,3 +491,22 @@ async def test_a_request_that_is_not_http_leaves_one_line(
     for record in caplog.records:
         assert not record.exc_info
         assert record.getMessage().startswith("request from 127.0.0.1 refused: ")
+
+
+async def test_connections_are_bounded(dashboard: Dashboard, client: Client) -> None:
+    """aiohttp keeps those that send nothing for ever."""
+    assert (await client.get("/")).status == 200  # the pages are loaded
+    opened = [
+        await asyncio.open_connection("127.0.0.1", dashboard.port)
+        for _ in range(MOST_CONNECTIONS + 10)
+    ]
+    try:
+        ends = [asyncio.ensure_future(reader.read()) for reader, _ in opened]
+        ended: set[asyncio.Future[bytes]] = set()
+        while len(ended) < 10:
+            ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert (await client.get("/")).status == 200  # the browser's connection came before
+    finally:
+        for _, writer in opened:
+            writer.close()
+        await asyncio.gather(*ends, return_exceptions=True)

@@ -196,7 +196,7 @@ class BatchProcessor:
             children = Children(request.body, self._decoder, self._max_children)
         except BatchError as error:
             return _broken(error)
-        too_much = excess(code, (child.body for child in children.requests))
+        too_much = excess(route.code, (child.body for child in children.requests))
         if too_much:
             return _broken(BatchError(too_much))
         answers = BatchAnswers(children, self._base, request)
