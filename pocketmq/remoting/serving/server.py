@@ -84,7 +84,7 @@ LIGHT = 0.01
 """Seconds for which a client counts as one that sends little, after such a read."""
 
 LARGE_READ = 16 * 1024
-"""Bytes of a read, or of a frame that ends with it, whose requests may take long."""
+"""Bytes of a read whose requests may take long; so may a frame that spans reads."""
 
 LARGE_ANSWERS = 32 * 1024
 """Bytes of answers that leave at once, and not at the end of this turn of the event loop: their
@@ -169,7 +169,6 @@ class ServerConnection(FrameStream):
                 return
             self._first = None
         begun = self._splitter.begun_frame
-        size = len(data) if begun is None else len(data) + len(begun)
         frames = self._splitter.feed(data)
         more_to_come = begun is not None and begun is self._splitter.begun_frame
         if self._waiting is not None or not self.writable:
@@ -177,8 +176,11 @@ class ServerConnection(FrameStream):
         else:
             server = self._server
             began = server.clock()
-            may_be_heavy = (self._heavy or size >= LARGE_READ) and not more_to_come
-            if may_be_heavy and server.must_wait(began):
+            if (
+                (self._heavy or begun is not None or len(data) >= LARGE_READ)
+                and not more_to_come
+                and server.must_wait(began)
+            ):
                 self._waiting = frames
                 self._transport.pause_reading()
                 server.queue(self)
