@@ -231,8 +231,14 @@ class MappedFile:
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """Return the ranges from `start` on that may hold anything but zeros, as (begin, end)
         pairs."""
-        with self._descriptor() as fd:
+        if self._fd >= 0:
+            return data_extents(self._fd, start, self.size)
+        # Without `_descriptor`, which costs as much as the calls: a recovery asks of each queue.
+        fd = self._files.open_again(self.path)
+        try:
             return data_extents(fd, start, self.size)
+        finally:
+            os.close(fd)
 
     def data_end(self) -> int:
         """Return a byte behind which there are only zeros; not always the first such one."""

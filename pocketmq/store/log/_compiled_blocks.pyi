@@ -23,6 +23,17 @@ def tags_codes(
 def record_places(
     view: memoryview, at: int, stop: int, least: int, places: NDArray[Any]
 ) -> tuple[int, int]: ...
+def heads(
+    view: memoryview,
+    base: int,
+    places: NDArray[Any],
+    magic_v1: int,
+    magic_v2: int,
+    columns: NDArray[Any],
+) -> int: ...
+def properties_begins(
+    view: memoryview, places: NDArray[Any], magic_v2: int, begins: NDArray[Any]
+) -> None: ...
 def topic_numbers(
     view: memoryview,
     begins: NDArray[Any],

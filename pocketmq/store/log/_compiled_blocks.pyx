@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What `record_blocks` does for each record, compiled: the checksums of bodies, and tags codes.
+"""What `record_blocks` does for each record, compiled.
 
 Places are bytes of one view, from `begins[row]` on. ValueError if one lies outside of it.
 """
@@ -11,10 +11,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp
 
+from pocketmq._big_endian cimport get32, get64
+
 cdef enum:
     SLOTS = 8192  # for topics whose numbers are remembered: that of a topic is its hash
     KNOWN = 16  # tags whose codes are remembered: they are compared one after another
     MARK = 5
+    HEAD = 84  # bytes before the length of the body, with IPv4 hosts
+    IPV6_MORE = 12
+    LEAST_RECORD = HEAD + 7
 
 
 cdef struct Tag:
@@ -54,16 +59,101 @@ def record_places(
     if at < 0 or stop > len(view) or least < 4:
         raise ValueError("the records lie outside of their view")
     while at <= stop - least and count < len(places):
-        size = <int32_t> (
-            <uint32_t> view[at] << 24 | <uint32_t> view[at + 1] << 16
-            | <uint32_t> view[at + 2] << 8 | <uint32_t> view[at + 3]
-        )
+        size = <int32_t> get32(&view[at])
         if size < least or size > stop - at:
             break
         places[count] = at
         count += 1
         at += size
     return count, at
+
+
+cdef inline int64_t head_size(int64_t sys_flag) noexcept nogil:
+    return HEAD + ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1)) * IPV6_MORE
+
+
+def heads(
+    const uint8_t[::1] view not None,
+    int64_t base,
+    const int64_t[::1] places not None,
+    uint32_t magic_v1,
+    uint32_t magic_v2,
+    int64_t[:, ::1] columns not None,
+):
+    """See `record_blocks.heads_in_python`. Fills `columns`, the fields of `Heads`, and returns how
+    many records are good."""
+    cdef Py_ssize_t row, count = len(places)
+    cdef int64_t at, end, body, length, topic, topic_length, properties
+    cdef uint32_t magic
+    cdef int version_2
+    cdef const uint8_t *record
+    cdef const uint8_t *first
+    if columns.shape[0] != 9 or columns.shape[1] != count:
+        raise ValueError("there must be room for nine numbers of each record")
+    for row in range(count):
+        at = places[row]
+        if not 0 <= at <= len(view) - LEAST_RECORD:
+            raise ValueError("a record lies outside of its view")
+        first = &view[0]
+        record = first + at
+        end = at + <int32_t> get32(record)
+        if end > len(view):
+            raise ValueError("a record lies outside of its view")
+        magic = get32(record + 4)
+        version_2 = magic == magic_v2
+        if (magic != magic_v1 and not version_2) or get64(record + 28) != base + at:
+            return row
+        columns[3, row] = <int32_t> get32(record + 36)
+        body = at + head_size(columns[3, row]) + 4
+        if body + 3 > end:
+            return row
+        length = <int32_t> get32(first + body - 4)
+        topic = body + length + 1 + version_2
+        if length < 0 or topic + 2 > end:
+            return row
+        topic_length = first[topic - 1]
+        if version_2:
+            topic_length |= <int64_t> first[topic - 2] << 8
+        properties = topic + topic_length
+        if properties + 2 > end:
+            return row
+        if properties + 2 + (<int64_t> first[properties] << 8 | first[properties + 1]) != end:
+            return row
+        columns[0, row] = end - at
+        columns[1, row] = <int32_t> get32(record + 12)
+        columns[2, row] = get64(record + 20)
+        columns[4, row] = <int32_t> get32(record + 8)
+        columns[5, row], columns[6, row] = body, length
+        columns[7, row], columns[8, row] = topic, topic_length
+    return count
+
+
+def properties_begins(
+    const uint8_t[::1] view not None,
+    const int64_t[::1] places not None,
+    uint32_t magic_v2,
+    int64_t[::1] begins not None,
+):
+    """See `record_blocks.properties_begins_in_python`; fills `begins`."""
+    cdef Py_ssize_t row
+    cdef int64_t at, head, topic
+    cdef const uint8_t *first
+    if len(begins) != len(places):
+        raise ValueError("each record needs room for a place")
+    for row in range(len(places)):
+        at = places[row]
+        if not 0 <= at <= len(view) - LEAST_RECORD:
+            raise ValueError("a record lies outside of its view")
+        first = &view[0]
+        head = at + head_size(<int32_t> get32(first + at + 36))
+        topic = head + 5
+        if head <= len(view) - 4:
+            topic += <int32_t> get32(first + head)
+        if not head < topic <= len(view) - 1:
+            raise ValueError("a body lies outside of its view")
+        begins[row] = topic + 2 + first[topic - 1]
+        if get32(first + at + 4) == magic_v2:
+            begins[row] = topic + 3 + (<int64_t> first[topic - 1] << 8 | first[topic])
 
 
 def topic_numbers(

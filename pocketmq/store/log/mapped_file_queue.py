@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from pocketmq.store.log.queue_mappings import QueueMappings
 log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[0-9]{20}")
+_entry_name: Final = attrgetter("name")
 
 
 class MappedFileQueue:
@@ -73,7 +75,7 @@ class MappedFileQueue:
         """
         try:
             with os.scandir(self.directory) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+                entries = sorted(found, key=_entry_name)
         except (FileNotFoundError, NotADirectoryError):
             return
         paths: list[Path] = []

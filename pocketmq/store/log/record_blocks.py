@@ -135,9 +135,22 @@ def store_timestamps(view: memoryview, records: Records) -> IntArray:
 def properties_places(view: memoryview, records: Records) -> tuple[IntArray, IntArray]:
     """Return the bytes at which the encoded properties of the records of a block begin and end."""
     at = records.at.astype(np.int64)
+    return properties_begins(view, at), at + records.size
+
+
+def properties_begins(view: memoryview, at: IntArray) -> IntArray:
+    """Return the bytes at which the encoded properties of the good records at `at` begin."""
+    if _compiled is None:
+        return properties_begins_in_python(view, at)
+    begins = np.empty(len(at), np.int64)
+    _compiled.properties_begins(view, at, MAGIC_V2, begins)
+    return begins
+
+
+def properties_begins_in_python(view: memoryview, at: IntArray) -> IntArray:
+    """Do the same without the accelerator."""
     i32 = _unaligned(view, ">i4")
-    flags = records.sys_flag
-    head = at + _HEAD + ((flags >> 4 & 1) + (flags >> 5 & 1)) * _IPV6_MORE
+    head = at + _head_size(i32[at + 36])
     topic = head + 4 + i32[head]
     u8 = np.frombuffer(view, np.uint8)
     length = u8[topic].astype(np.int64)
@@ -147,7 +160,11 @@ def properties_places(view: memoryview, records: Records) -> tuple[IntArray, Int
         u16 = _unaligned(view, ">u2")
         length = np.where(version_2, u16[topic - 1].astype(np.int64), length)
         topic += version_2
-    return topic + length + 2, at + records.size
+    return topic + length + 2
+
+
+def _head_size(sys_flag: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return _HEAD + ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1)) * _IPV6_MORE
 
 
 def altered(view: memoryview, records: Records) -> IntArray:
@@ -229,6 +246,51 @@ def _check(
     view: memoryview, base: int, at: IntArray, topics: TopicNames
 ) -> tuple[Records, int | None]:
     """Return the records before the first bad one, and its number."""
+    found = heads(view, base, at)
+    bad = first_wrong_crc(view, found.body, found.body_length, found.crc.astype(np.int32))
+    numbers = topic_numbers(view, found.topic[:bad], found.topic_length[:bad], topics)
+    if (numbers < 0).any():
+        bad = int(np.argmin(numbers >= 0))
+    i4 = np.int32  # for less to send between processes
+    records = Records(
+        at[:bad].astype(i4), found.size[:bad].astype(i4), numbers[:bad].astype(i4),
+        found.queue_id[:bad].astype(i4), found.queue_offset[:bad].copy(),
+        found.sys_flag[:bad].astype(i4),
+    )  # fmt: skip
+    return records, bad if bad < len(at) else None
+
+
+class Heads(NamedTuple):
+    """What records say in places that are known by their sizes, a row each.
+
+    Attributes:
+        body: the byte at which it begins.
+        topic: the byte at which it begins, encoded.
+    """
+
+    size: IntArray
+    queue_id: IntArray
+    queue_offset: IntArray
+    sys_flag: IntArray
+    crc: IntArray
+    body: IntArray
+    body_length: IntArray
+    topic: IntArray
+    topic_length: IntArray
+
+
+def heads(view: memoryview, base: int, at: IntArray) -> Heads:
+    """Return the heads of the records at `at`, as `record_places` gives it, before the first one
+    with another magic or physical offset, or whose lengths do not fit its size."""
+    if _compiled is None:
+        return heads_in_python(view, base, at)
+    columns = np.empty((len(Heads._fields), len(at)), np.int64)
+    count = _compiled.heads(view, base, at, MAGIC_V1, MAGIC_V2, columns)
+    return Heads(*columns[:, :count])
+
+
+def heads_in_python(view: memoryview, base: int, at: IntArray) -> Heads:
+    """Do the same without the accelerator."""
     i32, i64 = _unaligned(view, ">i4"), _unaligned(view, ">i8")
     u16, u8 = _unaligned(view, ">u2"), np.frombuffer(view, np.uint8)
     size = i32[at].astype(np.int64)
@@ -236,7 +298,7 @@ def _check(
     magic = i32[at + 4].view(">u4")
     version_2 = magic == MAGIC_V2
     sys_flag = i32[at + 36].astype(np.int64)
-    head = at + _HEAD + ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1)) * _IPV6_MORE
+    head = at + _head_size(sys_flag)
     good = (magic == MAGIC_V1) | version_2
     good &= i64[at + 28] == base + at
     good &= head + 7 <= end
@@ -252,18 +314,11 @@ def _check(
     good &= properties + 2 <= end
     good &= properties + 2 + u16[np.where(good, properties, 0)] == end
     bad = int(np.argmin(good)) if not good.all() else len(at)
-    expected = i32[at[:bad] + 8].astype(np.int32)
-    bad = min(bad, first_wrong_crc(view, body[:bad], body_length[:bad], expected))
-    numbers = topic_numbers(view, topic[:bad], topic_length[:bad], topics)
-    if (numbers < 0).any():
-        bad = int(np.argmin(numbers >= 0))
-    i4 = np.int32  # for less to send between processes
-    records = Records(
-        at[:bad].astype(i4), size[:bad].astype(i4), numbers[:bad].astype(i4),
-        i32[at[:bad] + 12].astype(i4), i64[at[:bad] + 20].astype(np.int64),
-        sys_flag[:bad].astype(i4),
+    columns = (
+        size, i32[at + 12], i64[at + 20], sys_flag, i32[at + 8], body, body_length, topic,
+        topic_length,
     )  # fmt: skip
-    return records, bad if bad < len(at) else None
+    return Heads(*(column[:bad].astype(np.int64) for column in columns))
 
 
 def first_wrong_crc(

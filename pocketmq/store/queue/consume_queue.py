@@ -459,7 +459,8 @@ class ConsumeQueue:
         Whatever made these may never have been synced: another queue that was deleted, or a process
         that was killed."""
         directory = self.files.directory
-        return (directory, *directory.parents[:2])
+        topic = directory.parent
+        return directory, topic, topic.parent
 
     def _file_of(self, offset: int) -> MappedFile:
         file = self.files.find(offset * UNIT)
@@ -495,9 +496,10 @@ class ConsumeQueue:
         self._file_begin = self._file_end = 0
         self.max_physical = -1
         for offset in range(end - 1, self.files.first_offset // UNIT - 1, -1):
-            entry = next(self.read(offset, 1))
-            if entry[1] != FILLER_SIZE:
-                self.max_physical = entry[0] + entry[1]
+            file = self._file_of(offset)
+            physical, size, _ = unpack_entry(file.map, offset * UNIT - file.base_offset)
+            if size != FILLER_SIZE:
+                self.max_physical = physical + size
                 break
 
 

@@ -335,7 +335,7 @@ class ConsumeQueueTable:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(
-            self._files, self._directory / topic / str(queue_id), topic, queue_id, self._file_size,
+            self._files, self._directory / f"{topic}/{queue_id}", topic, queue_id, self._file_size,
             self._retired, self._mappings,
         )  # fmt: skip
         queue.listeners = self._listeners.get((topic, queue_id), ())

@@ -12,8 +12,8 @@ from pocketmq.store.errors import QueueMisfit, RecordNotFound
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import FILLER_SIZE, ConsumeQueue
 
-_FEW: Final = 8  # entries that are looked at one by one, ...
-_MORE: Final = 64  # ... that are unpacked at once, ...
+_FEW: Final = 2  # entries that are looked at one by one, ...
+_MORE: Final = 256  # ... that are unpacked at once, ...
 _MANY: Final = 65_536  # ... and that are worth the import of numpy
 
 
@@ -117,7 +117,9 @@ def _behind_earlier(queue: ConsumeQueue, offset: int, start: int) -> int:
     begin = max(queue.min_offset, offset - _MORE)
     physicals, _ = queue.places(begin, offset - begin)
     if len(physicals) == offset - begin:  # else they lie in two files
-        for number in range(len(physicals) - 1, -1, -1):
+        # In most of many queues all that is there is later.
+        last = -1 if min(physicals, default=start) >= start else len(physicals) - 1
+        for number in range(last, -1, -1):
             if physicals[number] < start:
                 return begin + number + 1
         offset = begin

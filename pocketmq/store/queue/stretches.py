@@ -169,7 +169,7 @@ class StretchReader:
         if not gathered:
             return []
         queues = np.concatenate([each.queue for each in gathered])
-        order = np.argsort(queues, kind="stable")
+        order = _stable_order(queues)
         queues = queues[order]
         offsets = np.concatenate([each.offset for each in gathered])[order]
         # Without the type, numpy would turn the numbers into those of this machine.
@@ -187,3 +187,17 @@ class StretchReader:
                 strict=True,
             )
         ]
+
+
+def _stable_order(queues: IntArray) -> IntArray:
+    """Return the order of queues, those that are equal as they are. Numpy sorts numbers of 16 bits
+    by radix, in a tenth of the time of longer ones: so topics and ids, which are small, are sorted
+    by one half after the other."""
+    ids, topics = queues & 0xFFFFFFFF, queues >> 32
+    most = int(ids.max()) + 1
+    if (int(topics.max()) + 1) * most > 1 << 32:
+        return np.argsort(queues, kind="stable")
+    keys = (topics * most + ids).astype(np.uint32)
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    high = (keys >> 16).astype(np.uint16)
+    return order[np.argsort(high[order], kind="stable")] if high.any() else order

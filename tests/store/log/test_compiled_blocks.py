@@ -6,12 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.record_layout import MIN_RECORD
 from pocketmq.store.log.record_blocks import (
     TopicNames,
     first_wrong_crc,
     first_wrong_crc_in_python,
+    heads,
+    heads_in_python,
+    properties_begins,
+    properties_begins_in_python,
     record_places,
     record_places_in_python,
     tags_codes,
@@ -82,3 +87,46 @@ def test_places_of_records(wanted: list[int], at: int, data: st.DataObject) -> N
     places, behind = record_places(view, at, stop, 64)
     expected, expected_behind = record_places_in_python(view, at, stop, 64)
     assert (places.tolist(), behind) == (expected.tolist(), expected_behind)
+
+
+HOSTS = (bytes(8), bytes(20))
+
+
+@st.composite
+def encoded_records(draw: st.DrawFn) -> bytes:
+    """Some records that follow each other from physical offset 1000 on, a few bytes of them
+    changed."""
+    whole = bytearray()
+    for number in range(draw(st.integers(1, 6))):
+        topic = b"t" * draw(st.integers(1, 4) | st.just(200))
+        flags = draw(st.sampled_from((0, 16, 32, 48)))
+        body = draw(st.binary(max_size=6))
+        magic = layout.MAGIC_V2 if len(topic) > 127 else layout.MAGIC_V1
+        properties = draw(texts)
+        size = layout.record_size(
+            len(body), len(topic), len(properties), flags, 2 if magic == layout.MAGIC_V2 else 1
+        )
+        content = bytearray(size)
+        layout.encode_into(
+            content, 0, size=size, magic=magic, body_crc=body_crc(body), queue_id=-number, flag=0,
+            queue_offset=number << 33, physical_offset=1000 + len(whole), sys_flag=flags,
+            born_timestamp=1, born_host=HOSTS[flags >> 4 & 1], store_timestamp=2,
+            store_host=HOSTS[flags >> 5 & 1], reconsume_times=0, prepared_transaction_offset=0,
+            body=body, topic=topic, properties=properties,
+        )  # fmt: skip
+        whole += content
+    for _ in range(draw(st.integers(0, 2))):
+        whole[draw(st.integers(0, len(whole) - 1))] = draw(st.integers(0, 255))
+    return bytes(whole)
+
+
+@given(encoded_records())
+def test_heads_and_properties(content: bytes) -> None:
+    view = memoryview(content)
+    at, _ = record_places(view, 0, len(view), 64)
+    found, expected = heads(view, 1000, at), heads_in_python(view, 1000, at)
+    assert [column.tolist() for column in found] == [column.tolist() for column in expected]
+    good = at[: len(found.size)]
+    begins = properties_begins(view, good).tolist()
+    assert begins == properties_begins_in_python(view, good).tolist()
+    assert begins == (found.topic + found.topic_length + 2).tolist()
