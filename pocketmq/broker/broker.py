@@ -20,6 +20,7 @@ from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration
+from pocketmq.broker.stop_steps import StopSteps
 from pocketmq.broker.tables.consumer_groups import ConsumerGroup
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.identity import pack_host
@@ -96,7 +97,7 @@ class Broker:
         self._monotonic = monotonic
         self._call_later = call_later
         self._shared_auth = auth
-        self._stack: contextlib.AsyncExitStack | None = None
+        self._stack: StopSteps | None = None
 
     @property
     def address(self) -> str:
@@ -108,14 +109,14 @@ class Broker:
 
         Raises StoreLocked, StoreCorrupt, PortInUse, after stopping what was started before.
         """
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
         """Unregister, answer what was asked, close connections, write everything to disk.
 
-        Requests in progress have a second. Idempotent.
+        Requests in progress have a second. A step that hangs is left after `STEP_SECONDS`. Idempotent.
         """
         stack, self._stack = self._stack, None
         if stack is not None:
@@ -129,7 +130,7 @@ class Broker:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.stop()
 
-    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+    async def _start(self, stack: StopSteps) -> None:
         config, clock = self.config, self._clock
         reservation = None
         if self.port == 0:
@@ -156,7 +157,7 @@ class Broker:
         store = self.store = MessageStore(config, store_host=store_host, clock=clock)
         monitoring.health.starting(lambda: store.recovery_progress.text)
         store.open()
-        stack.push_async_callback(store.close)
+        stack.push_unbounded(store.close)
         self.tables = Tables(
             config,
             clock,
