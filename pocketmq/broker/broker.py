@@ -116,7 +116,8 @@ class Broker:
     async def stop(self) -> None:
         """Unregister, answer what was asked, close connections, write everything to disk.
 
-        Requests in progress have a second. A step that hangs is left after `STEP_SECONDS`. Idempotent.
+        Requests in progress have a second; a step that hangs is left after `STEP_SECONDS`.
+        Idempotent.
         """
         stack, self._stack = self._stack, None
         if stack is not None:

@@ -160,7 +160,8 @@ def properties_begins_in_python(view: memoryview, at: IntArray) -> IntArray:
         u16 = _unaligned(view, ">u2")
         length = np.where(version_2, u16[topic - 1].astype(np.int64), length)
         topic += version_2
-    return topic + length + 2
+    begins: IntArray = topic + length + 2
+    return begins
 
 
 def _head_size(sys_flag: npt.NDArray[Any]) -> npt.NDArray[Any]:
