@@ -178,6 +178,25 @@ async def test_signals_are_as_before_afterwards(cluster: FakeCluster) -> None:
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+async def test_a_signal_stops_every_consumer_of_the_loop(rocketmq: RocketMQ) -> None:
+    """The second one found a handler, that of the first, and took it for the program's own."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    await rocketmq.create_topic("orders", queues=1)
+    consumers = [
+        PushConsumer(group, {"orders": "*"}, handler=lambda m: None, namesrv=rocketmq.namesrv)
+        for group in ("G", "H", "I")
+    ]
+    runs = [asyncio.create_task(consumer.run()) for consumer in consumers]
+    await until(lambda: all(consumer.running for consumer in consumers))
+    await consumers[0].shutdown()  # whoever came first takes nothing with it
+    await runs[0]
+    assert signal.getsignal(signal.SIGTERM) != before[0]  # or the next line ends the tests
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: not any(consumer.running for consumer in consumers))
+    await asyncio.gather(*runs)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
 async def test_handlers_of_the_program_stay(cluster: FakeCluster) -> None:
     calls: list[int] = []
     own = signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))

@@ -24,7 +24,6 @@ class _Requests:
         self._hurry = hurry
         self._enabled = enabled and threading.current_thread() is threading.main_thread()
         self._asked = False
-        self._before: dict[signal.Signals, Any] = {}
 
     def _requested(self) -> None:
         if self._asked:
@@ -37,34 +36,67 @@ class _Requests:
 class StopSignals(_Requests):
     """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
 
+    Consumers that run in one loop share its handlers: a signal is a request to each of them.
     Signals that the program handles or ignores itself are left alone; so are all of them outside
     the main thread, and in event loops that cannot handle signals.
     """
 
     def __enter__(self) -> Self:
         if self._enabled:
-            self._loop = asyncio.get_running_loop()
-            for number in SIGNALS:
-                before = signal.getsignal(number)
-                if _is_default(before):
-                    try:
-                        self._loop.add_signal_handler(number, self._requested)
-                    except (NotImplementedError, RuntimeError, ValueError):
-                        continue
-                    self._before[number] = before
+            loop = asyncio.get_running_loop()
+            self._handlers = _handlers_of.setdefault(loop, _LoopHandlers(loop))
+            self._handlers.add(self._requested)
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._enabled:
+            self._handlers.remove(self._requested)
+
+
+class _LoopHandlers:
+    """The handlers of the signals in one event loop, as long as anybody is to be told."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: list[Callable[[], None]] = []
+        self._before: dict[signal.Signals, Any] = {}
+
+    def add(self, told: Callable[[], None]) -> None:
+        self._told.append(told)
+        if len(self._told) > 1:
+            return
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if _is_default(before):
+                try:
+                    self._loop.add_signal_handler(number, self._tell)
+                except (NotImplementedError, RuntimeError, ValueError):
+                    continue
+                self._before[number] = before
+
+    def remove(self, told: Callable[[], None]) -> None:
+        self._told.remove(told)
+        if self._told:
+            return
         for number, before in self._before.items():
             self._loop.remove_signal_handler(number)
             signal.signal(number, before)
-        self._before.clear()
+        del _handlers_of[self._loop]
+
+    def _tell(self) -> None:
+        for told in tuple(self._told):
+            told()
+
+
+#: A second consumer cannot see it in the signal: asyncio's handler does not say whose it is.
+_handlers_of: dict[asyncio.AbstractEventLoop, _LoopHandlers] = {}
 
 
 class PlainStopSignals(_Requests):
     """The same without an event loop, for a main thread that waits for another one."""
 
     def __enter__(self) -> Self:
+        self._before: dict[signal.Signals, Any] = {}
         if self._enabled:
             for number in SIGNALS:
                 before = signal.getsignal(number)
