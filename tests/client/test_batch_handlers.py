@@ -214,7 +214,7 @@ async def test_a_batch_that_takes_too_long_comes_again_as_a_whole(cluster: FakeC
     async with c:
         await until(lambda: len(cluster["a"].sent_back) == 2)
     assert {(h.origin_msg_id, h.delay_level) for h in cluster["a"].sent_back} == {
-        ("id1", 3), ("id2", 3),
+        ("id1", 0), ("id2", 0),
     }  # fmt: skip
     [context] = contexts
     assert (len(context.messages), context.returned) == (3, ConsumeReturn.TIME_OUT)

@@ -424,7 +424,9 @@ async def test_reading_waits_while_too_much_is_in_work(
                     held.clear()
 
 
-async def test_work_that_takes_too_long_is_ended_and_comes_again(cluster: FakeCluster) -> None:
+async def test_work_that_takes_too_long_is_ended_and_comes_again(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     fill(cluster, 4)
     ended: list[str] = []
 
@@ -441,8 +443,33 @@ async def test_work_that_takes_too_long_is_ended_and_comes_again(cluster: FakeCl
         await until(lambda: cluster["b"].sent_back)
     assert ended == ["id1"]
     (header,) = cluster["b"].sent_back
-    assert (header.origin_msg_id, header.delay_level) == ("id1", 3)
+    assert (header.origin_msg_id, header.delay_level) == (
+        "id1",
+        0,
+    )  # the broker waits longer each time
+    (told,) = [r for r in caplog.records if "redelivering" in r.message]
+    assert told.levelname == "WARNING"
+    assert told.message.endswith(": TimeoutError: its work took longer than consume_timeout")
     assert committed(cluster) == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [({"retry_delays": {TimeoutError: (60, 600)}}, 5), ({"dead_letter_on": (TimeoutError,)}, -1)],
+)
+async def test_work_that_takes_too_long_is_a_timeout_error(
+    cluster: FakeCluster, options: dict[str, Any], level: int
+) -> None:
+    """It was a ReconsumeLater with a level of its own, so what was said of timeouts did not count."""
+    cluster["a"].store("T", 0, b"x")
+    cluster["a"].mode = ResponseCode.MESSAGE_ILLEGAL  # of sends, so that it is asked for a copy
+
+    async def handle(message: ConsumedMessage) -> None:
+        await asyncio.Event().wait()
+
+    async with consumer(cluster, {"T": "*"}, handler=handle, consume_timeout=0.04, **options):
+        await until(lambda: cluster["a"].sent_back)
+    assert cluster["a"].sent_back[0].delay_level == level
 
 
 async def test_a_message_that_is_never_acknowledged_comes_again(cluster: FakeCluster) -> None:

@@ -219,6 +219,8 @@ class ConsumeService(ABC):
         if error is None or isinstance(error, ReconsumeLater):
             why = why or "its handler asked for it"
             level = logging.INFO if fate is Fate.REDELIVERED else logging.WARNING
+        elif error.__traceback__ is None:  # nobody raised it: its work took too long, for example
+            why = f"{type(error).__name__}: {why}"
         elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
             why = "its handler failed"
             traceback = error

@@ -14,15 +14,11 @@ from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHookList
-from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageQueue
 
 __all__ = ["Outcomes", "Work"]
 
 log = logging.getLogger(__name__)
-
-#: The delay level of a message whose work took too long, as the Java client's.
-OVERDUE_LEVEL = 3
 
 
 class Work(NamedTuple):
@@ -94,7 +90,7 @@ class Outcomes:
 
     async def overdue(self, message: ConsumedMessage) -> None:
         """Count the work that begins with this message as failed: it takes too long."""
-        error = ReconsumeLater("its work took too long", delay_level=OVERDUE_LEVEL)
+        error = TimeoutError("its work took longer than consume_timeout")
         work = await self.end(message, error, timed_out=True)
         await self.failed_together([message] if work is None else work.messages, error)
         self.forget(message)
