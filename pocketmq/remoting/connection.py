@@ -105,6 +105,9 @@ class _ClientStream(FrameStream):
                 self._run(request)
             self.hint = ""
         except FrameError as error:
+            if self.hint:  # it has sent nothing that was a frame: a wrong port
+                self.hint = ": the server does not speak RocketMQ's protocol"
+                self.final = True
             self.close(error.remark)
         except Exception:
             self.log.exception("the connection %s failed", self)

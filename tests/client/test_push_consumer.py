@@ -460,7 +460,7 @@ async def test_work_that_takes_too_long_is_ended_and_comes_again(
 async def test_work_that_takes_too_long_is_a_timeout_error(
     cluster: FakeCluster, options: dict[str, Any], level: int
 ) -> None:
-    """It was a ReconsumeLater with a level of its own, so what was said of timeouts did not count."""
+    """It was a ReconsumeLater with a level of its own, for which neither option counts."""
     cluster["a"].store("T", 0, b"x")
     cluster["a"].mode = ResponseCode.MESSAGE_ILLEGAL  # of sends, so that it is asked for a copy
 

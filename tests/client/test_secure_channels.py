@@ -1,5 +1,6 @@
 """TLS and the VIP channel: what is between client and servers, not what is said."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -117,6 +118,26 @@ async def test_a_client_without_tls_is_told_to_switch_it_on_and_does_not_try_aga
     async with Producer("PG", namesrv=cluster.namesrv, timeout=600) as p:
         with pytest.raises(SendError, match="the server expects TLS, so switch it on"):
             await p.send(Message("T", b"x"))
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"EFATAL"])
+async def test_the_port_of_another_protocol_is_said_to_be_one_and_not_tried_again(
+    answer: bytes,
+) -> None:
+    """It was said to have sent nothing, and to expect TLS perhaps."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Producer("PG", namesrv=f"127.0.0.1:{port}", timeout=600) as p:
+            with pytest.raises(NoNameServer, match="does not speak RocketMQ's protocol") as raised:
+                await p.send(Message("T", b"x"))
+            assert not raised.value.retriable
 
 
 async def test_a_client_with_tls_is_told_that_the_server_has_none_and_does_not_try_again(
