@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import campaign as kills
-from . import mixed
 from .campaign import Campaign
 from .lies import LIES, MIXED_LIES
 from .mixed import MixedCampaign
@@ -53,10 +51,9 @@ def main() -> int:
         shutil.rmtree(root)
         return 0
     print(*campaign.faults[:20], sep="\n")
-    rounds = mixed.ROUNDS_OF_A_STORE if options.mixed else kills.ROUNDS_OF_A_STORE
     print(
         f"the store is left in {campaign.store}; to see it again: python -m tests.crash "
-        f"--rounds {rounds} --seed {campaign.seed_of_store}"
+        f"--rounds {campaign.rounds_of_a_store} --seed {campaign.seed_of_store}"
         + (" --mixed" if options.mixed else "")
         + (f" --lie {options.lie!r}" if options.lie else ""),
         file=sys.stderr,

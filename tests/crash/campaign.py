@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import time
-import traceback
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,6 +25,7 @@ from .broker_process import BrokerProcess
 from .deletions import Deletions
 from .ledger import Ending, Ledger, Sent, now_ms
 from .lies import TIMER_SLOT_MS
+from .store_campaign import StoreCampaign
 from .traffic import DELAY_LEVELS, QUEUES, Traffic, make_groups
 from .verdict import Verdict
 
@@ -53,26 +51,21 @@ SETTINGS: Final = {
     "diskMaxUsedSpaceRatio": 100,
     "cleanFileForciblyEnable": False,
 }
-ROUNDS_OF_A_STORE: Final = 50
 CLEAN_STOPS: Final = 0.12
 KILLS_AT_START: Final = 0.25
 #: Of each queue, the messages that are read again after every kill; all are now and then.
 READ_AGAIN: Final = 150
 
 
-class Campaign:
-    """Counts rounds and collects what is wrong.
+class Campaign(StoreCampaign):
+    """Ends brokers under traffic.
 
     Attributes:
-        rounds: how many were done.
-        faults: what is wrong, as lines; the campaign ends with the first round that has some.
-        acknowledged: how much was acknowledged, by its kind.
-        endings: how many processes were killed, killed at their start, and stopped.
-        store: the directory of the last store.
-        seed_of_store: with it the last store comes again as the first.
         settle_every: after so many rounds everything that is due must be delivered ...
         patience: ... within so many seconds.
     """
+
+    rounds_of_a_store = 50
 
     def __init__(
         self,
@@ -85,45 +78,13 @@ class Campaign:
         progress: Callable[[Campaign], None] = lambda campaign: None,
     ) -> None:
         """`lie`: the deliberate bug of the brokers; `progress` is called after each store."""
-        self.rounds = 0
-        self.faults: list[str] = []
-        self.acknowledged: Counter[str] = Counter()
-        self.endings: Counter[str] = Counter()
-        self.store = directory
-        self.seed_of_store = seed
-        self._directory = directory
+        super().__init__(directory, seed, progress)
         self._lie = lie
         self.settle_every = settle_every
         self.patience = patience
-        self._progress = progress
 
-    async def run(self, rounds: int) -> None:
-        """Do so many rounds, or until something is wrong; that store is left in the directory."""
-        while self.rounds < rounds and not self.faults:
-            self.store = self._directory / f"store-{self.seed_of_store}"
-            life = _StoreLife(self, self.store, self.seed_of_store, self._lie)
-            try:
-                await life.run(min(rounds - self.rounds, ROUNDS_OF_A_STORE))
-            except* AssertionError as errors:
-                self.faults += [_text(error) for error in _leaves(errors)]
-            finally:
-                life.end()
-            self.acknowledged += life.ledger.acknowledged
-            self._progress(self)
-            if not self.faults:
-                shutil.rmtree(self.store)
-                self.seed_of_store += 1
-
-
-def _leaves(group: BaseExceptionGroup[AssertionError]) -> list[AssertionError]:
-    leaves: list[AssertionError] = []
-    for error in group.exceptions:
-        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return leaves
-
-
-def _text(error: AssertionError) -> str:
-    return str(error) or "".join(traceback.format_exception(error))
+    def begin(self) -> _StoreLife:
+        return _StoreLife(self, self.store, self.seed_of_store, self._lie)
 
 
 class _StoreLife:

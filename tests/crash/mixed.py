@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -26,6 +25,7 @@ from .clients import BROKER, DELAY_LEVELS, ORDERLY, SUBSCRIPTIONS, WITH_OFFSETS,
 from .history import broken_promises, missing
 from .ledger import Handled, Ledger, now_ms
 from .lies import TIMER_SLOT_MS
+from .store_campaign import StoreCampaign
 
 SETTINGS: Final = {
     "brokerName": BROKER,
@@ -50,23 +50,20 @@ SETTINGS: Final = {
     "cleanFileForciblyEnable": False,
 }
 PROXY_SETTINGS: Final = ("minInvisibleTimeMillsForRecv=1000", "enableTopicMessageTypeCheck=false")
-ROUNDS_OF_A_STORE: Final = 25
 #: Seconds without any progress after which what is awaited counts as lost.
 STALL: Final = 60.0
 
 
-class MixedCampaign:
-    """Counts rounds and collects what is wrong.
+class MixedCampaign(StoreCampaign):
+    """Does harm to all servers.
 
     Attributes:
-        rounds: how many were done.
-        faults: what is wrong, as lines; the campaign ends with the first store that has some.
-        acknowledged: how much was acknowledged, by its kind.
         handled: what groups handled, by group.
         late: messages that a group had not got yet when the senders stopped, and got.
-        endings: what was done to servers and clients.
-        store: the directory of the last store.
+        stall: seconds without any progress after which what is awaited counts as lost.
     """
+
+    rounds_of_a_store = 25
 
     def __init__(
         self,
@@ -78,35 +75,14 @@ class MixedCampaign:
         progress: Callable[[MixedCampaign], None] = lambda campaign: None,
     ) -> None:
         """`lie`: the deliberate bug of the brokers; `progress` is called after each store."""
-        self.rounds = 0
-        self.faults: list[str] = []
-        self.acknowledged: Counter[str] = Counter()
+        super().__init__(directory, seed, progress)
         self.handled: Counter[str] = Counter()
         self.late = 0
-        self.endings: Counter[str] = Counter()
-        self.store = directory
-        self.seed_of_store = seed
         self.stall = stall
-        self._directory = directory
         self._lie = lie
-        self._progress = progress
 
-    async def run(self, rounds: int) -> None:
-        """Do so many rounds, or until something is wrong; that store is left in the directory."""
-        while self.rounds < rounds and not self.faults:
-            self.store = self._directory / f"store-{self.seed_of_store}"
-            life = _StoreLife(self, self.store, self.seed_of_store, self._lie)
-            try:
-                await life.run(min(rounds - self.rounds, ROUNDS_OF_A_STORE))
-            except AssertionError as error:
-                self.faults.append(str(error) or repr(error))
-            finally:
-                life.end()
-            self.acknowledged += life.ledger.acknowledged
-            self._progress(self)
-            if not self.faults:
-                shutil.rmtree(self.store)
-                self.seed_of_store += 1
+    def begin(self) -> _StoreLife:
+        return _StoreLife(self, self.store, self.seed_of_store, self._lie)
 
 
 async def left_over(
