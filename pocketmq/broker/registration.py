@@ -40,6 +40,7 @@ from pocketmq.remoting.headers import (
     RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
+from pocketmq.remoting.held_error import HeldError
 from pocketmq.remoting.pool import ConnectionPool
 
 log = logging.getLogger(__name__)
@@ -222,15 +223,15 @@ class Registration:
 
     async def ask(self, code: RequestCode, header: Header) -> Command:
         """Ask one name server after another, until one answers. Raises `RemotingError`."""
-        error = RemotingError(ResponseCode.SYSTEM_ERROR, "namesrvAddr is not set")
+        last = HeldError(RemotingError(ResponseCode.SYSTEM_ERROR, "namesrvAddr is not set"))
         for link in self._links:
             try:
                 return await self._pool.request(
                     link.address, code, header, timeout=ASK_TIMEOUT_SECONDS
                 )
-            except RemotingError as failure:
-                error = failure
-        raise error
+            except RemotingError as error:
+                last = HeldError(error)
+        raise last.take()
 
     async def heartbeat(self, address: str) -> None:
         """Send a sign of life between registrations. Raises `RemotingError`."""

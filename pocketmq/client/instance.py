@@ -49,6 +49,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.held_error import HeldError
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.serving.dispatch import Dispatcher
 
@@ -242,26 +243,32 @@ class ClientInstance:
                 pass  # it has answered
             return
         body = self.heartbeat.data().encode()
+
+        async def ask(address: str) -> HeldError[RemotingError] | None:
+            try:
+                await self.pool.request(
+                    address, RequestCode.HEART_BEAT, None, body, timeout=timeout
+                )
+            except Unavailable as error:
+                return HeldError(error)
+            return None
+
         asking = [
-            self.spawn(
-                self.pool.request(address, RequestCode.HEART_BEAT, None, body, timeout=timeout),
-                "ping",
-            )
-            for address in masters.values()
-            if address is not None
+            self.spawn(ask(address), "ping") for address in masters.values() if address is not None
         ]
-        last: RemotingError = BrokerNotFound(remark="no broker of the topics in use has a master")
+        last: HeldError[RemotingError] = HeldError(
+            BrokerNotFound(remark="no broker of the topics in use has a master")
+        )
         try:
             for answer in asyncio.as_completed(asking):
-                try:
-                    await answer
+                failure = await answer
+                if failure is None:
                     return
-                except Unavailable as error:
-                    last = error
+                last = failure
         finally:
             for task in asking:
                 task.cancel()
-        raise last
+        raise last.take()
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `keep` for the rest."""

@@ -33,6 +33,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.route import QueueData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.held_error import HeldError
 
 __all__ = ["MASTER_ID", "RouteTable", "TopicRoute", "publish_queues", "subscribe_queues"]
 
@@ -230,13 +231,13 @@ class RouteTable:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        last: NoRouteInfo | NoNameServer | None = None
+        last: HeldError[NoRouteInfo | NoNameServer] | None = None
         while True:
             try:
                 return await self.for_publish(topic, timeout=max(deadline - loop.time(), 0.0))
             except RemotingTimeout as error:
                 if last is not None:
-                    raise last from None
+                    raise last.take() from None
                 why = f"no name server answered within {timeout:.3g} s"
                 raise RouteUnavailable(topic, why) from error
             except (NoRouteInfo, NoNameServer) as error:
@@ -251,7 +252,7 @@ class RouteTable:
                         error,
                         extra=fields(error, topic=topic),
                     )
-                last = error
+                last = HeldError(error)
                 # The last question comes some time before the deadline, so that it is answered.
                 later = self._later(topic)
                 await asyncio.wait((later,), timeout=max(left / 2, LEAST_WAIT))

@@ -25,6 +25,7 @@ from pocketmq.proxy.port.remote import RemotePort
 from pocketmq.remoting.bodies.route import TopicRouteData
 from pocketmq.remoting.errors import TopicNotExist
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.held_error import HeldError
 from pocketmq.remoting.serving.request import Caller
 
 #: Topics whose queues are remembered.
@@ -68,17 +69,14 @@ class JointPort:
         try:
             route = await self._local.route(topic)
         except TopicNotExist as error:
-            missing = error
+            missing = HeldError(error)
         try:
             known = await self._remote.route(topic)
         except TopicNotExist:
             known = TopicRouteData()
         others = [data for data in known.queue_datas if data.broker_name != self._name]
         if missing is not None and not others:
-            try:
-                raise missing
-            finally:
-                del missing  # its traceback has the request in it, and would be in a cycle
+            raise missing.take()
         brokers = [data for data in known.broker_datas if data.broker_name != self._name]
         # With the replicas of the own broker, if it has registered.
         own = [data for data in known.broker_datas if data.broker_name == self._name]

@@ -21,6 +21,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.admin import GetSubscriptionGroupConfigRequestHeader
 from pocketmq.remoting.headers.topic import GetTopicConfigRequestHeader
+from pocketmq.remoting.held_error import HeldError
 
 FRESH_LOCAL: Final = 1.0
 FRESH_REMOTE: Final = 10.0
@@ -138,7 +139,7 @@ class Metadata:
 
     async def _ask_topic(self, name: str) -> Topic:
         route = await self._port.route(name)
-        failure: RemotingError | None = None
+        failure: HeldError[RemotingError] | None = None
         for data in route.queue_datas:
             header = GetTopicConfigRequestHeader(topic=name)
             try:
@@ -147,20 +148,17 @@ class Metadata:
                 )
                 config = TopicConfig.decode(answer.check(data.broker_name).content())
             except RemotingError as error:
-                failure = error
+                failure = HeldError(error)
                 continue  # another broker may tell
             kind = config.attributes.get(MESSAGE_TYPE, "NORMAL").upper()
             return Topic(name, route, TYPES.get(kind, (pb.NORMAL,)))
         if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # its traceback has the request in it, and would be in a cycle
+            raise failure.take()
         return Topic(name, route, (pb.NORMAL,))
 
     async def _ask_group(self, name: str) -> SubscriptionGroupConfig | None:
         header = GetSubscriptionGroupConfigRequestHeader(group=name)
-        failure: RemotingError | None = None
+        failure: HeldError[RemotingError] | None = None
         answered = False
         for broker in self._port.brokers():
             try:
@@ -168,14 +166,11 @@ class Metadata:
                     broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header
                 )
             except RemotingError as error:
-                failure = error
+                failure = HeldError(error)
                 continue
             if answer.code == ResponseCode.SUCCESS:
                 return SubscriptionGroupConfig.decode(answer.content())
             answered = True
         if failure is not None and not answered:
-            try:
-                raise failure
-            finally:
-                del failure
+            raise failure.take()
         return None

@@ -38,6 +38,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.remoting.held_error import HeldError
 
 #: Messages of one call.
 MAX_MESSAGES: Final = 1_000
@@ -177,15 +178,13 @@ class Producing:
                 other = choice.again()
             if other is None or call.remaining() < 2 * MARGIN:
                 raise
-            first = error
+            first = HeldError(error)
         header.queue_id = other.queue.queue_id
         timeout = min(SEND_TIMEOUT, call.remaining()) - MARGIN
         try:
             return await self._ask(client, other, header, message.body, timeout), other
         except RemotingError:
-            raise first from None
-        finally:
-            del first  # its traceback has the request in it, and would be in a cycle
+            raise first.take() from None
 
     async def _ask(
         self,

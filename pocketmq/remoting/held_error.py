@@ -1,0 +1,24 @@
+"""An error that is raised later than it was caught, such as the last one of several attempts."""
+
+from typing import Generic, TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+
+class HeldError(Generic[E]):
+    """Holds an error until it is raised: `raise held.take()`.
+
+    A function that raises an error which its own variable holds is in the error's traceback, and so
+    in a cycle: request, connection and all other variables stay until the garbage collector runs.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: E) -> None:
+        self._error: E | None = error
+
+    def take(self) -> E:
+        """Give the error away. Once only."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error
