@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.message.compression import CompressionType, compress
 from pocketmq.message.identity import pack_host
-from pocketmq.message.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED
+from pocketmq.message.sysflag import BORN_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.direct_scan import scan
 from pocketmq.store.scan.errors import NoStore, RecordsLost, StoreRecovering
@@ -479,6 +479,7 @@ places = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255))
     cut=st.none() | st.floats(0, 1),
     crashed=st.booleans(),
 )
+@example(changes=[(True, (0.951171875, 1))], cut=None, crashed=False)
 def test_any_damage_is_an_error_or_left_out(
     tmp_path_factory: pytest.TempPathFactory,
     changes: list[tuple[bool, tuple[float, int]]],
@@ -548,6 +549,29 @@ def test_a_log_alone_tells_what_the_queues_did(tmp_path: Path, seed: int) -> Non
         assert tail.store_timestamp.tolist() == times
 
 
+def test_a_record_that_says_it_comes_much_later_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Recovery leaves it out, too: the log has no room for the messages before it."""
+    store, _ = filled(tmp_path, 20)
+    for n in range(20, 40):
+        store.put(entry=False, queue_offset=n + 2**24 if n in {25, 39} else n)
+    assert offsets(store.write()) == {("T", 0): [*range(25), *range(26, 39)]}
+    assert "T/0: left out 2 damaged records of the commit log; the first: " in caplog.text
+    assert "message 16777241, but the queue ends at 25" in caplog.text
+    assert "T/0: left out 1 records; the first: T/0: the records " in caplog.text
+
+
+def test_a_record_that_says_it_came_much_earlier_hides_no_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Recovery lets it win, as if the queue began anew."""
+    store, _ = filled(tmp_path, 20)
+    store.put(entry=False, queue_offset=4)
+    assert offsets(store.write()) == {("T", 0): [*range(5)]}
+    assert "T/0: left out the messages 4 to 19, since the record at physical" in caplog.text
+
+
 @pytest.mark.parametrize("entry", [True, False])
 def test_offsets_without_a_message_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: bool
@@ -559,6 +583,7 @@ def test_offsets_without_a_message_are_counted(
         if entry:
             store.enter("T", 0, 0, FILLER_SIZE)
         store.next_offsets["T", 0] += 1
+        store.put("lost", entry=False, sys_flag=TRANSACTION_ROLLBACK)
     for n in range(20):
         store.put(body=b"more %d" % n, entry=entry)
     root = store.write()

@@ -19,7 +19,14 @@ from typing import Final
 import numpy as np
 
 from pocketmq.message.limits import STORED_TOPIC_PATTERN
-from pocketmq.message.record_layout import BLANK_MAGIC, MIN_BLANK, RecordError, decode_parts, peek
+from pocketmq.message.record_layout import (
+    BLANK_MAGIC,
+    MIN_BLANK,
+    MIN_RECORD,
+    RecordError,
+    decode_parts,
+    peek,
+)
 from pocketmq.store.deletions import read_deleted_topics
 from pocketmq.store.dispatch import has_queue_entry
 from pocketmq.store.files import read_small
@@ -50,20 +57,31 @@ class _Growing:
         self.end = queue.known_end
         self.max_physical = queue.max_physical()
         self.columns = tuple(array("q") for _ in range(4))
+        self._misplaced = 0
+        self._first_misplaced = ""
 
     def extend(self, found: Tail) -> None:
         """Enter records, in the order of the log."""
-        offset = found.offset
+        offset, physical, size, _ = found
+        step = np.diff(offset)
+        room = (physical[1:] - physical[:-1] - size[:-1]) // MIN_RECORD
         one_by_one = len(offset)
-        if (np.diff(offset) > 0).all():  # nearly always
+        if ((step > 0) & (step <= room + 1)).all():  # nearly always
             one_by_one = 1 + int(np.searchsorted(offset[1:], self.end))
-        for row in zip(*(column[:one_by_one].tolist() for column in found), strict=True):
+        self._add_each(found, slice(one_by_one))
+        if one_by_one == len(offset):
+            return
+        if not self._can_follow(int(offset[one_by_one]), int(physical[one_by_one])):
+            self._add_each(found, slice(one_by_one, None))
+            return
+        for column, values in zip(self.columns, found, strict=True):
+            column.frombytes(values[one_by_one:].tobytes())
+        self.end = int(offset[-1]) + 1
+        self.max_physical = int(physical[-1] + size[-1])
+
+    def _add_each(self, found: Tail, rows: slice) -> None:
+        for row in zip(*(column[rows].tolist() for column in found), strict=True):
             self._add(*row)
-        if one_by_one < len(offset):
-            for column, values in zip(self.columns, found, strict=True):
-                column.frombytes(values[one_by_one:].tobytes())
-            self.end = int(offset[-1]) + 1
-            self.max_physical = int(found.physical[-1] + found.size[-1])
 
     def _add(self, offset: int, physical: int, size: int, store_timestamp: int) -> None:
         """Enter a record, unless it is known. A newer one wins over an older one of its offset:
@@ -72,15 +90,38 @@ class _Growing:
         if offset < self.end:
             if physical < self.max_physical and not self._is_older(offset, physical):
                 return
-            self._forget_from(offset)
+            self._forget_from(offset, physical)
         elif offset > self.end and self.end == queue.min_offset:
             queue.min_offset = queue.known_end = offset
+        elif not self._can_follow(offset, physical):
+            self._misplaced += 1
+            self._first_misplaced = self._first_misplaced or (
+                f"the record at physical offset {physical} says that it is message {offset}, but "
+                f"the queue ends at {self.end}"
+            )
+            return
         for column, value in zip(
             self.columns, (offset, physical, size, store_timestamp), strict=True
         ):
             column.append(value)
         self.end = offset + 1
         self.max_physical = physical + size
+
+    def _can_follow(self, offset: int, physical: int) -> bool:
+        """Return whether the log has room for all messages between the end and this one. If not,
+        recovery takes the record for damaged, too."""
+        return offset - self.end <= (physical - max(self.max_physical, 0)) // MIN_RECORD
+
+    def tell_of_misplaced(self) -> None:
+        """Log which records have no place in the queue."""
+        if self._misplaced:
+            log.warning(
+                "%s/%d: left out %d damaged records of the commit log; the first: %s",
+                self.queue.topic,
+                self.queue.queue_id,
+                self._misplaced,
+                self._first_misplaced,
+            )
 
     def tail(self) -> Tail:
         return Tail(*(np.array(column, np.int64) for column in self.columns))
@@ -95,9 +136,20 @@ class _Growing:
         at = bisect_left(self.columns[0], offset)
         return self.columns[0][at] != offset or self.columns[1][at] < physical
 
-    def _forget_from(self, offset: int) -> None:
+    def _forget_from(self, offset: int, physical: int) -> None:
         queue = self.queue
         if offset < queue.known_end:
+            if offset > queue.min_offset:  # a queue that began anew begins at 0
+                log.warning(
+                    "%s/%d: left out the messages %d to %d, since the record at physical offset %d "
+                    "says that it is message %d: it is damaged, or the topic was deleted",
+                    queue.topic,
+                    queue.queue_id,
+                    offset,
+                    queue.known_end - 1,
+                    physical,
+                    offset,
+                )
             queue.known_end = offset
             queue.min_offset = min(queue.min_offset, offset)
         at = bisect_left(self.columns[0], offset)
@@ -187,6 +239,7 @@ class TailSearch:
             snapshot.noted = None
         for key, growing in self._queues.items():
             growing.queue.tail = growing.tail()
+            growing.tell_of_misplaced()
             snapshot.queues[key] = growing.queue
             snapshot.listing.add(*key)
         if snapshot.noted is not None:
