@@ -217,5 +217,6 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
         assert isinstance(connect["stream"], str)  # the error; a server may cut it short
     else:
         assert connect["stream"] == sorted(golden)
+        assert isinstance(found["streamed"], list), found["streamed"]  # the error
         assert sorted(found["streamed"]) == found["write_stream"] == sorted(golden)
         assert found["sunk"] == len(golden)

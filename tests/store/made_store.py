@@ -110,16 +110,20 @@ class MadeStore:
             content = log[base : base + self.segment_size]
             if log_bytes is None:
                 content = content.ljust(self.segment_size, b"\0")
-            write(self.root / "commitlog" / f"{base:020d}", content)
+            self.write_file(self.root / "commitlog" / f"{base:020d}", content)
         for (topic, queue_id), entries in self.entries.items():
             directory = self.root / "consumequeue" / topic / str(queue_id)
             size = entries_per_file * ENTRY.size
             for base in range(0, len(entries), size):
                 content = bytes(entries[base : base + size]).ljust(size, b"\0")
-                write(directory / f"{base:020d}", content)
+                self.write_file(directory / f"{base:020d}", content)
         if crashed:
             write(self.root / "abort", b"0")
         return self.root
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        """Write one of the files of log and queues."""
+        write(path, content)
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint that knows all of the log to be on the disk."""

@@ -1,64 +1,111 @@
 """What may happen to a store, in any order, and readers that keep their places meanwhile.
 
-Every message is read exactly once by each reader, or the reader says that messages are missing. Run
-many examples with `python -m tests.tables.reader_machine [EXAMPLES]`.
+    python -m tests.tables.reader_machine --runs 10000 --first 0
+    python -m tests.tables.reader_machine --plant holes
+
+Each run is a history of a store and its readers, chosen by its seed. Every message is read exactly
+once by each reader, as it was sent, or the reader says that messages are missing. A run that fails
+is printed without the steps that make no difference. `--plant` makes a mistake, and looks for the
+first run that finds it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
+import msgspec
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
 )
 
+from pocketmq.archive.archived_store import ArchivedStore
 from pocketmq.archive.errors import OtherStore
 from pocketmq.archive.location import Location
 from pocketmq.archive.sync import sync
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.limits import SYNC_BROKER_MEMBER_PREFIX
+from pocketmq.message.properties import decode
 from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.spark.streams.stream_brokers import StreamBrokers
+from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.deletions import DELETED_TOPICS
 from pocketmq.store.repair.store_repair import repair_store
+from pocketmq.store.scan.planning import tail
+from pocketmq.store.scan.planning.snapshot import StoreSnapshot
+from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.sync_client import LoopThread
 from pocketmq.tables.commit import Commit
 from pocketmq.tables.exports import export
+from pocketmq.tables.parquet_table import ParquetTable
 from pocketmq.tables.table import Table, open_table
 from tests.spark.stream_store import GrowingStore
 from tests.store.made_store import ENTRY, damage, write
 from tests.tables.rows_in import rows_in
 
-TOPICS = st.sampled_from(["T", "U"])
+TOPICS = ("T", "U")
 ENTRIES = 60
 """In a file of a queue."""
-FILES = {"mappedFileSizeCommitLog": 2048, "mappedFileSizeConsumeQueue": ENTRIES * ENTRY.size}
+SEGMENT = 2048
+"""Bytes of a file of the log."""
+FILES = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": ENTRIES * ENTRY.size}
 SAYS_SO = ("left out ", "others may be missing")
+STEPS = 30
+"""Of a run."""
 Queue = tuple[str, int]
+
+PROPERTIES = (
+    b"",
+    b"TAGS\1TagA\2KEYS\1k1 k2\2",
+    b"TAGS\1\2empty\1\2other\1value\2",
+    b"\1no name\2TAGS\1TagB\2\1\2",
+)
+"""As they are stored: some without a value, some without a name."""
+COLUMNS = ("physicalOffset", "body", "tags", "properties")
+SCHEMA = StructType(
+    [
+        StructField(name, kind)
+        for name, kind in zip(
+            COLUMNS,
+            (LongType(), BinaryType(), StringType(), MapType(StringType(), StringType())),
+            strict=True,
+        )
+    ]
+)
 
 
 class Sent(NamedTuple):
-    """A message: which of its topic, since when that was created, and where it lies."""
+    """A message: which queue has it, since when its topic was created, and where it lies."""
 
-    body: bytes
     queue: Queue
     generation: int
     physical: int
+    body: bytes
+    properties: bytes
+
+    @property
+    def row(self) -> tuple[bytes, str | None, dict[str, str]]:
+        """What a reader has to find."""
+        properties = decode(self.properties)
+        return self.body, properties.get("TAGS"), properties
 
 
 class Warnings(logging.Handler):
@@ -77,13 +124,14 @@ class Killed(Exception):
 
 
 class Reader:
-    """What one reader has read, and how often it has said that messages are missing."""
+    """What one reader has read, and how often it has said that messages are missing. Messages are
+    named by their physical offsets."""
 
     def __init__(self) -> None:
-        self.read: list[bytes] = []
+        self.read: list[int] = []
         self.begun: tuple[dict[str, Any], dict[str, Any]] | None = None
-        self.before: set[bytes] = set()
-        self.unread: set[bytes] = set()
+        self.before: set[int] = set()
+        self.unread: set[int] = set()
         self.said = 0
 
     @contextmanager
@@ -98,28 +146,42 @@ class Reader:
             log.removeHandler(handler)
             self.said += handler.said
 
-    def check(self, sent: dict[bytes, Sent], present: set[bytes], begin: int) -> None:
+    def check(self, sent: dict[int, Sent], present: set[int], begin: int) -> None:
         """Check what was read, when all that is `present` has been."""
         read = set(self.read)
         assert len(read) == len(self.read), "a message was read twice"
+        assert read <= sent.keys(), f"read from nowhere: {sorted(read - sent.keys())}"
         assert present <= read, f"passed over in silence: {sorted(present - read)}"
         # Of a queue that was never read before it is not known that it had other messages.
         # Nor of one that is gone, if what was read of it would have expired: all may have.
         begun = {
-            (sent[body].queue, sent[body].generation)
-            for body in self.before
-            if sent[body].physical >= begin
+            (sent[message].queue, sent[message].generation)
+            for message in self.before
+            if sent[message].physical >= begin
         }
         self.before = read
         missing = sent.keys() - read
         new = {
-            body
-            for body in missing - self.unread
-            if (sent[body].queue, sent[body].generation) in begun
+            message
+            for message in missing - self.unread
+            if (sent[message].queue, sent[message].generation) in begun
         }
         assert self.said or not new, f"nobody says so: {sorted(new)}"
         self.unread |= missing
         self.said = 0
+
+
+class KeptFiles(GrowingStore):
+    """Writes only the files that have changed, which are few."""
+
+    def __init__(self, root: Path) -> None:
+        self.kept: dict[Path, bytes] = {}
+        super().__init__(root, segment_size=SEGMENT)
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        if self.kept.get(path) != content:
+            write(path, content)
+            self.kept[path] = content
 
 
 @cache
@@ -128,80 +190,82 @@ def servers_loop() -> LoopThread:
     return LoopThread("reader machine")
 
 
-class Readers(RuleBasedStateMachine):
-    """A stream over files, one over an archive, an export into a table, and in one of eight runs a
-    stream from a broker, which takes as long as all the others."""
+class Readers:
+    """A stream over files, one over an archive, an export into a table, and perhaps a stream from a
+    broker, which takes as long as all the others."""
 
-    @initialize(live=st.integers(0, 7))
-    def begin(self, live: int) -> None:
-        self.has_broker = live == 0
+    def __init__(self, *, has_broker: bool) -> None:
+        self.has_broker = has_broker
         self.directory = tempfile.TemporaryDirectory(prefix="readers-")
         root = Path(self.directory.name)
-        self.store = GrowingStore(root / "store", segment_size=2048)
+        self.store = KeptFiles(root / "store")
         self.archives = root / "archives"
         self.archives.mkdir()
         self.table = root / "table"
-        self.sent: dict[bytes, Sent] = {}
-        self.generations: dict[str, int] = {"T": 0, "U": 0}
-        self.archived: set[bytes] = set()
-        self.queues = {"T": 2, "U": 2}
+        self.sent: dict[int, Sent] = {}
+        self.generations = dict.fromkeys(TOPICS, 0)
+        self.archived: set[int] = set()
+        self.queues = dict.fromkeys(TOPICS, 2)
         self.deleted: dict[str, int] = {}
-        self.damaged: set[bytes] = set()
-        self.forgotten: set[bytes] = set()
+        self.damaged: set[int] = set()
+        self.forgotten: set[int] = set()
         self.expired = 0
         self.crashed = False
         self.files, self.archive, self.exported, self.live = (Reader() for _ in range(4))
         self.positions: dict[str, dict[str, Any]] = {}
         # Where no queue at all is left, readers look for messages in the log.
         self.store.put("rmq_sys_kept")
-        self._recover()
+        self.recover()
 
-    def teardown(self) -> None:
+    def close(self) -> None:
+        """Remove all files."""
         self.directory.cleanup()
 
     # --- what happens to the store ------------------------------------------------------------
 
-    @rule(topic=TOPICS, queue_id=st.integers(0, 1), count=st.integers(1, 12), far=st.booleans())
-    def send(self, topic: str, queue_id: int, count: int, far: bool) -> None:
-        self._recover()
+    def send(self, topic: str, queue_id: int, count: int, size: int, kind: int) -> None:
+        """Send messages; their bodies have `size` bytes, and `kind` says which properties."""
+        self.recover()
         queue_id = min(queue_id, self.queues[topic] - 1)
         for _ in range(count):
-            body = b"%d" % len(self.sent) + b"." * (200 if far else 0)
-            physical = self.store.put(topic, queue_id, body)
+            body = (b"%d" % len(self.sent)).ljust(size, b".") if size else b""
+            raw = PROPERTIES[kind]
+            physical = self.store.put(topic, queue_id, body, raw)
             generation = self.generations[topic]
-            self.sent[body] = Sent(body, (topic, queue_id), generation, physical)
+            self.sent[physical] = Sent((topic, queue_id), generation, physical, body, raw)
         self._write()
 
-    @rule(topic=TOPICS)
     def delete(self, topic: str) -> None:
-        self._recover()
+        self.recover()
         self.store.delete(topic)
+        self.store.kept.clear()
         self.generations[topic] += 1
         self.deleted[topic] = len(self.store.log)
         self._clean()
 
-    @rule(topic=TOPICS, queues=st.integers(1, 2))
     def resize(self, topic: str, queues: int) -> None:
         """Take a queue from a topic, or give it back, with its messages."""
         self.queues[topic] = queues
-        self._recover()
+        self.recover()
 
-    @precondition(lambda self: self._present())
-    @rule(data=st.data())
-    def damage_and_repair(self, data: st.DataObject) -> None:
-        self.lose(data.draw(st.sampled_from(sorted(self._present()))))
-
-    def lose(self, body: bytes) -> None:
-        """Lose a message to the disk, and repair the store."""
-        self._recover()
-        message = self.sent[body]
-        root, file = self.store.root, message.physical // 2048 * 2048
-        at = bytes(self.store.log).index(message.body, message.physical)
+    def lose(self, number: int, head: bool = False) -> None:
+        """Lose one of the messages that are there to the disk, counted from the newest, and repair
+        the store. Its `head` is lost, or only its body, if it has one."""
+        present = sorted(self.present())
+        if not present:
+            return
+        message = present[-1 - number % len(present)]
+        self.recover()
+        root, file = self.store.root, message // SEGMENT * SEGMENT
+        at = message + 4  # the magic number
+        if (body := self.sent[message].body) and not head:
+            at = bytes(self.store.log).index(body, message)
         damage(root / "commitlog" / f"{file:020d}", at - file)
         repair_store(self._config())
-        self.damaged.add(message.body)
-        for base in range(self.expired, len(self.store.log), 2048):
-            part = slice(base, min(base + 2048, len(self.store.log)))
+        self.store.kept.clear()
+        self.damaged.add(message)
+        for base in range(self.expired, len(self.store.log), SEGMENT):
+            part = slice(base, min(base + SEGMENT, len(self.store.log)))
             content = (root / "commitlog" / f"{base:020d}").read_bytes()
             self.store.log[part] = content[: part.stop - base]
         for (topic, queue_id), entries in self.store.entries.items():
@@ -210,7 +274,7 @@ class Readers(RuleBasedStateMachine):
             if entries.endswith(bytes(ENTRY.size)):  # only the repair says that there was one more
                 del entries[-ENTRY.size :]
                 self.store.next_offsets[topic, queue_id] -= 1
-                self.forgotten.add(message.body)
+                self.forgotten.add(message)
         self._clean()
 
     def _config(self) -> StoreConfig:
@@ -220,14 +284,13 @@ class Readers(RuleBasedStateMachine):
             mapped_file_size_consume_queue=FILES["mappedFileSizeConsumeQueue"],
         )
 
-    @rule()
-    def expire(self) -> None:
-        self._recover()
-        if len(self.store.log) - self.expired > 2 * 2048:
-            self.expired += 2048
+    def expire(self, files: int) -> None:
+        """Remove files of the log, but not the last two."""
+        self.recover()
+        most = max(len(self.store.log) - 1, 0) // SEGMENT * SEGMENT - SEGMENT
+        self.expired = max(self.expired, min(self.expired + files * SEGMENT, most))
         self._remove_expired()
 
-    @rule(lost=st.integers(1, 5))
     def kill(self, lost: int) -> None:
         """The last entries of the queues are not on the disk; the log has their records."""
         whole = {key: bytes(entries) for key, entries in self.store.entries.items()}
@@ -239,11 +302,7 @@ class Readers(RuleBasedStateMachine):
             self.store.entries[key][:] = content
         self.crashed = True
 
-    @rule()
     def recover(self) -> None:
-        self._recover()
-
-    def _recover(self) -> None:
         if self.crashed:
             (self.store.root / "abort").unlink()
             self.crashed = False
@@ -258,7 +317,8 @@ class Readers(RuleBasedStateMachine):
             for topic, many in topics.items()
         }
         document = {"topicConfigTable": table, DELETED_TOPICS: self.deleted}
-        write(self.store.root / "config" / "topics.json", json.dumps(document).encode())
+        path = self.store.root / "config" / "topics.json"
+        self.store.write_file(path, json.dumps(document).encode())
         self.store.write(crashed=crashed, entries_per_file=ENTRIES)
         self._remove_expired()
 
@@ -270,28 +330,26 @@ class Readers(RuleBasedStateMachine):
         self._remove_expired()
 
     def _remove_expired(self) -> None:
-        for base in range(0, self.expired, 2048):
+        for base in range(0, self.expired, SEGMENT):
             (self.store.root / "commitlog" / f"{base:020d}").unlink(missing_ok=True)
 
-    def _present(self) -> set[bytes]:
+    def present(self) -> set[int]:
+        """The messages that the store has."""
         return {
-            body
-            for body, message in self.sent.items()
-            if message.physical >= self.expired
-            and body not in self.damaged
+            physical
+            for physical, message in self.sent.items()
+            if physical >= self.expired
+            and physical not in self.damaged
             and message.generation == self.generations[message.queue[0]]
         }
 
     # --- readers ------------------------------------------------------------------------------
 
-    @rule(killed=st.booleans())
-    def read_files(self, killed: bool) -> None:
+    def read_files(self, killed: bool = False) -> None:
         if self._stream("files", self.files, {"path": str(self.store.root)}, killed):
             self._check(self.files)
 
-    @precondition(lambda self: self.has_broker)
-    @rule(killed=st.booleans())
-    def read_broker(self, killed: bool) -> None:
+    def read_broker(self, killed: bool = False) -> None:
         """Read a broker that has just begun with a copy of the files."""
         copy = Path(self.directory.name) / "copy"
         shutil.copytree(self.store.root, copy)
@@ -306,36 +364,42 @@ class Readers(RuleBasedStateMachine):
             servers_loop().run(server.stop())
             shutil.rmtree(copy)
         if is_done:
-            self._check(self.live, {body for body in self._present() if self._is_readable(body)})
+            self._check(self.live, {each for each in self.present() if self._is_readable(each)})
 
-    def _check(self, reader: Reader, present: set[bytes] | None = None) -> None:
+    def _check(self, reader: Reader, present: set[int] | None = None) -> None:
         known = {
-            body: message
-            for body, message in self.sent.items()
-            if body not in self.forgotten or body in reader.read
+            physical: message
+            for physical, message in self.sent.items()
+            if physical not in self.forgotten or physical in reader.read
         }
-        reader.check(known, self._present() if present is None else present, self.expired)
+        reader.check(known, self.present() if present is None else present, self.expired)
 
-    def _is_readable(self, body: bytes) -> bool:
-        topic, queue_id = self.sent[body].queue
+    def _is_readable(self, message: int) -> bool:
+        topic, queue_id = self.sent[message].queue
         return queue_id < self.queues[topic]
 
-    @rule(killed=st.sampled_from(["", "", "before", "after"]))
-    def export(self, killed: str) -> None:
+    def _as_sent(self, row: dict[str, Any]) -> int:
+        """Return the name of a message, which must be as it was sent."""
+        physical = int(row["physicalOffset"])
+        found = bytes(row["body"]), row["tags"], dict(row["properties"])
+        assert found == self.sent[physical].row, f"not as it was sent: {found}"
+        return physical
+
+    def export(self, killed: str = "") -> None:
         with (
             suppress(Killed),
             self.exported.reading(),
             closing(open_table(self.table, "parquet")) as table,
         ):
             kill_at_commit(table, killed)
-            export(table, [self.store.root], columns=("queueOffset", "body"), skip_lost=True)
+            columns = ("queueOffset", *COLUMNS)
+            export(table, [self.store.root], columns=columns, skip_lost=True)
             killed = ""
-        self.exported.read = [row["body"] for row in rows_in(self.table, "parquet")]
+        self.exported.read = [self._as_sent(row) for row in rows_in(self.table, "parquet")]
         if not killed:
             self._check(self.exported)
 
-    @rule(prune=st.booleans(), killed=st.booleans())
-    def sync(self, prune: bool, killed: bool) -> None:
+    def sync(self, prune: bool = False, killed: bool = False) -> None:
         def advanced(_: int) -> None:
             if killed:
                 raise Killed
@@ -356,31 +420,27 @@ class Readers(RuleBasedStateMachine):
         except OtherStore:  # what was archived last has changed since; it says so
             assert self.damaged
             return
-        self.archived |= self._present()
+        self.archived |= self.present()
 
-    @precondition(lambda self: self.archived)
-    @rule(killed=st.booleans())
-    def read_archive(self, killed: bool) -> None:
+    def read_archive(self, killed: bool = False) -> None:
+        if not self.archived:
+            return
         if not self._stream("archive", self.archive, {"path": str(self.archives)}, killed):
             return
         newest: dict[Queue, int] = {}
-        for body in self.archived:
-            message = self.sent[body]
+        for physical in self.archived:
+            message = self.sent[physical]
             newest[message.queue] = max(newest.get(message.queue, 0), message.generation)
         self.archive.check(
-            {body: self.sent[body] for body in self.archived},
+            {physical: self.sent[physical] for physical in self.archived},
             {
-                body
-                for body in self.archived & self._not_pruned()
-                if self.sent[body].generation == newest[self.sent[body].queue]
+                physical
+                for physical in self.archived
+                if physical >= self.expired  # others may be pruned
+                and self.sent[physical].generation == newest[self.sent[physical].queue]
             },
             self.expired,
         )
-
-    def _not_pruned(self) -> set[bytes]:
-        """Messages that are in the archive whatever was pruned: those that the store has."""
-        begin = self.expired
-        return {body for body, message in self.sent.items() if message.physical >= begin}
 
     def _stream(self, name: str, reader: Reader, place: dict[str, str], killed: bool) -> bool:
         """Go on as a query that begins with its checkpoint, until there is nothing new. A query
@@ -388,7 +448,7 @@ class Readers(RuleBasedStateMachine):
         options = {"startingOffsets": "earliest", "failOnDataLoss": "false", **place}
         source = RocketMQDataSource(options)
         with reader.reading():
-            stream = source.streamReader(_BODY)
+            stream = source.streamReader(SCHEMA)
             if name not in self.positions:
                 self.positions[name] = stream.initialOffset()
             while True:
@@ -398,11 +458,11 @@ class Readers(RuleBasedStateMachine):
                     if end == start:
                         return True
                     reader.begun = start, end
-                arrived: list[bytes] = []
+                arrived: list[int] = []
                 for part in stream.partitions(*reader.begun):
                     rows: Any  # Arrow batches; Spark allows tuples, too
                     for rows in stream.read(part):
-                        arrived += rows.column("body").to_pylist()
+                        arrived += map(self._as_sent, rows.to_pylist())
                 if killed:
                     return False
                 reader.read += arrived
@@ -423,28 +483,259 @@ def kill_at_commit(table: Table, when: str) -> None:
         table.commit = killed  # type: ignore[method-assign]
 
 
-def _body_schema() -> Any:
-    from pyspark.sql.types import BinaryType, StructField, StructType
-
-    return StructType([StructField("body", BinaryType())])
+# --- runs -------------------------------------------------------------------------------------
 
 
-_BODY = _body_schema()
+class Step(NamedTuple):
+    """What is done next: a method of `Readers`, and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.name}({given})"
 
 
-def run(examples: int, steps: int = 30, *, quick: bool = False) -> None:
-    """Try a number of histories; a `quick` run does not look for the shortest that fails."""
-    run_state_machine_as_test(
-        Readers,
-        settings=settings(
-            max_examples=examples,
-            phases=[Phase.generate] if quick else list(Phase),
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+CHOICES: dict[str, tuple[int, Callable[[Random], dict[str, Any]]]] = {
+    "send": (
+        8,
+        lambda chance: {
+            "topic": chance.choice(TOPICS),
+            "queue_id": chance.randrange(2),
+            "count": chance.randrange(1, 13),
+            "size": chance.choice((0, 5, 5, 200)),
+            "kind": chance.randrange(len(PROPERTIES)),
+        },
+    ),
+    "delete": (2, lambda chance: {"topic": chance.choice(TOPICS)}),
+    "resize": (
+        1,
+        lambda chance: {"topic": chance.choice(TOPICS), "queues": chance.randrange(1, 3)},
+    ),
+    # Mostly one of the newest: the readers have not read it yet.
+    "lose": (
+        1,
+        lambda chance: {
+            "number": min(chance.randrange(60), chance.randrange(20)),
+            "head": chance.random() < 0.5,
+        },
+    ),
+    "expire": (2, lambda chance: {"files": chance.choice((1, 1, 9))}),
+    "kill": (2, lambda chance: {"lost": chance.randrange(1, 6)}),
+    "recover": (1, lambda _: {}),
+    "read_files": (4, lambda chance: {"killed": chance.random() < 0.3}),
+    "export": (3, lambda chance: {"killed": chance.choice(("", "", "", "before", "after"))}),
+    "sync": (3, lambda chance: {"prune": chance.random() < 0.5, "killed": chance.random() < 0.3}),
+    "read_archive": (2, lambda chance: {"killed": chance.random() < 0.3}),
+    "read_broker": (3, lambda chance: {"killed": chance.random() < 0.3}),
+}
+"""How often each step is done, and what chooses its arguments."""
+
+
+def steps_of(seed: int, count: int, *, has_broker: bool) -> list[Step]:
+    """The steps of a run."""
+    chance = Random(seed)
+    names = [name for name in CHOICES if has_broker or name != "read_broker"]
+    chosen = chance.choices(names, [CHOICES[name][0] for name in names], k=count)
+    return [Step(name, CHOICES[name][1](chance)) for name in chosen]
+
+
+def fault_of(steps: list[Step], *, has_broker: bool) -> Exception | None:
+    """Take the steps; return what goes wrong."""
+    readers = Readers(has_broker=has_broker)
+    try:
+        for name, arguments in steps:
+            getattr(readers, name)(**arguments)
+    except Exception as error:
+        return error
+    finally:
+        readers.close()
+    return None
+
+
+class Fault(Exception):
+    """A run that went wrong, with the steps that matter."""
+
+
+def run(runs: int, first: int = 0, steps: int = STEPS, *, seconds: float | None = None) -> int:
+    """Take the runs of so many seeds, but begin none after so many seconds; return how many were
+    taken. One of eight has a broker.
+
+    Raises Fault.
+    """
+    end = None if seconds is None else time.monotonic() + seconds
+    for number, seed in enumerate(range(first, first + runs)):
+        if end is not None and time.monotonic() > end:
+            return number
+        has_broker = seed % 8 == 0
+        taken = steps_of(seed, steps, has_broker=has_broker)
+        error = fault_of(taken, has_broker=has_broker)
+        if error is not None:
+            taken, error = shortest(taken, error, has_broker=has_broker)
+            listed = "\n".join(f"    readers.{step}" for step in taken)
+            raise Fault(f"seed {seed}: {error!r} after\n{listed}") from error
+    return runs
+
+
+def shortest(
+    steps: list[Step], error: Exception, *, has_broker: bool
+) -> tuple[list[Step], Exception]:
+    """Leave out the steps without which the same kind of fault is there."""
+    at = len(steps) - 1
+    while at >= 0:
+        fewer = steps[:at] + steps[at + 1 :]
+        found = fault_of(fewer, has_broker=has_broker)
+        if type(found) is type(error):
+            steps, error = fewer, found
+        at -= 1
+    return steps, error
+
+
+# --- planted mistakes -------------------------------------------------------------------------
+
+
+@contextmanager
+def unsaid(logger: str, text: str) -> Iterator[None]:
+    """Nobody says what has `text` in it."""
+
+    def says(record: logging.LogRecord) -> bool:
+        return text not in record.getMessage()
+
+    log = logging.getLogger(logger)
+    log.addFilter(says)
+    try:
+        yield
+    finally:
+        log.removeFilter(says)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, by: Callable[..., Any]) -> Iterator[None]:
+    """A function or method is another one, which gets the first one before its arguments."""
+    with patch.object(owner, name, partialmethod_of(getattr(owner, name), by)):
+        yield
+
+
+def partialmethod_of(first: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function, which a class can have as a method, that calls `by` with `first`."""
+
+    def called(*arguments: Any) -> Any:
+        return by(first, *arguments)
+
+    return called
+
+
+def reads_on(
+    partitions: Callable[..., Any], stream: RocketMQStreamReader, start: Any, end: Any
+) -> Any:
+    """Read what came after the end of a batch, too."""
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    return partitions(stream, start, end)
+
+
+def stands_still(make: Callable[..., None], table: ParquetTable, commit: Commit) -> None:
+    """Commit rows, and forget how far the queues were read for them."""
+    make(table, msgspec.structs.replace(commit, offsets=table.last.offsets))
+
+
+def forgets_queues(
+    find: Callable[..., Any], brokers: StreamBrokers, marks: Mapping[StreamQueue, Mark]
+) -> Any:
+    """Take a queue that a topic has lost for one that never comes back."""
+    found = find(brokers, marks)
+    return {queue: other._replace(may_return=False) for queue, other in found.items()}
+
+
+class Plant(NamedTuple):
+    """A mistake, and whether it is one of the readers of a broker."""
+
+    mistake: Callable[[], list[AbstractContextManager[None]]]
+    needs_broker: bool = False
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+PLANTS = {
+    # A topic that was deleted and created again is taken for the old one.
+    "marks": Plant(
+        lambda: [
+            replaced(StoreSnapshot, "mark", nothing),
+            replaced(ArchivedStore, "mark", nothing),
+        ]
+    ),
+    # Nobody says that some offsets have no message.
+    "holes": Plant(lambda: [unsaid("pocketmq.store.scan.reader", "have no message")]),
+    # Nobody says that messages expired before they were read.
+    "expired": Plant(
+        lambda: [
+            unsaid("pocketmq.spark.streams.stream_reader", "left out"),
+            unsaid("pocketmq.tables.message_source", "left out"),
+        ]
+    ),
+    # Nobody says that a topic began anew before all of it was read.
+    "anew": Plant(
+        lambda: [
+            unsaid("pocketmq.spark.streams.stream_reader", "others may be missing"),
+            unsaid("pocketmq.tables.message_source", "others may be missing"),
+        ]
+    ),
+    "archive-anew": Plant(lambda: [replaced(ArchivedStore, "replaced", nothing)]),
+    # A batch that is done again has what came since.
+    "ends": Plant(lambda: [replaced(RocketMQStreamReader, "partitions", reads_on)]),
+    # The rows of a commit are there, but not how far it has read.
+    "place": Plant(lambda: [replaced(ParquetTable, "commit", stands_still)]),
+    # What only the log has after a kill is not read, ...
+    "tail": Plant(lambda: [replaced(tail.TailSearch, "run", nothing)]),
+    # ... or is read although its topic was deleted.
+    "deleted": Plant(lambda: [replaced(tail, "read_deleted_topics", lambda *_: {})]),
+    "broker-marks": Plant(lambda: [replaced(StreamBrokers, "marks", lambda *_: {})], True),
+    "broker-holes": Plant(lambda: [unsaid("pocketmq.spark.live.reading", "have no message")], True),
+    "resized": Plant(lambda: [replaced(StreamBrokers, "replaced", forgets_queues)], True),
+}
+
+
+def runs_until_found(plant: str, most: int, first: int = 0) -> int | None:
+    """Make a mistake; return how many runs it takes to find it, at most so many, or None."""
+    mistake, needs_broker = PLANTS[plant]
+    with ExitStack() as made:
+        for each in mistake():
+            made.enter_context(each)
+        for number, seed in enumerate(range(first, first + most)):
+            steps = steps_of(seed, STEPS, has_broker=needs_broker)
+            error = fault_of(steps, has_broker=needs_broker)
+            if isinstance(error, AssertionError):
+                return number + 1
+            if error is not None:
+                raise error
+    return None
+
+
+def main() -> int:
+    """Take runs, as the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tables.reader_machine", description=__doc__.partition("\n")[0]
     )
+    parser.add_argument("--runs", type=int, default=2000, help="with how many seeds (2000)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of each run ({STEPS})")
+    parser.add_argument("--seconds", type=float, help="begin no run after so many")
+    parser.add_argument("--plant", choices=[*PLANTS, "all"], help="look for a planted mistake")
+    chosen = parser.parse_args()
+    logging.getLogger("pocketmq").addHandler(logging.NullHandler())
+    if chosen.plant is None:
+        done = run(chosen.runs, chosen.first, chosen.steps, seconds=chosen.seconds)
+        print(f"{done} runs, seeds {chosen.first} to {chosen.first + done - 1}: no fault")
+        return 0
+    is_missed = False
+    for plant in PLANTS if chosen.plant == "all" else [chosen.plant]:
+        found = runs_until_found(plant, chosen.runs, chosen.first)
+        is_missed |= found is None
+        print(f"{plant}: {f'found in run {found}' if found else 'not found'}", flush=True)
+    return int(is_missed)
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    sys.exit(main())

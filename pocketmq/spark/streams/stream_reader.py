@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -148,7 +148,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._ends
         self._ends = self._settled({queue: at.offset for queue, at in before.items()})
         self._check_brokers(before)
-        anew = self._begun_anew(before)
+        idle = {
+            queue
+            for queue, at in before.items()
+            if queue in known
+            and known[queue] == self._ends.get(queue)
+            and known[queue].offered == at.offset
+        }
+        anew = self._begun_anew(before, idle)
         self._away = {queue for queue, other in self._replaced.items() if other.may_return}
         position = anew | {
             queue: self._continued(queue, at.offset, known)
@@ -206,14 +213,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, offset in offsets.items()
         }
 
-    def _begun_anew(self, positions: Mapping[StreamQueue, Position]) -> Offsets:
+    def _begun_anew(
+        self, positions: Mapping[StreamQueue, Position], idle: Collection[StreamQueue] = ()
+    ) -> Offsets:
         """Return where to go on in queues that are not those that were read. The others that are
-        in `_replaced` do not exist any more."""
+        in `_replaced` do not exist any more. Those that are `idle` are not compared: to ask a
+        broker for a message of each of ten thousand queues takes long. A queue that began anew
+        can have as many messages as were read, so on the first look none is idle."""
         self._replaced = self._queues.replaced(
             {
                 queue: mark
-                for queue, (offset, mark) in positions.items()
-                if mark is not None and self._may_differ(queue, offset)
+                for queue, (_, mark) in positions.items()
+                if mark is not None and queue not in idle and queue.broker in self._queues.brokers
             }
         )
         found = {}
@@ -225,12 +236,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if other.exists:
                 found[queue] = self._newer_from(queue, mark, other)
         return found
-
-    def _may_differ(self, queue: StreamQueue, offset: int) -> bool:
-        """Return whether to compare a queue with the one that was read up to an offset: where there
-        is nothing new, nothing can be passed over."""
-        ends = self._ends.get(queue)
-        return queue.broker in self._queues.brokers and (ends is None or offset != ends.offered)
 
     def _newer_from(self, queue: StreamQueue, mark: Mark, other: Replaced) -> int:
         """Return from which offset on the messages of a queue are newer than a mark."""
