@@ -151,7 +151,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         idle = {
             queue
             for queue, at in before.items()
-            if queue in known
+            if start == self._compared
+            and queue in known
             and known[queue] == self._ends.get(queue)
             and known[queue].offered == at.offset
         }
@@ -190,7 +191,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             shares = self._admission.share(lags)
         end = {queue: offset + shares[queue] for queue, offset in position.items()}
-        self._compared = to_json(self._positions(end | joining, before))
+        # A queue that began anew gets another mark, even if it goes on at the same offset.
+        unchanged = {queue: at for queue, at in before.items() if queue not in anew}
+        self._compared = to_json(self._positions(end | joining, unchanged))
         return self._compared
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -219,7 +222,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where to go on in queues that are not those that were read. The others that are
         in `_replaced` do not exist any more. Those that are `idle` are not compared: to ask a
         broker for a message of each of ten thousand queues takes long. A queue that began anew
-        can have as many messages as were read, so on the first look none is idle."""
+        can have as many messages as were read, so after a restart none is idle."""
         self._replaced = self._queues.replaced(
             {
                 queue: mark
