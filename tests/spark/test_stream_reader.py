@@ -427,7 +427,7 @@ def test_a_topic_that_is_created_again(
         strict, lenient = reader_of(tmp_path), reader_of(tmp_path, failOnDataLoss="false")
     store.delete()
     store.add(new)
-    if new == 10:  # until there is something new, nothing is passed over
+    if new == 10 and not restarted:  # a queue that seems idle is not compared
         assert marked(strict, position) == position
         store.add(1)
         new += 1
