@@ -113,6 +113,8 @@ def test_names_that_no_broker_gives_are_left_out(tmp_path: Path) -> None:
         directory = queues / "orders" / name
         directory.mkdir()
         (directory / FIRST).write_bytes(bytes(100))
+    for directory in (root / "commitlog", queues / "orders", queues / "orders" / "0"):
+        loop(directory / "loop")
     for name in ("9" * 20, f"{2**63 - 1:020d}", f"{2**62:020d}"):
         (root / "commitlog" / name).write_bytes(bytes(2048))
         (queues / "orders" / "0" / name).write_bytes(bytes(1000))

@@ -31,7 +31,8 @@ class QueueChoice:
 
 
 _ID: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-_NOT_UTF8: Final = re.compile("[\\ud800-\\udfff]")
+_UTF8: Final = re.compile("[^\\ud800-\\udfff]+")
+"""No broker writes a name that is not UTF-8, and nothing could show it."""
 
 EVERY_QUEUE: Final = QueueChoice()
 NO_QUEUE: Final = QueueChoice(lambda *_: False, lambda _: False)
@@ -43,14 +44,13 @@ class QueueListing:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ids: dict[str, set[int] | None] = dict.fromkeys(_directories(self._directory))
+        self._ids: dict[str, set[int] | None] = dict.fromkeys(_directories(self._directory, _UTF8))
 
     def ids(self, topic: str) -> set[int]:
         """Return the ids of the queues of a topic."""
         found = self._ids.get(topic, set())
         if found is None:
-            names = _directories(self._directory / topic)
-            found = self._ids[topic] = {int(name) for name in names if _ID.fullmatch(name)}
+            found = self._ids[topic] = set(map(int, _directories(self._directory / topic, _ID)))
         return found
 
     def topics(self) -> set[str]:
@@ -82,13 +82,13 @@ class QueueListing:
         return any(self.ids(topic) for topic in self._ids)
 
 
-def _directories(path: Path) -> Iterator[str]:
+def _directories(path: Path, names: re.Pattern[str]) -> Iterator[str]:
     with (
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
         reading(path),
         os.scandir(path) as entries,
     ):
         for entry in entries:
-            # No broker writes a name that is not UTF-8, and nothing could show it.
-            if entry.is_dir() and not _NOT_UTF8.search(entry.name):
+            # The name first: what else lies there may not be readable, such as a loop of links.
+            if names.fullmatch(entry.name) and entry.is_dir():
                 yield entry.name
