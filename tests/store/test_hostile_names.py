@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli import main
+from pocketmq.client.consumer.pull import PullConsumer
+from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.message import Message
 from tests.store.made_store import MadeStore
 
 NAMES = ("../../victim", "../victim", "..", ".", "a/b", "/etc", "a\0b", "")
@@ -86,3 +89,21 @@ async def test_a_broker_opens_a_hostile_copy_and_stays_inside(store: Path, tmp_p
     async with EmbeddedServer(store=store, properties=properties) as server:
         assert server.store == store
     assert surroundings(tmp_path, store) == before
+
+
+async def test_looping_links_that_have_foreign_names(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    async with (
+        EmbeddedServer(store=root) as server,
+        Producer("tests", namesrv=server.namesrv) as producer,
+    ):
+        sent = await producer.send(Message("orders", b"good"))
+    queue = root / "consumequeue" / "orders" / str(sent.queue.queue_id)
+    for directory in (root / "commitlog", queue.parent, queue):
+        (directory / "loop").symlink_to("loop")
+    async with (
+        EmbeddedServer(store=root) as server,
+        PullConsumer("tests", namesrv=server.namesrv, start="begin") as consumer,
+    ):
+        await consumer.subscribe("orders")
+        assert [message.body for message in await consumer.poll(timeout=60)] == [b"good"]

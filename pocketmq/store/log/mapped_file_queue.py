@@ -87,7 +87,7 @@ class MappedFileQueue:
                     raise NotAFile(path)
                 paths.append(path)
                 sizes.append(entry.stat().st_size)
-            elif entry.is_file():
+            elif not entry.is_dir(follow_symlinks=False):
                 log.warning("%s is not part of the store and is left alone", path)
         if sizes and not sizes[-1]:
             # Created, but the process ended before it got its size.

@@ -265,7 +265,7 @@ class ConsumeQueueTable:
                         if not entry.is_dir():
                             raise NotADirectory(Path(entry.path))
                         ids.add(int(entry.name))
-                    elif entry.is_dir():
+                    elif entry.is_dir(follow_symlinks=False):
                         log.warning("%s is ignored: a queue is named by its number", entry.path)
             self._unopened[topic] = ids
         return ids
