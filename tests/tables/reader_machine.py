@@ -209,7 +209,7 @@ class Readers:
         self.deleted: dict[str, int] = {}
         self.damaged: set[int] = set()
         self.forgotten: set[int] = set()
-        self.expired = 0
+        self.expired = self.flushed = 0
         self.crashed = False
         self.files, self.archive, self.exported, self.live = (Reader() for _ in range(4))
         self.positions: dict[str, dict[str, Any]] = {}
@@ -292,10 +292,13 @@ class Readers:
         self._remove_expired()
 
     def kill(self, lost: int) -> None:
-        """The last entries of the queues are not on the disk; the log has their records."""
+        """The last entries of the queues are not on the disk; the log has their records. Entries
+        that the checkpoint knows of are on the disk whatever happens."""
         whole = {key: bytes(entries) for key, entries in self.store.entries.items()}
         for entries in self.store.entries.values():
             kept = max(len(entries) - lost * ENTRY.size, 0)
+            while kept < len(entries) and ENTRY.unpack_from(entries, kept)[0] < self.flushed:
+                kept += ENTRY.size
             entries[kept:] = bytes(len(entries) - kept)
         self._write(crashed=True)
         for key, content in whole.items():
@@ -327,6 +330,7 @@ class Readers:
 
     def _clean(self) -> None:
         self.store.write_checkpoint()  # as a broker that has closed the store
+        self.flushed = len(self.store.log)
         self._remove_expired()
 
     def _remove_expired(self) -> None:
