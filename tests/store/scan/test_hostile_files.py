@@ -86,6 +86,19 @@ def test_a_scan_ends_with_what_it_can_read_or_an_error_of_the_store(
         assert all(str(root) in text or "orders/" in text for text in said)
 
 
+@pytest.mark.parametrize("place", [f"commitlog/{FIRST}", f"consumequeue/orders/0/{FIRST}"])
+@pytest.mark.parametrize("kind", [os.mkfifo, device], ids=lambda kind: kind.__name__)
+def test_a_pipe_in_place_of_a_file_is_no_empty_file(
+    kind: Callable[[Path], None], place: str, tmp_path: Path
+) -> None:
+    root = hostile_store(tmp_path / "store", place, kind, crashed=False)
+    with (
+        pytest.raises(StoreError, match=rf"cannot read .*{FIRST}: Not a regular file"),
+        open_store(root) as store,
+    ):
+        store.to_arrow()
+
+
 @pytest.mark.parametrize("kind", [os.mkfifo, loop, device], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("command", ["check", "snapshot"])
 def test_commands_end_with_a_report_or_an_error(

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -266,4 +267,8 @@ def _listed(directory: Path) -> Iterator[tuple[str, int]]:
             if _NAME.fullmatch(entry.name):
                 # It may have been removed since it was listed.
                 with contextlib.suppress(FileNotFoundError), reading(directory / entry.name):
-                    yield entry.name, entry.stat().st_size
+                    status = entry.stat()
+                    if not stat.S_ISREG(status.st_mode):
+                        # A pipe or a device has a size of 0, as if it had just been created.
+                        raise OSError(errno.EINVAL, "Not a regular file")
+                    yield entry.name, status.st_size
