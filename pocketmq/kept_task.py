@@ -87,9 +87,19 @@ class KeptTask:
         if self._loop.time() - self._began > LONGEST_PAUSE:
             self._pause = FIRST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        how = "was cancelled" if task.cancelled() else f"ended with {error!r}" if error else "ended"
+        if task.cancelled():
+            # Said when it happens: an event loop that ends cancels all that was not shut down, and
+            # restarts nothing.
+            self._again = self._loop.call_later(pause, self._restart, task.get_name(), pause)
+            return
+        how = f"ended with {error!r}" if error else "ended"
         log.error("%s %s; restarting it in %.1f s", task.get_name(), how, pause, exc_info=error)
         self._again = self._loop.call_later(pause, self._start)
+
+    def _restart(self, name: str, pause: float) -> None:
+        if self._wanted():
+            log.error("%s was cancelled; restarted it after %.1f s", name, pause)
+        self._start()
 
 
 def _in_running_loop(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -46,11 +46,11 @@ def raising(error: BaseException) -> Callable[[Loop, asyncio.Task[Any]], None]:
 
 
 ENDS = {
-    "was cancelled": cancelled,
-    "ended": returned,
-    "ended with KeyError('k')": raising(KeyError("k")),
-    "ended with MemoryError()": raising(MemoryError()),
-    "ended with GeneratorExit()": raising(GeneratorExit()),
+    "was cancelled; restarted it after": cancelled,
+    "ended; restarting it in": returned,
+    "ended with KeyError('k'); restarting it in": raising(KeyError("k")),
+    "ended with MemoryError(); restarting it in": raising(MemoryError()),
+    "ended with GeneratorExit(); restarting it in": raising(GeneratorExit()),
 }
 
 
@@ -71,8 +71,20 @@ async def test_whatever_ends_the_work_it_begins_again(
     assert work.begun == 2
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == f"polls {text}; restarting it in 0.1 s"
+    assert record.getMessage() == f"polls {text} 0.1 s"
     await asyncio.wait([kept.cancel()])
+
+
+def test_a_loop_that_ends_says_nothing_of_what_it_cancels(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def program() -> None:
+        work = Loop()
+        KeptTask(work.run, "polls")
+        await work.next()
+
+    asyncio.run(program())
+    assert not caplog.records
 
 
 async def test_its_owner_ends_it_for_good(caplog: pytest.LogCaptureFixture) -> None:
