@@ -150,6 +150,7 @@ class SendEnvelope:
                 SendKind.SINGLE, (message,), _only, self._send_seen, queue, key, deadline, shares
             )
         if self._namespace.name:
+            check_type(message)
             message = self._wrap(message)
             queue = queue and self._namespace.wrap_queue(queue)
         check_message(message, self._max_message_size)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pocketmq.message.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import string_hash
+from pocketmq.store.encoding.key_hash import key_hash
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint32]
@@ -37,15 +38,6 @@ _ASCII: Final = 0x7F
 _FEW: Final = 16
 _ALIKE_FIRST: Final = 64
 _IPV6_MORE: Final = 12  # bytes that an IPv6 host is longer than an IPv4 host
-
-
-def key_hash(topic: str, key: str) -> int:
-    """Return the hash under which a topic's key is entered.
-
-    It is not negative: it is folded as in the reference.
-    """
-    value = abs(string_hash(f"{topic}#{key}"))
-    return 0 if value == 2**31 else value
 
 
 class KeyBatch(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pocketmq.store.encoding.index_keys import key_hash
+from pocketmq.store.encoding.key_hash import key_hash
 from pocketmq.store.files import Files, Retirement
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.index.index_layout import file_size

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.store.encoding.index_keys import KeyBatch, key_hash
+from pocketmq.store.encoding.index_keys import KeyBatch
+from pocketmq.store.encoding.key_hash import key_hash
 from pocketmq.store.errors import DiskFull
 from pocketmq.store.files import Files
 from pocketmq.store.index.index_file import IndexFile

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pocketmq.message import properties as names
 from pocketmq.message.record_layout import MAGIC_V1, MAGIC_V2, encode_into, record_size
 from pocketmq.message.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_ROLLBACK
-from pocketmq.store.encoding.index_keys import key_hash, keys_of
+from pocketmq.store.encoding.index_keys import keys_of
+from pocketmq.store.encoding.key_hash import key_hash
 
 HOSTS = {False: bytes(8), True: bytes(20)}
 
