@@ -23,6 +23,8 @@ from tests.broker.conftest import SUBSCRIPTION, SUSPEND
 from tests.cli.running import TIMEOUT, Running
 
 MB = 1 << 20
+#: Nearly what a header may have.
+LARGE = "x" * 200_000
 TOPIC = "Waited"
 #: What a process may grow by for what these tests send, some of which is a gigabyte as it was.
 ALLOWED = 100 * MB
@@ -141,11 +143,11 @@ def parent(opaque: int, **more: str) -> bytes:
 async def test_unknown_fields_are_not_kept(
     server: Running, peer: Peer, shape: Callable[..., bytes]
 ) -> None:
-    await peer.send(shape(2, unknown="x" * 2 * MB))
+    await peer.send(shape(2, unknown=LARGE))
     await peer.settled()
     before = resident(server)
-    for opaque in range(100, 250):
-        await peer.send(shape(opaque, unknown="x" * 2 * MB))
+    for opaque in range(100, 1_100):
+        await peer.send(shape(opaque, unknown=LARGE))
     await peer.settled()
 
     assert peer.answers == []
@@ -165,16 +167,16 @@ def different_filter(number: int) -> bytes:
 async def test_what_has_to_be_kept_is_bounded(
     server: Running, peer: Peer, shape: Callable[..., bytes]
 ) -> None:
-    more = {"unknown": "x" * MB} if shape is parent else {}
+    more, count = ({"unknown": LARGE}, 1_000) if shape is parent else ({}, 200)
     await peer.send(shape(2, **more))
     await peer.settled()
     before = resident(server)
-    for opaque in range(100, 300):
+    for opaque in range(100, 100 + count):
         await peer.send(shape(opaque, **more))
     await peer.settled()
 
     # Some wait, and the others are answered at once.
-    assert 0 < len(peer.answers) < 200
+    assert 0 < len(peer.answers) < count
     assert resident(server) - before < ALLOWED
     said = r"held pulls: request from 127.0.0.1:\d+ is not held: the connection would use"
     assert re.search(said, server.everything())
