@@ -32,7 +32,7 @@ async def test_a_broker_and_a_name_server_go_on(
         async with asyncio.timeout(30):
             while not await admin.max_offset(queue):  # noqa: ASYNC110 (nothing tells)
                 await asyncio.sleep(0.05)
-    named = [record.getMessage() for record in caplog.records if "restarting it" in record.msg]
+    named = [record.getMessage() for record in caplog.records if "restarted it" in record.msg]
     assert any("registration at" in text for text in named)
     assert any("topics.json" in text for text in named)
     await servers.stop()

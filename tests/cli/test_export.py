@@ -122,7 +122,7 @@ def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"  # a directory, where a file belongs
     path.mkdir(parents=True)
     assert main(["export", "a.parquet", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
-    assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
+    assert f"error: cannot read {path}: Not a regular file" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_made_is_named_as_it_was_given(

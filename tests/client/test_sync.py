@@ -331,6 +331,7 @@ def test_a_block_may_be_left_during_the_shutdown(elsewhere: FakeCluster) -> None
 
 def test_who_shuts_down_second_waits_for_the_end(elsewhere: FakeCluster) -> None:
     put(elsewhere, b"0")
+    before = set(threading.enumerate())
     c = consumer(elsewhere)
     gone, release = threading.Event(), threading.Event()
 
@@ -347,7 +348,8 @@ def test_who_shuts_down_second_waits_for_the_end(elsewhere: FakeCluster) -> None
     threading.Timer(0.05, release.set).start()
     c.shutdown()
     assert release.is_set()
-    assert not any(t.name == "pocketmq.sync" for t in threading.enumerate())
+    left = set(threading.enumerate()) - before
+    assert not any(thread.name == "pocketmq.sync" for thread in left)
     first.join()
 
 

@@ -269,7 +269,7 @@ def test_a_store_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.mkdir(parents=True)
     (tmp_path / "commitlog").mkdir()
     assert main(["query", "SELECT 1", "--store", str(tmp_path)]) == ExitCode.UNAVAILABLE
-    assert f"error: cannot read {path}: Is a directory" in capsys.readouterr().err
+    assert f"error: cannot read {path}: Not a regular file" in capsys.readouterr().err
 
 
 def test_a_statement_and_a_store_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
