@@ -15,8 +15,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from pocketmq._accelerator import PURE_PYTHON
-from pocketmq.broker.processors.send.send_runs import send_run_type
+from pocketmq._accelerator import PURE_PYTHON, accelerator_state
 
 from .contenders import Contender, start_ours
 from .generator import LoadGenerator
@@ -41,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.accelerator", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
     rounds = parser.parse_args().rounds
-    if send_run_type() is None:
+    if accelerator_state() != "compiled":
         print("no benchmark: the accelerator is not built (make accelerator)")
         return 1
     table = Table("", "rate", "CPU", "µs CPU with", "without")

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pocketmq.broker.processors.send.send_runs import send_run_type
+from pocketmq._accelerator import accelerator_state
 from tests.interop.harness.official import PROJECT
 
 from .contenders import Figures
@@ -137,7 +137,7 @@ def keep(
         "processor": _processor(),
         "python": platform.python_version(),
         "python_optimised": optimised,
-        "accelerator": send_run_type() is not None,
+        "accelerator": accelerator_state() == "compiled",
         "system": platform.platform(),
         "machine": platform.machine(),
         "stolen_percent": stolen.percent,

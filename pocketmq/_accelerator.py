@@ -9,6 +9,7 @@ PURE_PYTHON: Final = "POCKETMQ_PURE_PYTHON"
 
 MODULES: Final = (
     "pocketmq.message._alike_records",
+    "pocketmq.remoting.frames._compiled_sends",
     "pocketmq.broker.processors.send._send_run",
     "pocketmq.store._compiled_read",
     "pocketmq.store.encoding._compiled_batch",

@@ -23,7 +23,7 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 
 
-SHARED_BY_COMPILED = Path(__file__).parent.parent / "pocketmq" / "_big_endian.pxd"
+PRODUCT = Path(__file__).parent.parent / "pocketmq"
 
 
 class _Scheduling(LoadScopeScheduling):
@@ -49,13 +49,14 @@ def pytest_sessionstart() -> None:
     """End a run that would test compiled modules of other sources, or none where it has to."""
     if os.environ.get("POCKETMQ_ACCELERATOR") and accelerator_state() != "compiled":
         pytest.exit(f"POCKETMQ_ACCELERATOR is set, but this is {accelerator_state()}", 2)
+    shared = [file.stat().st_mtime for file in PRODUCT.rglob("*.pxd")]
     for module in MODULES if accelerator_wanted() else ():
         found = find_spec(module)
         if found is None or found.origin is None:
             continue
         compiled = Path(found.origin)
         source = compiled.with_name(compiled.name.partition(".")[0] + ".pyx")
-        changed = max(file.stat().st_mtime for file in (source, SHARED_BY_COMPILED))
+        changed = max(source.stat().st_mtime, *shared)
         if changed > compiled.stat().st_mtime:
             pytest.exit(f"{compiled} is older than its source: make accelerator", 2)
 

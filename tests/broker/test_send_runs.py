@@ -36,8 +36,8 @@ from tests.interop.harness.ports import free_port
 from tests.mutation import broken
 from tests.remoting.peers import FakeTransport, RawPeer
 
-SEND_RUN: Any = send_runs.send_run_type()
-compiled_only = pytest.mark.skipif(SEND_RUN is None, reason="make accelerator")
+COMPILED: Any = send_runs.compiled_types()
+compiled_only = pytest.mark.skipif(COMPILED is None, reason="make accelerator")
 
 NOW = 1_700_000_000_000
 TOPICS = ("orders", "stock", "t" * 100, "unknown", "wrong.")
@@ -218,10 +218,13 @@ def compiled_encode(**options: Any) -> Any:
         next_offset=0, room=100, delayed=False, topic_field=TopicField.of("orders")
     )
     target = SimpleNamespace(queue_limit=1, sys_flag=0)
-    run = SEND_RUN(
-        {"orders": target}, send_runs.examine, crc32, suffix=b"", store_host=bytes(8), msg_id=b"00",
-        json=answer.json_parts, binary=answer.binary_parts, language=0, version=0, special=0,
-        kept=-1,
+    send_run, send_answers = COMPILED
+    answers = send_answers(
+        msg_id=b"00", json=answer.json_parts, binary=answer.binary_parts, language=0, version=0
+    )
+    run = send_run(
+        {"orders": target}, send_runs.examine, crc32, answers, suffix=b"", store_host=bytes(8),
+        special=0, kept=-1,
     )  # fmt: skip
     header = SendMessageRequestHeaderV2(
         topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"

@@ -12,18 +12,15 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from pocketmq._big_endian cimport get32, put16, put32, put64
+from pocketmq._big_endian cimport get32, put16, put32, put64, put_bytes
+from pocketmq.store.encoding._record cimport (
+    CRC_AT, CRC_BITS, ENTRY_SIZE, FLAG_AT, MOST_PROPERTIES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT,
+    SEPARATOR, put_entry,
+)
 
 cdef enum:
     ITEM_HEAD = 20  # size, magic, CRC, flag, body length
-    CRC_AT = 8  # where the fields are in a record that differ
-    FLAG_AT = 16
-    QUEUE_OFFSET_AT = 20
-    PHYSICAL_OFFSET_AT = 28
     LEAST_HEAD = 40
-    MOST_PROPERTIES = 32767
-    ENTRY = 20
-    SEPARATOR = 2
     MARK = 5  # bytes of `TAGS\x01`
 
 cdef bytes _mark = b"TAGS\x01"
@@ -132,7 +129,7 @@ cdef class CompiledBatch:
         cdef Py_ssize_t head_size = PyBytes_GET_SIZE(self._head)
         cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(self._topic)
         cdef Py_ssize_t suffix_size = PyBytes_GET_SIZE(self._suffix)
-        cdef bytes entries = PyBytes_FromStringAndSize(NULL, self.count * ENTRY)
+        cdef bytes entries = PyBytes_FromStringAndSize(NULL, self.count * ENTRY_SIZE)
         cdef uint8_t *entry = <uint8_t *> PyBytes_AS_STRING(entries)
         cdef uint8_t *record
         cdef uint8_t *to
@@ -153,28 +150,24 @@ cdef class CompiledBatch:
             )
             memcpy(record, head, head_size)
             put32(record, <uint32_t> size)
-            put32(record + CRC_AT, crc & 0x7FFFFFFF)
+            put32(record + CRC_AT, crc & CRC_BITS)
             put32(record + FLAG_AT, item.flag)
             put64(record + QUEUE_OFFSET_AT, queue_offset)
             put64(record + PHYSICAL_OFFSET_AT, physical_offset)
             to = record + head_size
             put32(to - 4, <uint32_t> item.body_length)
-            memcpy(to, item.body, item.body_length)
-            to += item.body_length
-            memcpy(to, topic, topic_size)
-            to += topic_size
+            to = put_bytes(to, item.body, item.body_length)
+            to = put_bytes(to, topic, topic_size)
             to = put16(to, <uint32_t> length)
-            memcpy(to, item.properties, item.properties_length)
-            to += item.properties_length
+            to = put_bytes(to, item.properties, item.properties_length)
             if is_open(&item, suffix_size):
                 to[0] = SEPARATOR
                 to += 1
             memcpy(to, suffix, suffix_size)
-            put64(entry, physical_offset)
-            put32(entry + 8, <uint32_t> size)
-            put64(entry + 12, self._suffix_code or self._code_of(&item))
+            entry = put_entry(
+                entry, physical_offset, size, self._suffix_code or self._code_of(&item)
+            )
             offsets.append(physical_offset)
-            entry += ENTRY
             record += size
             physical_offset += size
             queue_offset += 1

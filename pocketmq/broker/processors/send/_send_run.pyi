@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
+from pocketmq.remoting.frames._compiled_sends import SendAnswers
 from pocketmq.remoting.serving.request import Response
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.writer import EncodedRun
@@ -12,14 +13,10 @@ class SendRun:
         targets: Mapping[str, Any],
         examine: Callable[[str], int | None],
         crc: Callable[[ReadableBuffer], int],
+        answers: SendAnswers,
         *,
         suffix: bytes,
         store_host: bytes,
-        msg_id: bytes,
-        json: tuple[bytes, ...],
-        binary: tuple[bytes, ...],
-        language: int,
-        version: int,
         special: int,
         kept: int,
     ) -> None: ...

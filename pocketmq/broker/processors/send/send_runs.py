@@ -30,6 +30,7 @@ from pocketmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from pocketmq.broker.processors.send._send_run import SendRun
+    from pocketmq.remoting.frames._compiled_sends import SendAnswers
 
 _IPV4_HOST: Final = 8  # bytes of a packed address and port
 _FRAME_LENGTH: Final = 4
@@ -41,15 +42,16 @@ _JSON: Final = frozenset((b'{"code":%d,' % code)[:11] for code in CODES)
 _BINARY: Final = frozenset(code.to_bytes(2) for code in CODES)
 
 
-def send_run_type() -> type[SendRun] | None:
-    """Return the compiled class; None without it."""
+def compiled_types() -> tuple[type[SendRun], type[SendAnswers]] | None:
+    """Return the compiled classes; None without them."""
     if not accelerator_wanted():
         return None
     try:
         from pocketmq.broker.processors.send._send_run import SendRun
+        from pocketmq.remoting.frames._compiled_sends import SendAnswers
     except ImportError:
         return None
-    return SendRun
+    return SendRun, SendAnswers
 
 
 def examine(properties: str) -> int | None:
@@ -71,6 +73,7 @@ class SendRuns:
     def __init__(
         self,
         send_run: type[SendRun],
+        send_answers: type[SendAnswers],
         store: MessageStore,
         statistics: Statistics,
         context: SendContext,
@@ -84,13 +87,15 @@ class SendRuns:
             context.targets,
             examine_normal if statistics.detailed else examine,
             crc32,
+            send_answers(
+                msg_id=store_host.hex().upper().encode(),
+                json=answer.json_parts,
+                binary=answer.binary_parts,
+                language=LanguageCode.PYTHON.value,
+                version=VERSION,
+            ),
             suffix=context.suffix.encode(),
             store_host=store_host,
-            msg_id=store_host.hex().upper().encode(),
-            json=answer.json_parts,
-            binary=answer.binary_parts,
-            language=LanguageCode.PYTHON.value,
-            version=VERSION,
             special=TRANSACTION_PREPARED | INNER_BATCH,
             kept=~HOST_MASK,
         )
@@ -102,10 +107,10 @@ class SendRuns:
         cls, store: MessageStore, statistics: Statistics, context: SendContext, store_host: bytes
     ) -> SendRuns | None:
         """Return the runs of a broker, if the accelerator is there and knows its answers."""
-        send_run = send_run_type()
-        if send_run is None or not context.plain or len(store_host) != _IPV4_HOST:
+        compiled = compiled_types()
+        if compiled is None or not context.plain or len(store_host) != _IPV4_HOST:
             return None
-        return cls(send_run, store, statistics, context, store_host)
+        return cls(*compiled, store, statistics, context, store_host)
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Take the sends of every read, and the unknown codes."""

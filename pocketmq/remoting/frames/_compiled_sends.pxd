@@ -1,0 +1,51 @@
+# cython: language_level=3
+"""What compiled code of other packages uses of `_compiled_sends.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum:
+    MOST_SENDS = 64  # of one run
+    MOST_UNIQUE_ID = 255
+
+cdef struct Text:
+    const uint8_t *at
+    Py_ssize_t size
+
+cdef struct Send:
+    int64_t code
+    int64_t opaque
+    Text topic
+    int64_t queue_id
+    int64_t sys_flag
+    int64_t born_timestamp
+    int64_t flag
+    Text properties
+    bint escaped  # the properties are part of a JSON text
+    int64_t reconsume_times
+    Text body
+    bint binary
+    bint is_other  # no send: nothing is taken of its fields
+    uint32_t seen  # extFields, a bit for each letter of SEND_MESSAGE_V2
+
+cdef const uint8_t *decode(
+    const uint8_t *at, const uint8_t *end, int64_t longest, Send *send
+) except? NULL
+cdef Py_ssize_t unescape(Text text, uint8_t *to) noexcept nogil
+cdef bint is_plain(Text text) noexcept nogil
+cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported) except *
+
+cdef class SendAnswers:
+    cdef bytes _msg_id
+    cdef tuple _json
+    cdef tuple _binary
+    cdef int _language
+    cdef int _version
+    cdef uint8_t *_buffer
+    cdef uint8_t *_to
+
+    cdef void begin(self) noexcept
+    cdef bytes taken(self)
+    cdef bint add_stored(
+        self, Send *send, int64_t physical_offset, int64_t queue_offset, Text unique_id
+    ) except False
+    cdef bint add_refused(self, Send *send, bytes before, bytes after) except *
