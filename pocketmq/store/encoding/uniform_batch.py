@@ -1,8 +1,9 @@
-"""Batches whose messages all have the same lengths, as messages of one fixed format do.
+"""Batches of messages of equal lengths: with it, without the accelerator, a broker takes batches of
+100 messages of 100 bytes in half the time, of 32 messages of 1 KiB in two thirds (bench.stages).
 
 Think of the batch as a table with one message per row: every field is a column, and the same holds
 for the records in the commit log. So a batch becomes records by copying columns. Hardly any Python
-runs per message: this takes a third of the time of `mixed_batch`.
+runs per message.
 
 numpy is slow to load, so `batch_encoder` imports this module on a thread.
 """

@@ -132,7 +132,11 @@ class SendProcessor:
         self.refusals.clear()
 
     def send(self, request: SendRequest) -> Answer:
-        """Store one message or one batch; None when the answer waits."""
+        """Store one message or one batch; None when the answer waits.
+
+        For one message it is a copy of `SendMany.send_many`, which takes 13 µs for it, this 9
+        (bench.stages).
+        """
         header = request.header
         target = self._targets.get(header.topic)
         if target is None or self.unflushed.full:
