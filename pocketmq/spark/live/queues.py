@@ -91,6 +91,16 @@ class Brokers:
             return frozenset()
         return frozenset(info.broker_addr_table)
 
+    async def log_begin(self, broker: str) -> int | None:
+        """Return the physical offset at which the commit log of a broker begins; None if the broker
+        does not tell, because the client may not ask for its state. Raises RemotingError."""
+        try:
+            figures = await self._admin.broker_runtime(broker)
+        except NoPermission:
+            return None
+        begin = figures.get("commitLogMinOffset", "")
+        return int(begin) if begin.isdecimal() else None
+
     async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
         """Return the queues of topics in order, also those without messages. A topic that does not
         exist has none.

@@ -17,7 +17,7 @@ from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.options import Options
 from pocketmq.spark.store_plans import limits_per_store
 from pocketmq.spark.streams.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
-from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone
+from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone, missing
 from pocketmq.store.scan.planning.offsets import LATEST, OffsetBounds, resolve
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
@@ -107,6 +107,9 @@ class StreamBrokers:
         for name, mark in marks.items():
             if name not in known:
                 found[name] = gone(mark, may_return=(name.topic, name.broker) in topics)
+        found |= self._emptied(
+            {name: marks[name] for name in (marks.keys() & known) - found.keys()}
+        )
         here = {name: mark for name, mark in marks.items() if name in self._found}
         now = self._marks_at({name: mark.offset for name, mark in here.items()})
         doubtful = {name: mark for name, mark in here.items() if now.get(name) != mark}
@@ -118,6 +121,26 @@ class StreamBrokers:
             if other is not None:
                 found[name] = other
         return found
+
+    def _emptied(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
+        """Return which queues have lost what was read of them otherwise than by expiry: they have
+        no message, but their brokers have logs that go further back."""
+        empty = {name: mark for name, mark in marks.items() if name not in self._found}
+        if not empty:
+            return {}
+        try:
+            begins = asyncio.run(self._log_begins({name.broker for name in empty}))
+        except RemotingError as error:
+            raise self._error(error) from error
+        return {
+            name: other
+            for name, mark in empty.items()
+            if (begin := begins[name.broker]) is not None and (other := missing(mark, begin))
+        }
+
+    async def _log_begins(self, names: Collection[str]) -> dict[str, int | None]:
+        async with Brokers(self._live) as brokers:
+            return {name: await brokers.log_begin(name) for name in names}
 
     def _marks_at(self, places: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         if not places:
