@@ -207,6 +207,7 @@ class Readers:
         self.archived: set[int] = set()
         self.queues = dict.fromkeys(TOPICS, 2)
         self.deleted: dict[str, int] = {}
+        self.empty: set[str] = set()
         self.damaged: set[int] = set()
         self.forgotten: set[int] = set()
         self.expired = self.flushed = 0
@@ -235,13 +236,25 @@ class Readers:
             self.sent[physical] = Sent((topic, queue_id), generation, physical, body, raw)
         self._write()
 
-    def delete(self, topic: str) -> None:
+    def delete(self, topic: str, again: bool = False) -> None:
+        """Delete a topic, and perhaps create it `again`: then it has queues, but no message."""
         self.recover()
         self.store.delete(topic)
         self.store.kept.clear()
         self.generations[topic] += 1
         self.deleted[topic] = len(self.store.log)
-        self._clean()
+        (self.empty.add if again else self.empty.discard)(topic)
+        self.recover()
+
+    def _newest_of(self, topic: str, queue_id: int) -> int:
+        """Return the newest message of a queue that is not forgotten."""
+        generation = self.generations[topic]
+        return max(
+            physical
+            for physical, message in self.sent.items()
+            if (message.queue, message.generation) == ((topic, queue_id), generation)
+            and physical not in self.forgotten
+        )
 
     def resize(self, topic: str, queues: int) -> None:
         """Take a queue from a topic, or give it back, with its messages."""
@@ -271,10 +284,10 @@ class Readers:
         for (topic, queue_id), entries in self.store.entries.items():
             files = sorted((root / "consumequeue" / topic / str(queue_id)).iterdir())
             entries[:] = b"".join(map(Path.read_bytes, files))[: len(entries)]
-            if entries.endswith(bytes(ENTRY.size)):  # only the repair says that there was one more
+            while entries.endswith(bytes(ENTRY.size)):  # only the repair says that there was more
                 del entries[-ENTRY.size :]
                 self.store.next_offsets[topic, queue_id] -= 1
-                self.forgotten.add(message)
+                self.forgotten.add(self._newest_of(topic, queue_id))
         self._clean()
 
     def _config(self) -> StoreConfig:
@@ -326,7 +339,7 @@ class Readers:
         self._remove_expired()
 
     def _exists(self, topic: str) -> bool:
-        return any(key[0] == topic for key in self.store.entries)
+        return topic in self.empty or any(key[0] == topic for key in self.store.entries)
 
     def _clean(self) -> None:
         self.store.write_checkpoint()  # as a broker that has closed the store
@@ -512,7 +525,10 @@ CHOICES: dict[str, tuple[int, Callable[[Random], dict[str, Any]]]] = {
             "kind": chance.randrange(len(PROPERTIES)),
         },
     ),
-    "delete": (2, lambda chance: {"topic": chance.choice(TOPICS)}),
+    "delete": (
+        2,
+        lambda chance: {"topic": chance.choice(TOPICS), "again": chance.random() < 0.3},
+    ),
     "resize": (
         1,
         lambda chance: {"topic": chance.choice(TOPICS), "queues": chance.randrange(1, 3)},
