@@ -491,6 +491,25 @@ def test_a_queue_whose_messages_have_expired_is_the_same(tmp_path: Path) -> None
     assert read(reader, start, marked(reader, start)) == rows(0, range(3, 8))
 
 
+@pytest.mark.parametrize("new", [3, 5, 9])
+def test_a_topic_that_is_created_again_when_all_its_messages_had_expired(
+    tmp_path: Path, new: int
+) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(5)
+    store.add(300, queue_id=1)
+    store.expire_first_file()
+    start = reader_of(tmp_path).initialOffset()
+    assert offsets_alone(start)["T"][A]["0"] == 5
+    store.delete()
+    store.add(new)
+    with pytest.raises(QueueReplaced, match="it began at 5, and now it begins at 0"):
+        marked(reader_of(tmp_path), start)
+    lenient = reader_of(tmp_path, failOnDataLoss="false")
+    begun = marked(lenient, start)
+    assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(new))
+
+
 def test_a_queue_that_lost_its_end_and_grew_again(tmp_path: Path) -> None:
     """Messages that were read before they were flushed may be lost in a power failure, and their
     offsets given to others."""

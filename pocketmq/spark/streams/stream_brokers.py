@@ -17,7 +17,14 @@ from pocketmq.spark.options.live_options import LiveOptions
 from pocketmq.spark.options.options import Options
 from pocketmq.spark.store_plans import limits_per_store
 from pocketmq.spark.streams.stream_queues import Lose, LoseBetween, QueueEnds, Span, lose_of
-from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, gone, missing
+from pocketmq.store.scan.continuity import (
+    KnownQueue,
+    Replaced,
+    compare,
+    gone,
+    mark_of_empty,
+    missing,
+)
 from pocketmq.store.scan.planning.offsets import LATEST, OffsetBounds, resolve
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
@@ -91,13 +98,19 @@ class StreamBrokers:
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the marks of the messages before some offsets, or at them where those before have
-        expired."""
+        expired, or that there is neither."""
         places = {
             queue: max(at - 1, self._found[queue].min_offset)
             for queue, at in offsets.items()
             if queue in self._found
         }
-        return self._marks_at(places)
+        found = self._marks_at(places)
+        for queue in places.keys() - found.keys():
+            ends = self._found[queue]
+            empty = mark_of_empty(offsets[queue], ends.min_offset, ends.max_offset)
+            if empty is not None:
+                found[queue] = empty
+        return found
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
         """Return which queues are not those that marks were taken of."""
@@ -105,7 +118,7 @@ class StreamBrokers:
         known = {queue.name for queue in self.queues}
         topics = {(queue.topic, queue.broker) for queue in self.queues}
         for name, mark in marks.items():
-            if name not in known:
+            if name not in known and mark.stored:
                 found[name] = gone(mark, may_return=(name.topic, name.broker) in topics)
         found |= self._emptied(
             {name: marks[name] for name in (marks.keys() & known) - found.keys()}
@@ -142,7 +155,7 @@ class StreamBrokers:
         async with Brokers(self._live) as brokers:
             return {name: await brokers.log_begin(name) for name in names}
 
-    def _marks_at(self, places: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+    def _marks_at(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         if not places:
             return {}
         try:
@@ -150,7 +163,7 @@ class StreamBrokers:
         except RemotingError as error:
             raise self._error(error) from error
 
-    async def _ask_marks(self, places: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
+    async def _ask_marks(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         async with Brokers(self._live) as brokers:
             return await brokers.marks(places)
 

@@ -47,6 +47,11 @@ class KnownQueue(NamedTuple):
 def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
     """Return why a queue is not the one that `mark` was taken of; None if it is, or if that cannot
     be told: the message may have expired, or the queue lost its newest messages in a crash."""
+    if not mark.stored:
+        if queue.begin >= mark.offset:
+            return None
+        reason = f"it began at {mark.offset}, and now it begins at {queue.begin}"
+        return Replaced(reason, True, queue.begin)
     expected = (
         f"expected the message {mark.offset} at the physical offset {mark.physical}, stored at "
         f"{mark.stored}"
@@ -63,6 +68,12 @@ def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
     return None
 
 
+def mark_of_empty(offset: int, begin: int, end: int) -> Mark | None:
+    """Return the mark of a queue from `begin` to `end` whose messages before an offset have all
+    expired; None if it has messages, or never had one."""
+    return Mark(offset, 0, 0) if 0 < offset == begin == end else None
+
+
 def gone(mark: Mark, *, may_return: bool = False) -> Replaced:
     """Return what to say of a queue that does not exist any more."""
     reason = (
@@ -76,4 +87,4 @@ def missing(mark: Mark, log_begin: int) -> Replaced | None:
     """Return why a queue without any entry is not the one that `mark` was taken of. None if the
     commit log begins after the message: official brokers remove a queue when all its messages
     have expired, and it may come back."""
-    return None if mark.physical < log_begin else gone(mark)
+    return None if not mark.stored or mark.physical < log_begin else gone(mark)

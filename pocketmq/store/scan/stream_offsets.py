@@ -29,12 +29,13 @@ class StreamQueue(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Which message a queue had at a queue offset.
+    """Which message a queue had at a queue offset; or that it had none before it.
 
     Attributes:
         offset: in the queue.
         physical: physical offset.
-        stored: when the broker stored it, in ms.
+        stored: when the broker stored it, in ms; 0 if the queue had no message before `offset`, as
+            all had expired.
     """
 
     offset: int
@@ -47,8 +48,8 @@ class Position(NamedTuple):
 
     Attributes:
         offset: the next one to read.
-        mark: of a message before it, or of the one at it where those before have expired; None if
-            none is known.
+        mark: of a message before it, or of the one at it where those before have expired, or that
+            there is neither; None if none is known.
     """
 
     offset: int

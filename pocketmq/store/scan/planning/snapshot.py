@@ -28,7 +28,7 @@ from pocketmq.store.files import read_small
 from pocketmq.store.foreign_store import check_readable
 from pocketmq.store.log.checkpoint import EnteredUpTo, read_entered
 from pocketmq.store.queue.bounds_text import BOUNDS_FILE, opened
-from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, missing
+from pocketmq.store.scan.continuity import KnownQueue, Replaced, compare, mark_of_empty, missing
 from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
 from pocketmq.store.scan.queues.queue_slice import queue_directory
@@ -232,13 +232,13 @@ class StoreSnapshot:
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
         """Return the mark of the record before a queue offset, or of the one at it where the one
-        before has expired; None if there is neither."""
+        before has expired, or that there is neither; None if neither can be read."""
         known = self.queues[queue.topic, queue.queue_id]
         for at in (offset - 1, offset):
             found = self._mark_at(known, at)
             if found and found.stored:
                 return found
-        return None
+        return mark_of_empty(offset, queue.min_offset, queue.max_offset)
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
         """Return what there is in place of the queue that a mark was taken of; None if it is the
