@@ -13,7 +13,7 @@ from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.scan.errors import NotVisible, QueueReplaced, RecordsLost, StoreRecovering
 from tests.spark.stream_store import GrowingStore, offsets_alone
-from tests.store.made_store import NOW, held_open, write
+from tests.store.made_store import ENTRY, NOW, held_open, write
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
@@ -24,6 +24,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from pocketmq.spark.options.options import OptionError, Options, Use
 from pocketmq.spark.source import RocketMQDataSource
 from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
 from pocketmq.store.scan.stream_offsets import OffsetsError
 
 SCHEMA = StructType(
@@ -458,6 +459,40 @@ def test_a_batch_of_a_topic_that_is_created_again(tmp_path: Path) -> None:
         with pytest.raises(QueueReplaced, match="T/0 was read up to offset"):
             reader_of(tmp_path).partitions(begin, end)
         assert reader_of(tmp_path, failOnDataLoss="false").partitions(begin, end) == []
+
+
+def test_a_topic_that_is_created_again_and_damaged(tmp_path: Path) -> None:
+    """The message with which the queue would be compared is lost."""
+    store = GrowingStore(tmp_path)
+    store.add(3)
+    start = marked(reader_of(tmp_path), at(0))
+    store.delete()
+    store.add(5)
+    store.entries["T", 0][2 * ENTRY.size : 3 * ENTRY.size] = ENTRY.pack(0, FILLER_SIZE, 0)
+    store.write()
+    with pytest.raises(QueueReplaced, match="T/0 was read up to offset 3, .* the queue begins at"):
+        marked(reader_of(tmp_path), start)
+
+
+def test_a_batch_whose_last_messages_were_lost_has_the_others(tmp_path: Path) -> None:
+    """After a power failure, their offsets are given to others, and Spark asks for the batch
+    again."""
+    root = tmp_path / "store"
+    store = GrowingStore(root)
+    store.add(10)
+    start = reader_of(root).initialOffset()
+    end = marked(reader_of(root), start)
+    shutil.rmtree(root)
+    store = GrowingStore(root)
+    store.add(6)
+    store.now += 60_000
+    store.add(20)
+    with pytest.raises(QueueReplaced, match="T/0 was read up to offset 10"):
+        reader_of(root).partitions(start, end)
+    lenient = reader_of(root, failOnDataLoss="false")
+    assert read(lenient, start, end) == rows(0, range(6))
+    begun = marked(lenient, end)
+    assert read(lenient, begun, marked(lenient, begun)) == rows(0, range(6, 26))
 
 
 def test_a_topic_that_is_deleted(tmp_path: Path) -> None:

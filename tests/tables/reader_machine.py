@@ -243,6 +243,8 @@ class Readers:
         self.store.kept.clear()
         self.generations[topic] += 1
         self.deleted[topic] = len(self.store.log)
+        # It was written before the topic was deleted, when the store was repaired.
+        (self.store.root / "queuebounds").unlink(missing_ok=True)
         (self.empty.add if again else self.empty.discard)(topic)
         self.recover()
 

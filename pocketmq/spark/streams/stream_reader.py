@@ -318,11 +318,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends = self._settled({queue: stop for queue, (_, stop) in ranges.items()})
         self._check_brokers(ranges)
         if end != self._compared:  # a batch that was planned before a restart
-            for positions in (begins, stops):
-                self._begun_anew({queue: positions[queue] for queue in ranges})
-                ranges = {
-                    queue: span for queue, span in ranges.items() if queue not in self._replaced
-                }
+            self._begun_anew({queue: begins[queue] for queue in ranges})
+            ranges = {queue: span for queue, span in ranges.items() if queue not in self._replaced}
+            anew = self._begun_anew({queue: stops[queue] for queue in ranges})
+            for queue in self._replaced:
+                # A queue that begins as it did, but lost its end: what is left of it is read.
+                begin, stop = ranges.pop(queue)
+                stop = min(stop, anew.get(queue, begin))
+                if begins[queue].mark is not None and begin < stop:
+                    ranges[queue] = begin, stop
         wanted = {}
         for queue, span in sorted(ranges.items()):
             if queue in self._ends:

@@ -63,6 +63,9 @@ def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
             return None
         what = f"it is at {found.physical}, stored at {found.stored}"
         return Replaced(f"{expected}, but {what}", True, queue.begin if is_new else None)
+    if first is not None and queue.begin <= mark.offset and first.physical > mark.physical:
+        reason = f"{expected}, but the queue begins at {first.physical} with {queue.begin}"
+        return Replaced(reason, True, queue.begin)
     if mark.offset >= queue.end and is_new:
         return Replaced(f"{expected}, but the queue ends at {queue.end}", True, queue.begin)
     return None
