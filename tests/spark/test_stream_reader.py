@@ -470,7 +470,7 @@ def test_a_topic_that_is_created_again_and_damaged(tmp_path: Path) -> None:
     store.add(5)
     store.entries["T", 0][2 * ENTRY.size : 3 * ENTRY.size] = ENTRY.pack(0, FILLER_SIZE, 0)
     store.write()
-    with pytest.raises(QueueReplaced, match="T/0 was read up to offset 3, .* the queue begins at"):
+    with pytest.raises(QueueReplaced, match=r"T/0 was read up to offset 3, .* the queue begins at"):
         marked(reader_of(tmp_path), start)
 
 
