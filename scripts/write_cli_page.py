@@ -8,7 +8,7 @@ tests/cli/test_cli_page.py says when it has to be written again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pocketmq.cli import GROUPS, command_line
@@ -22,14 +22,12 @@ HEAD = """\
 
 <!-- Written by scripts/write_cli_page.py; change the texts in pocketmq/cli. -->
 
-`pocketmq COMMAND --help`, or `python -m pocketmq COMMAND --help`, explains a command and its
-options. Every command also takes `-v` (`--verbose`), which logs what happens to stderr.
+For operators: every command and option of `pocketmq`, which is also `python -m pocketmq`.
+`pocketmq COMMAND --help` prints the same.
 
-What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. With
-`--json` a command prints one JSON object a line. Commands that talk to a cluster take the name
-servers from `-n`, else from `NAMESRV_ADDR`, else they use 127.0.0.1:9876.
-
-A time without a zone, such as `2026-11-21T08:30`, is local time; `2026-11-21T08:30Z` is UTC.
+- Messages, rows and results go to stdout; progress, counts and errors go to stderr.
+- Times are in ISO 8601. A time without a zone, such as `2026-11-21T08:30`, is local;
+  `2026-11-21T08:30Z` is UTC.
 
 ```sh
 pocketmq serve --ephemeral &
@@ -45,17 +43,28 @@ source <(pocketmq completion bash)
 ```
 """
 
+#: Options of many commands, which the page explains once.
+_EVERY = ("--verbose", "--log-format")
+_CONNECTION = (
+    "--namesrv",
+    "--credentials",
+    "--tls",
+    "--tls-ca",
+    "--tls-cert",
+    "--tls-key",
+    "--tls-insecure",
+)
+
 EXIT_CODES = {
     ExitCode.OK: "success",
     ExitCode.FAILURE: "something failed, or a message was not sent or not found",
     ExitCode.USAGE: "wrong options or arguments",
-    ExitCode.CONFIG: "a setting that does not exist or is refused, or a file of settings that "
-    "cannot be read",
+    ExitCode.CONFIG: "a setting is unknown or refused, or the settings file cannot be read",
     ExitCode.PORT_IN_USE: "the port is taken",
     ExitCode.STORE_LOCKED: "another process has the store open",
     ExitCode.STORE_CORRUPT: "the store is damaged",
-    ExitCode.UNAVAILABLE: "no server answers, there is no such topic, group, broker, cluster or "
-    "store, or a package is not installed; of servers: the disk is full, or a directory or an "
+    ExitCode.UNAVAILABLE: "no server answers; the topic, group, broker, cluster or store does "
+    "not exist; or a package is not installed. Of servers: the disk is full, or a directory or "
     "address cannot be used",
 }
 
@@ -70,6 +79,10 @@ def _lines() -> Iterator[str]:
     commands = subcommands(command_line())
     for title, group in GROUPS.items():
         yield f"- {title}: " + ", ".join(f"[{name}](#pocketmq-{name})" for name in group)
+    yield "\n## Common options\n\nEvery command takes:"
+    yield from _table(_named(commands["send"], _EVERY))
+    yield "\n### Connection options\n\nCommands that talk to a cluster take:"
+    yield from _table(_named(commands["send"], _CONNECTION))
     for title, group in GROUPS.items():
         yield f"\n## {title}"
         for name in group:
@@ -84,22 +97,38 @@ def _lines() -> Iterator[str]:
     yield "\n## Exit codes\n\n| code | |\n|---|---|"
     yield from (f"| {code.value} | {text} |" for code, text in EXIT_CODES.items())
     yield (
-        "| 128 + N | stopped by signal N before it was done; 141: the reader of the output closed "
-        "it, as `head` does (`pull`, `query` and `store dump` end with 0 then) |"
+        "| 128 + N | stopped by signal N; 141: the reader of the output closed it, as `head` does "
+        "(`pull`, `query` and `store dump` then end with 0) |"
     )
 
 
 def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
     """The form of a command, and a table of what it takes."""
-    actions = [a for a in parser._actions if a.dest not in ("help", "verbose")]
+    actions = [a for a in parser._actions if a.dest != "help" and not _is_one_of(a, _EVERY)]
     words = [_argument(action) for action in actions if not action.option_strings]
     needed = [f"{_names(a)[0]} {_value(a)}" for a in actions if a.option_strings and a.required]
     rest = ["[options]"] * any(a.option_strings and not a.required for a in actions)
     yield "\n```sh\n" + " ".join([parser.prog, *words, *needed, *rest]) + "\n```"
-    told = [action for action in actions if action.help]
+    # A server has another --namesrv, and no --credentials.
+    connects = bool(_named(parser, ("--credentials",)))
+    told = [a for a in actions if a.help and not (connects and _is_one_of(a, _CONNECTION))]
     if told:
-        yield "\n| | |\n|---|---|"
-    for action in told:
+        yield from _table(told)
+    if connects:
+        yield "\nAlso takes the [connection options](#connection-options)."
+
+
+def _named(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[argparse.Action]:
+    return [action for action in parser._actions if _is_one_of(action, names)]
+
+
+def _is_one_of(action: argparse.Action, names: Sequence[str]) -> bool:
+    return not {*names}.isdisjoint(action.option_strings)
+
+
+def _table(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    yield "\n| | |\n|---|---|"
+    for action in actions:
         text = str(action.help).replace("|", "\\|")
         yield f"| {_spelling(action)} | {text} |"
 

@@ -179,14 +179,12 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
         added = module.add_parser(subparsers)
         added.set_defaults(run=module.run)
         for leaf in leaves(added):
-            leaf.add_argument(
-                "-v", "--verbose", action="store_true", help="log what happens to stderr"
-            )
+            leaf.add_argument("-v", "--verbose", action="store_true", help="log more to stderr")
             leaf.add_argument(
                 "--log-format",
                 choices=("text", "json"),
                 default="text",
-                help="how lines of the log are written (default text); json: one object a line",
+                help="format of log lines (default text); json: one object a line",
             )
     return parser
 

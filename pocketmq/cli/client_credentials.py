@@ -26,7 +26,7 @@ def add_credentials_option(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         default=os.environ.get(VARIABLE) or None,
-        help="sign requests with the accessKey and the secretKey in FILE, which is written as the "
+        help="sign requests with the accessKey and secretKey in FILE, in the format of the "
         f"official tools.yml (default: ${VARIABLE})",
     )
 

@@ -16,22 +16,26 @@ def add_tls_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tls",
         action="store_true",
-        help="encrypt; the other options of this group imply it. The servers' certificates are "
-        "verified by what the system trusts",
+        help="encrypt connections; implied by the other --tls options. Servers' certificates are "
+        "verified against the system's authorities",
     )
     group.add_argument(
-        "--tls-ca", type=Path, metavar="FILE", help="trust these authorities instead (PEM)"
+        "--tls-ca", type=Path, metavar="FILE", help="verify against these authorities instead (PEM)"
     )
     group.add_argument(
-        "--tls-cert", type=Path, metavar="FILE", help="show this certificate to servers (PEM chain)"
+        "--tls-cert", type=Path, metavar="FILE", help="client certificate (PEM chain)"
     )
     group.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="its key (default: in the same file)"
+        "--tls-key",
+        type=Path,
+        metavar="FILE",
+        help="key of the client certificate (default: in the same file)",
     )
     group.add_argument(
         "--tls-insecure",
         action="store_true",
-        help="take any certificate of any name: whoever is between can read and change everything",
+        help="accept any certificate with any name: a man in the middle can read and change "
+        "everything",
     )
 
 

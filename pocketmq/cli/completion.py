@@ -18,7 +18,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "completion",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Prints the script that completes commands, options, and their values.",
+        description="Prints the shell script that completes commands, options, and values.",
         epilog="""\
 bash, in ~/.bashrc:  source <(pocketmq completion bash)
 zsh, in ~/.zshrc:    source <(pocketmq completion zsh)

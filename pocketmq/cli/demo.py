@@ -13,8 +13,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     return subparsers.add_parser(
         "demo",
         description="Starts a name server and two brokers, sends 50 thousand real records while "
-        "one broker is killed half-way, pulls them all and asks Spark about the stored files. "
-        "Takes about a minute; leaves nothing behind.",
+        "one broker is killed, pulls them all, and queries the stored files with Spark. Takes "
+        "about a minute and leaves no files.",
     )
 
 

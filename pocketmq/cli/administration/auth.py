@@ -41,9 +41,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     importing = commands.add_parser(
         "import",
         help="take over users and access lists of an official broker",
-        description="Writes the users and access lists of an official broker into the file of a "
-        "pocketmq broker or name server, which must not be running. Users that the file has "
-        "already stay as they are. Needs the extra acl: pip install 'pocketmq[acl]'.",
+        description="Imports the users and access lists of an official broker into the file of a "
+        "pocketmq broker or name server, which must not be running. Users already in the file "
+        "are not changed. Needs pip install 'pocketmq[acl]'.",
         epilog="SOURCE is a plain_acl.yml of ACL 1.0, a directory with several such files "
         "(conf/acl), or the directory STORE/config of a broker of RocketMQ 5.3 with the tables "
         "users and acls, which must be stopped. Admins of ACL 1.0 become super users. What has no "
@@ -55,10 +55,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "file",
         type=Path,
         metavar="FILE",
-        help="the file of users: STORE/config/auth.json of a broker, authFilePath of a name server",
+        help="file of users: STORE/config/auth.json of a broker, authFilePath of a name server",
     )
     importing.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and write nothing"
+        "--dry-run", action="store_true", help="print what would be done; write nothing"
     )
     importing.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser

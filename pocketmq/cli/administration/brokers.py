@@ -13,29 +13,28 @@ from pocketmq.client.admin import Admin
 def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
     parser = subparsers.add_parser(
-        "brokers", description="Drains brokers before maintenance or removal, and undoes it."
+        "brokers", description="Drains brokers before maintenance or removal, and reverts that."
     )
     actions = parser.add_subparsers(metavar="drain|undrain", required=True)
     drain = actions.add_parser(
         "drain",
         help="let producers choose other brokers; consumers go on",
         description="Sets brokerPermission to 4 (read) on every member of a broker group. "
-        "Producers choose other brokers with their next route (30 s at most), and consumers read "
-        "what is stored. The members stay drained over a restart and a change of master. `pocketmq "
-        "status` shows them as drained, and whether messages still arrive.",
+        "Producers choose other brokers within 30 s, and consumers read what is stored. Members "
+        "stay drained over restarts and changes of master. `pocketmq status` shows that they are "
+        "drained, and whether messages still arrive.",
     )
     drain.add_argument(
         "--name-servers",
         action="store_true",
-        help="only at the name servers (wipeWritePerm), for a broker that does not answer; it "
-        "ends when the broker registers changed topics or starts again, and `pocketmq status` "
-        "does not show it",
+        help="only at the name servers (wipeWritePerm), for a broker that does not answer; lasts "
+        "until the broker registers changed topics or restarts; not shown by `pocketmq status`",
     )
     undrain = actions.add_parser(
         "undrain",
         help="let producers choose a broker again",
         description="Sets brokerPermission to 6 (read and write) on every member of a broker "
-        "group. This also ends what `drain --name-servers` did.",
+        "group. Also reverts `drain --name-servers`.",
     )
     for action in (drain, undrain):
         action.add_argument("broker", metavar="BROKER", help="the name of the broker group")

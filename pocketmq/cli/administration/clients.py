@@ -15,10 +15,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "clients",
-        description="Prints the clients that are connected to the brokers: consumers and "
-        "producers with their groups, addresses, languages, and the RocketMQ release that they "
-        "speak. A client is listed once for each of its groups; a producer appears with its first "
-        "heartbeat.",
+        description="Prints the consumers and producers that are connected to the brokers, with "
+        "their groups, addresses, languages, and RocketMQ versions. A client is listed once for "
+        "each of its groups. A producer appears with its first heartbeat.",
     )
     parser.add_argument(
         "group", metavar="GROUP", nargs="?", help="only this consumer or producer group"

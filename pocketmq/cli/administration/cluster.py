@@ -20,11 +20,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "cluster",
-        description="Prints a row for each cluster: its masters and replicas, messages in and out "
-        "per second (over the last 10 s) and stored today, the size of the commit logs, how full "
-        "the fullest disk is, its topics and consumer groups (without those of brokers and tools), "
-        "and the lag of all groups. `pocketmq status` shows the brokers one by one. Exit code 7 "
-        "when a broker does not answer, or none is registered.",
+        description="Prints a row for each cluster: masters and replicas, messages in and out per "
+        "second (over 10 s) and stored today, size of the commit logs, usage of the fullest "
+        "disk, topics and consumer groups (without those of brokers and tools), and the total "
+        "lag. Exit code 7 if a broker does not answer or none is registered.",
     )
     add_action(parser, _clusters, json=True)
     return parser

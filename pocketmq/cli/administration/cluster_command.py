@@ -49,7 +49,7 @@ def add_name_server_option(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR;ADDR",
         type=name_servers,
         default=os.environ.get(NAMESRV_ADDR) or DEFAULT_NAME_SERVER,
-        help=f"the name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
+        help=f"name servers (default: ${NAMESRV_ADDR}, else {DEFAULT_NAME_SERVER})",
     )
     add_connection_options(parser)
 

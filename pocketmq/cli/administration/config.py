@@ -39,9 +39,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     change = actions.add_parser(
         "set",
         help="change settings",
-        description="Changes settings of every broker, of some, or of every name server. A server "
-        "changes all the settings you name or, if it refuses one, none. Settings that need a "
-        "restart are refused.",
+        description="Changes settings of every broker, of some, or of every name server. If a "
+        "server refuses one setting, it changes none. Settings that need a restart are refused.",
     )
     change.add_argument("settings", metavar="NAME=VALUE", nargs="+", type=setting)
     for action in (show, change):

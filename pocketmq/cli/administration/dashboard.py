@@ -27,11 +27,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "dashboard",
-        description="Serves a web page about a cluster, ours or an official one: brokers, topics, "
-        "groups with their lag over time, messages, dead letters, clients, and a live tail. It is "
-        "read-only until you log in: as a user of the cluster if that checks signatures, else with "
-        "the password of --password-file. Visitors who have not logged in see what the user of "
-        "--credentials may see.",
+        description="Serves a web page about a pocketmq or official cluster: brokers, topics, "
+        "groups with their lag over time, messages, dead letters, clients, and a live tail. It "
+        "is read-only until you log in: as a user of the cluster if the cluster checks "
+        "signatures, else with the password of --password-file. Before login, visitors see what "
+        "the user of --credentials may see.",
     )
     add_name_server_option(parser)
     add_timeout_option(parser, TIMEOUT)
@@ -46,22 +46,22 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--bind",
         default="127.0.0.1",
         metavar="HOST",
-        help="address to listen on (default 127.0.0.1). Beyond this machine, put a proxy with TLS "
-        "in front: the dashboard itself does not encrypt",
+        help="address to listen on (default 127.0.0.1). The dashboard does not encrypt: for "
+        "access from other machines put a TLS proxy in front",
     )
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name under which browsers reach it, such as that of a proxy (repeatable; localhost "
-        "and IP addresses always work)",
+        help="host name under which browsers reach it, such as that of a proxy (repeatable; "
+        "localhost and IP addresses always work)",
     )
     parser.add_argument(
         "--password-file",
         type=Path,
         metavar="FILE",
-        help="let everybody change things who knows the password in FILE",
+        help="allow changes to users with the password in FILE",
     )
     return parser
 

@@ -40,23 +40,23 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     listing = actions.add_parser(
         "list",
         help="the consumer groups, how many clients they have, and how far they are behind",
-        description="Prints the consumer groups with the number of their clients that are online, "
-        "and with their lag: the stored messages that they have not consumed yet.",
+        description="Prints the consumer groups with the number of online clients and their lag: "
+        "the stored messages not yet consumed.",
     )
     listing.add_argument("--all", action="store_true", help="include groups of brokers and tools")
     listing.add_argument("--cluster", help="only the groups of this cluster")
     show = actions.add_parser(
         "show",
         help="the clients, subscriptions, and lag of a group",
-        description="Prints the clients of a group that are online, what the group subscribes to, "
-        "and how far it is in each topic.",
+        description="Prints the online clients of a group, its subscriptions, and its lag in each "
+        "topic.",
     )
     show.add_argument("group", metavar="GROUP")
     create = actions.add_parser(
         "create",
         help="create a group, or change it",
-        description="Creates a consumer group on every broker, or on those of a cluster, or on "
-        "one. If the group exists, only the settings that you name change.",
+        description="Creates a consumer group on every broker, on those of a cluster, or on one. "
+        "If the group exists, only the settings that you name change.",
     )
     create.add_argument("group", metavar="GROUP")
     create.add_argument(
@@ -74,8 +74,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     delete = actions.add_parser(
         "delete",
         help="delete a group",
-        description="Deletes a consumer group from the brokers, with its offsets: if it comes "
-        "back, it begins as a new group.",
+        description="Deletes a consumer group and its offsets from the brokers. If it is used "
+        "again, it begins as a new group.",
     )
     delete.add_argument("group", metavar="GROUP")
     delete.add_argument("--cluster", help="only on the brokers of this cluster")

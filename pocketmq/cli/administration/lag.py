@@ -27,12 +27,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "lag",
         description="Prints for each queue how many stored messages a consumer group has not "
-        "consumed yet, in one topic or in all topics in which it has offsets. CONSUMED is the "
-        "offset of the group's next message; STORE TIMESTAMP is when the message before it was "
-        "stored. A reset changes both without any message being consumed. With --over, it watches "
-        "the queues for that time, and prints how many messages a second arrive and are consumed, "
-        "and how long the group needs to catch up at these rates; no time stands for a lag that "
-        "does not shrink.",
+        "consumed yet, in one topic or in all in which it has offsets. CONSUMED is the offset of "
+        "the group's next message; STORE TIMESTAMP is the store time of the message before it. A "
+        "reset changes both although no message is consumed. --over also prints the rates of "
+        "arriving and consumed messages over that time, and the time to catch up at these rates "
+        "(empty if the lag does not shrink).",
     )
     parser.add_argument("group", metavar="GROUP")
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="only this topic")

@@ -19,7 +19,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "reset",
-        description="Moves a consumer group to another place in every queue of a topic, or in one. "
+        description="Sets the offset of a consumer group in every queue of a topic, or in one. "
         "Running consumers follow at once; an OFFSET can only be set while none runs.",
     )
     parser.add_argument("group", metavar="GROUP")
@@ -30,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=position,
         metavar="begin|end|-10m|TIME|OFFSET",
         help="the first message, the end of the queues, a time ago (ms, s, m, h, d), a store time "
-        "in ISO 8601 (local unless it names a zone), or a queue offset",
+        "in ISO 8601, or a queue offset",
     )
     parser.add_argument(
         "--queue", metavar="BROKER/QUEUE", help="only this queue; only with an OFFSET"

@@ -20,13 +20,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "status",
-        description="Prints every member of every broker group, including replicas: its role, its "
-        "state (ready, not ready, drained, no answer, or missing for a master that no name server "
-        "knows; official brokers only show that they answer), how far it is behind its master, "
-        "messages in and out per second (over the last 10 s), how full the disk is, and the uptime "
-        "(seconds with --json). Below the table it lists the problems, and which members of a "
-        "group are in sync. Exit code 7 if a member does not answer or is not ready, a group has "
-        "no master or too few copies in sync, or no broker is registered.",
+        description="Prints every member of every broker group: its role, state (ready, not "
+        "ready, drained, no answer, or missing: a master that no name server knows; of official "
+        "brokers only whether they answer), lag behind its master, messages in and out per "
+        "second (over 10 s), disk usage, and uptime (seconds with --json). Below the table it "
+        "lists problems and the members in sync. Exit code 7 if a member does not answer or is "
+        "not ready, a group has no master or too few copies in sync, or no broker is registered.",
     )
     add_action(parser, _status, json=True)
     return parser

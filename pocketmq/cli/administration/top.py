@@ -29,22 +29,20 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "top",
-        description="Shows the brokers with messages in and out per second (as they count them, "
-        "over 10 s), the topics that get most messages, and the groups that are furthest behind, "
-        "with the time they need to catch up at these rates; no time stands for a "
-        "lag that does not shrink. "
-        "On a terminal the view is replaced each time; Ctrl-C ends it. Rates of topics and groups "
-        "come from two looks at their offsets, each of which asks the brokers once for every topic "
-        "and group.",
+        description="Shows the brokers with messages in and out per second (their own count, over "
+        "10 s), the topics that get most messages, and the groups with the largest lag, with "
+        "their time to catch up at these rates (empty if the lag does not shrink). On a terminal "
+        "the view is refreshed until Ctrl-C. Each refresh reads offsets with one request to the "
+        "brokers for every topic and group.",
     )
     parser.add_argument(
         "--interval", type=duration, default=2.0, metavar="TIME",
-        help="time between two looks, such as 5s (default 2s, at least 100ms)",
+        help="time between refreshes, such as 5s (default 2s, at least 100ms)",
     )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="print one view after an interval")
+    parser.add_argument("--once", action="store_true", help="print one view after one interval")
     parser.add_argument(
         "--count", type=count, default=10, metavar="N",
-        help="topics and groups in the view (default 10)",
+        help="number of topics and groups shown (default 10)",
     )  # fmt: skip
     add_action(parser, _top, json=True)
     return parser

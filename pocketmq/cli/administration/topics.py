@@ -38,25 +38,27 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     listing = actions.add_parser(
         "list",
         help="the names of the topics",
-        description="Prints the topics of the cluster, without those that brokers keep for "
-        "themselves, and without retry and dead-letter topics.",
+        description="Prints the topics of the cluster, without system, retry, and dead-letter "
+        "topics.",
     )
-    listing.add_argument("--all", action="store_true", help="include the topics left out otherwise")
+    listing.add_argument(
+        "--all", action="store_true", help="include system, retry, and dead-letter topics"
+    )
     listing.add_argument("--cluster", help="only the topics of this cluster")
 
     show = actions.add_parser(
         "show",
         help="the queues of a topic and the groups that read it",
-        description="Prints each queue of a topic with its bounds and its last message, and the "
-        "consumer groups that have an offset in the topic.",
+        description="Prints each queue of a topic with its first and next offset and the time of "
+        "its last message, and the consumer groups that have an offset in the topic.",
     )
     show.add_argument("topic", metavar="TOPIC")
 
     create = actions.add_parser(
         "create",
         help="create a topic, or change it",
-        description="Creates a topic on every broker, or on those of a cluster, or on one. A topic "
-        "that exists gets the new settings.",
+        description="Creates a topic, or changes an existing one, on every broker, on those of a "
+        "cluster, or on one.",
     )
     create.add_argument("topic", metavar="TOPIC")
     create.add_argument(
@@ -66,12 +68,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--permission",
         choices=_PERMISSIONS,
         default="both",
-        help="what clients may do with it (default both)",
+        help="what clients may do (default both)",
     )
     create.add_argument(
         "--type",
         choices=("normal", "fifo", "delay", "transaction", "mixed"),
-        help="the kind of messages it is for (attribute message.type)",
+        help="type of its messages (attribute message.type)",
     )
     create.add_argument(
         "--if-not-exists", action="store_true", help="do not change a topic that exists"
@@ -79,8 +81,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     create.add_argument(
         "--allow-shrink",
         action="store_true",
-        help="let a topic have fewer queues than before, although the messages in the others "
-        "cannot be read",
+        help="allow fewer queues than the topic has; messages in the removed queues can no longer "
+        "be read",
     )
     add_place_options(create)
 

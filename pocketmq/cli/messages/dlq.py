@@ -31,50 +31,50 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
     parser = subparsers.add_parser(
         "dlq",
-        description="Lists dead letters, which are messages that a consumer group failed to "
-        "consume in all attempts, and sends them again. Brokers keep dead letters like other "
-        "messages, so what was sent again is still stored; for each queue they remember the offset "
-        "up to which all was sent again.",
+        description="Lists and resends dead letters: messages that a consumer group failed to "
+        "consume in all attempts. Resending does not remove them from the store; for each queue, "
+        "the broker keeps the offset up to which all were resent.",
     )
     actions = parser.add_subparsers(metavar="list|resend", required=True)
     listing = actions.add_parser(
         "list",
         help="the dead letters of a group, or the groups that have any",
-        description="Prints the dead letters of a group that were not resent yet. Without a "
-        "group: the groups that have dead letters, and how many. The reason is known of messages "
-        "that consumers of this package gave up.",
+        description="Prints the dead letters of a group that were not resent yet; without a "
+        "group, the groups that have dead letters, and how many. Only dead letters from pocketmq "
+        "consumers have a reason.",
     )
     listing.add_argument("group", metavar="GROUP", nargs="?")
-    listing.add_argument("--all", action="store_true", help="include those that were sent again")
+    listing.add_argument("--all", action="store_true", help="include those that were resent")
     resend = actions.add_parser(
         "resend",
         help="send the dead letters of a group again",
-        description="Resends the dead letters of a group that were not resent yet, oldest "
-        "first. Only this group gets them, once more: a message that fails again is a dead letter "
-        "again. With --as-new each becomes a new message of the topic that it came from, with all "
-        "its attempts, and every group that reads the topic gets it. Options choose some of them: "
-        "what is sent leaves the list only if all older dead letters of its queue were sent, too.",
+        description="Resends the dead letters of a group that were not resent yet, oldest first. "
+        "Only this group receives them, with one attempt: a message that fails again is a dead "
+        "letter again. With --as-new, each becomes a new message of its original topic, with all "
+        "attempts, for every group. If options select only some, a resent message leaves the "
+        "list only when all older dead letters of its queue were resent, too.",
     )
     resend.add_argument("group", metavar="GROUP")
     resend.add_argument(
         "--id",
         metavar="ID",
-        help="only the dead letter with this id, sent or not",
+        help="only the dead letter with this id, whether resent or not",
     )
     resend.add_argument("--as-new", action="store_true", help="as new messages, for all groups")
     resend.add_argument(
-        "--dry-run", action="store_true", help="send nothing, and print what would be sent"
+        "--dry-run", action="store_true", help="send nothing; print what would be sent"
     )
     for action in (listing, resend):
         action.add_argument("--tag", metavar="TAG", help="only dead letters with this tag")
         action.add_argument("--key", metavar="KEY", help="only dead letters with this key")
         action.add_argument(
-            "--reason", metavar="TEXT", help="only dead letters with this text in their reason"
+            "--reason", metavar="TEXT", help="only dead letters whose reason contains this text"
         )
         action.add_argument(
             "--exception",
             metavar="NAME",
-            help="only dead letters whose handler raised this type of exception, as PayloadError",
+            help="only dead letters whose handler raised this type of exception, such as "
+            "PayloadError",
         )
         add_time_range(action)
         action.add_argument("--count", type=count, metavar="N", help="at most N dead letters")

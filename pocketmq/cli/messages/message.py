@@ -26,7 +26,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "topic",
         metavar="TOPIC",
         nargs="?",
-        help="where to look; needed for --key, and for an id that does not name a broker",
+        help="topic; needed with --key, and with an id that does not contain a broker's address",
     )
     by = parser.add_mutually_exclusive_group(required=True)
     by.add_argument("--key", type=key, help="the messages of the topic with this key")

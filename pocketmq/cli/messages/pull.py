@@ -47,16 +47,16 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "pull",
-        description="Prints the messages of a topic, those of each queue in their order. It ends "
-        "at the end of the queues as it was when the command began, or goes on with --follow.",
+        description="Prints the messages of a topic, in order within each queue. It stops at the "
+        "offsets where the queues ended when the command began, unless --follow is given.",
     )
-    parser.add_argument("topic", metavar="TOPIC", help="what to read")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to read")
     add_name_server_option(parser)
     add_timeout_option(parser, START_TIMEOUT, "for a name server to answer at the start")
     parser.add_argument(
         "-g",
         "--group",
-        help="begin where this consumer group stands, and commit what was printed",
+        help="begin at the offsets of this consumer group, and commit what was printed",
     )
     parser.add_argument(
         "--from",
@@ -64,18 +64,17 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=start,
         metavar="begin|end|-10m|TIME",
         help="the first message, the end of the queues, a time ago (ms, s, m, h, d), or a store "
-        "time in ISO 8601 (local unless it names a zone) or milliseconds since 1970 (default: "
-        "where the group stands, else begin)",
+        "time in ISO 8601 or milliseconds since 1970 (default: the group's offset, else begin)",
     )
     wanted = parser.add_mutually_exclusive_group()
     wanted.add_argument("--tags", default="*", help="only messages with these tags: 'paid || open'")
     wanted.add_argument(
-        "--sql", metavar="CONDITION", help="only messages whose properties meet: 'amount > 10'"
+        "--sql", metavar="CONDITION", help="only messages whose properties match: 'amount > 10'"
     )
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
-    parser.add_argument("--follow", action="store_true", help="go on with messages to come")
+    parser.add_argument("--follow", action="store_true", help="wait for new messages")
     parser.add_argument(
-        "--json", action="store_true", help="print a JSON object a line, not the body alone"
+        "--json", action="store_true", help="print one JSON object a line instead of the body"
     )
     return parser
 

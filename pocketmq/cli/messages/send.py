@@ -42,11 +42,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "send",
-        description="Sends each BODY as one message. Without a BODY, each line of standard input, "
-        "or of --file, becomes a message; empty lines are skipped. At the end it prints "
-        "the number of messages; the exit code is 1 if a message was not sent.",
+        description="Sends each BODY as one message; without a BODY, each line of standard input "
+        "or --file that is not empty. At the end it prints the number of messages. The exit code "
+        "is 1 if a message was not sent.",
     )
-    parser.add_argument("topic", metavar="TOPIC", help="where to send")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to send to")
     parser.add_argument(
         "bodies", nargs="*", default=[], metavar="BODY", help="the body of a message"
     )
@@ -64,22 +64,22 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     lines.add_argument(
         "--json",
         action="store_true",
-        help="each line is a JSON object with body or bodyBase64, and optionally tags, keys, "
-        "properties, and delay (seconds, or a text such as 5m)",
+        help="each line is a JSON object with body or bodyBase64 and optionally tags, keys, "
+        "properties, and delay (seconds, or text such as 5m)",
     )
     lines.add_argument(
         "--key-separator",
         metavar="TEXT",
         type=_separator,
-        help=r"the part of each line before TEXT is a key of the message (\t is a tab)",
+        help="the part of each line before TEXT becomes a key of the message (\\t is a tab)",
     )
-    parser.add_argument("--tag", type=tag, help="the messages' tag, for consumers that filter")
+    parser.add_argument("--tag", type=tag, help="tag of the messages")
     parser.add_argument(
         "--key",
         action="append",
         type=key,
         default=[],
-        help="a key to find the messages by (repeatable)",
+        help="index key of the messages (repeatable)",
     )
     parser.add_argument(
         "--property",
@@ -88,7 +88,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=message_property,
         default=[],
         metavar="NAME=VALUE",
-        help="a property of the messages (repeatable)",
+        help="property of the messages (repeatable)",
     )
     parser.add_argument(
         "--delay",

@@ -49,8 +49,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "broker",
-        description="Stores messages and serves them. Settings come from an official broker.conf; "
-        "--set wins over the file, and the other options win over both.",
+        description="Stores and serves messages. Settings come from an official broker.conf; "
+        "--set overrides the file, and other options override both.",
     )
     add_config_options(parser, "broker.conf")
     parser.add_argument(
@@ -63,8 +63,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--store",
         type=Path,
         metavar="DIR",
-        help="directory of the whole store (storePathRootDir, default ~/store); its commit log is "
-        "DIR/commitlog, whatever storePathCommitLog says",
+        help="directory of the store (storePathRootDir, default ~/store); its commit log is "
+        "DIR/commitlog: storePathCommitLog is ignored",
     )
     parser.add_argument(
         "--listen-port",
@@ -77,15 +77,15 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--grpc-port",
         type=port,
         metavar="PORT",
-        help="also serve RocketMQ 5's own clients on this port, with the extra `proxy` (the "
-        "official proxy's is 8081; 0: any free one)",
+        help="also serve RocketMQ 5's gRPC clients on this port; needs the extra `proxy` "
+        "(official proxies use 8081; 0: any free one)",
     )
     add_repair_option(parser)
     add_dashboard_options(parser, on=False)
     parser.add_argument(
         STOP_AT_EOF,
         action="store_true",
-        help="also stop when standard input ends, that is, with the process that writes to it",
+        help="also stop when standard input ends, that is, when the process that writes to it ends",
     )
     add_stop_option(parser)
     return parser

@@ -28,8 +28,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "namesrv",
         description="Tells clients which broker has which topic. Settings come from an official "
-        "namesrv.conf; --set wins over the file, and the other options win over both. The "
-        "key-value config is kept in kvConfigPath, by default ~/namesrv/kvConfig.json.",
+        "namesrv.conf; --set overrides the file, and other options override both. The key-value "
+        "config is stored in kvConfigPath, by default ~/namesrv/kvConfig.json.",
     )
     add_config_options(parser, "namesrv.conf")
     parser.add_argument(

@@ -28,10 +28,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "proxy",
-        description="Serves RocketMQ 5's own clients (gRPC) in front of the brokers of a cluster, "
-        "pocketmq's or official ones. Settings come from an official rmq-proxy.json; --set wins "
-        "over the file, and the other options win over both. `pocketmq serve` needs no proxy "
-        "beside it.",
+        description="Serves RocketMQ 5's gRPC clients in front of the brokers of a cluster, "
+        "pocketmq's or official ones. Settings come from an official rmq-proxy.json; --set "
+        "overrides the file, and other options override both. `pocketmq serve` needs no separate "
+        "proxy.",
     )
     add_config_options(parser, "rmq-proxy.json")
     parser.add_argument(

@@ -55,11 +55,11 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "serve",
-        description="Runs a name server and a broker in one process, with nothing to configure. "
-        "When it says that it listens, the broker is registered and topics can be used. Settings "
-        "of the broker may come from an official broker.conf; --set wins over the file, and the "
-        "other options win over both. With --brokers, each broker is a process of its own, so that "
-        "clients use as many cores; a broker that ends is started again.",
+        description="Runs a name server and a broker in one process, without configuration. "
+        "Topics can be used as soon as it prints that it listens. Broker settings may come from "
+        "an official broker.conf; --set overrides the file, and other options override both. "
+        "With --brokers, each broker runs in its own process, to use several cores, and is "
+        "restarted if it exits.",
     )
     add_config_options(parser, "broker.conf")
     parser.add_argument(
@@ -67,9 +67,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         type=count,
         default=1,
         metavar="N",
-        help="number of brokers (default 1). Several are called broker-0, broker-1, ... "
-        "(with brokerName: NAME-0, ...), their stores are broker-0, broker-1, ... in DIR, and "
-        "their ports follow in steps of ten",
+        help="number of brokers (default 1). Several are named broker-0, broker-1, ... (with "
+        "brokerName: NAME-0, ...), have their stores in DIR/broker-0, ..., and use ports in "
+        "steps of ten",
     )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
@@ -79,17 +79,17 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         help=f"directory of the store (storePathRootDir, default {DEFAULT_STORE})",
     )
     place.add_argument(
-        "--ephemeral", action="store_true", help="use a temporary store, and remove it at the end"
+        "--ephemeral", action="store_true", help="use a temporary store and remove it at the end"
     )
     parser.add_argument(
         "--advertise",
         metavar="HOST",
-        help="the host that clients connect to (brokerIP1, default: the one that is bound)",
+        help="host that clients connect to (brokerIP1, default: the bound address)",
     )
     parser.add_argument(
         "--bind",
         metavar="HOST",
-        help="address on which both listen (bindAddress, default 127.0.0.1)",
+        help="address on which both servers listen (bindAddress, default 127.0.0.1)",
     )
     parser.add_argument(
         "--namesrv-port",
@@ -102,7 +102,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--listen-port",
         type=port,
         metavar="PORT",
-        help="port of the broker, or of the first one (listenPort, default 10911; 0: any free one)",
+        help="port of the (first) broker (listenPort, default 10911; 0: any free one)",
     )
     parser.add_argument(
         "--grpc-port",
@@ -112,7 +112,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "or a free one if that is taken; 0: any free one)",
     )
     parser.add_argument(
-        "--no-grpc", action="store_true", help="do not serve RocketMQ 5's own clients"
+        "--no-grpc", action="store_true", help="do not serve RocketMQ 5's gRPC clients"
     )
     add_repair_option(parser)
     add_dashboard_options(parser, on=True)

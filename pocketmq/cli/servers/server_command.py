@@ -91,7 +91,7 @@ def add_config_options(parser: argparse.ArgumentParser, file: str) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one setting by its official name; wins over the file (repeatable)",
+        help="one setting by its official name; overrides the file (repeatable)",
     )
 
 
@@ -109,7 +109,7 @@ def add_stop_option(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=STOP_SECONDS,
         metavar="DURATION",
-        help="end the process when it has not stopped by itself so long after SIGTERM or SIGINT "
+        help="kill the process if it is still running this long after SIGTERM or SIGINT "
         f"(default {STOP_SECONDS:g}s)",
     )
 
@@ -127,8 +127,8 @@ def add_repair_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="if the store is damaged, mend it as `pocketmq store repair` does, log which messages "
-        "are gone, and start",
+        help="repair a damaged store as `pocketmq store repair` does, log which messages are "
+        "lost, and start",
     )
 
 

@@ -39,7 +39,7 @@ def add_dashboard_options(parser: argparse.ArgumentParser, *, on: bool) -> None:
         "--dashboard-password-file",
         type=Path,
         metavar="FILE",
-        help="let everybody change things in the dashboard who knows the password in FILE",
+        help="allow changes in the dashboard to users with the password in FILE",
     )
 
 

@@ -40,18 +40,14 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "export",
-        description="Writes the messages of a store to a Parquet file, or with --to brings a table "
-        "up to date: each message is in the table once, even if an export was killed. The "
-        "files of the store are read as they are: no broker is needed, and one may be writing to "
-        "them. FILE is replaced once everything is written. Needs PyArrow: pip install "
-        "'pocketmq[arrow]'; Delta tables and bodies in Avro need 'pocketmq[tables]'.",
+        description="Writes the messages of a store to a Parquet file, or with --to adds the new "
+        "ones to a table, each exactly once, even if an export was killed. It reads the files of "
+        "the store: no broker is needed, and one may be writing. FILE is replaced once "
+        "everything is written. Needs pip install 'pocketmq[arrow]'; Delta tables and Avro need "
+        "'pocketmq[tables]'.",
     )
-    parser.add_argument(
-        "file", metavar="FILE", type=Path, nargs="?", help="the Parquet file to write"
-    )
-    parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="the table to bring up to date, in place of FILE"
-    )
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="Parquet file to write")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="table to update, instead of FILE")
     parser.add_argument(
         "--store",
         dest="stores",
@@ -59,8 +55,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         action="append",
         default=[],
         metavar="DIR",
-        help="the store of a broker; with --to repeatable, for the stores of several brokers. Only "
-        "--to with --compact goes without",
+        help="store of a broker; with --to repeatable, for several brokers. Optional only for "
+        "--to with --compact",
     )
     parser.add_argument(
         "-t",
@@ -68,8 +64,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         dest="topics",
         action="append",
         metavar="TOPIC",
-        help="only this topic (repeatable; default: all but those of brokers, retries, and dead "
-        "letters)",
+        help="only this topic (repeatable; default: all but system, retry, and dead-letter topics)",
     )
     parser.add_argument(
         "--columns",
@@ -82,7 +77,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "--compression",
         choices=("zstd", "snappy", "gzip", "none"),
         default="zstd",
-        help="how the file is compressed (default zstd)",
+        help="compression (default zstd)",
     )
     add_table_options(parser)
     return parser

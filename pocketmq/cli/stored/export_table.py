@@ -28,44 +28,44 @@ def add_table_options(parser: CommandParser) -> None:
     table.add_argument(
         "--format",
         choices=("parquet", "delta"),
-        help="of the table: a directory of Parquet files (default), or a Delta table",
+        help="format of the table: a directory of Parquet files (default), or a Delta table",
     )
     table.add_argument(
         "--decode",
         choices=("json", "avro", "msgpack"),
-        help="what the bodies are; the column body then has their fields",
+        help="format of the bodies; the column body then has their fields",
     )
     table.add_argument(
         "--schema",
         type=Path,
         metavar="PATH",
-        help="a file with the fields of the bodies: 'id bigint NOT NULL, name string', or an Avro "
+        help="file with the fields of the bodies: 'id bigint NOT NULL, name string', or an Avro "
         "schema",
     )
     table.add_argument(
         "--on-error",
         choices=("dead-letter", "skip", "fail"),
-        help="what becomes of a message whose body cannot be decoded: a row in DIR/_dead_letters "
-        "(default), left out, or the end of the export",
+        help="for bodies that cannot be decoded: write a row to DIR/_dead_letters (default), skip "
+        "the message, or stop the export",
     )
     table.add_argument(
         "--file-size",
         type=_megabytes,
         metavar="MB",
-        help="commit after this many megabytes of Parquet (default 128); the target of "
-        "--compact, too",
+        help="commit after this many megabytes of Parquet (default 128); also the target of "
+        "--compact",
     )
     table.add_argument(
         "--compact",
         action="store_true",
-        help="join small files of the table at the end; without --store do only that",
+        help="merge small files of the table at the end; without --store only that",
     )
     table.add_argument(
         "--skip-lost",
         action="store_true",
-        help="continue after messages that expired or are damaged before they were exported",
+        help="continue after messages that expired or were damaged before they were exported",
     )
-    table.add_argument("--json", action="store_true", help="print what was done as a JSON object")
+    table.add_argument("--json", action="store_true", help="print the result as a JSON object")
 
 
 def wrong_use(options: argparse.Namespace) -> str:

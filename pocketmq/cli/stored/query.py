@@ -40,15 +40,13 @@ _JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 _DESCRIPTION: Final = (
-    "Runs Spark SQL over the files of a store, or an archive of one, as they are; no broker is "
-    "needed, and one may be writing to it. Each topic is a table; names with other characters than "
-    "letters, digits and _ need backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. "
-    "Topics whose names "
-    "differ only by upper and lower case, which Spark does not tell apart, are not available as "
-    "tables. Columns: "
-    "topic, queueId, brokerName, queueOffset, physicalOffset, body (binary: CAST(body AS STRING)), "
-    "tags, keys, properties, flag, bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times in "
-    "the statement are local unless they name a zone."
+    "Runs Spark SQL over the files of a store or an archive; no broker is needed, and one may be "
+    "writing. Each topic is a table; names with characters other than letters, digits and _ need "
+    "backquotes: SELECT tags, count(*) FROM `my-topic` GROUP BY tags. Topics whose names differ "
+    "only by case are not available. Columns: topic, queueId, brokerName, queueOffset, "
+    "physicalOffset, body (binary: CAST(body AS STRING)), tags, keys, properties, flag, "
+    "bornTimestamp, storeTimestamp, msgId, reconsumeTimes. Times in the statement are local "
+    "unless they name a zone."
 )
 
 
@@ -62,11 +60,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         action="append",
         required=True,
         metavar="DIR",
-        help="the store of a broker, or the URL or directory of archives (see pocketmq sync); "
-        "given again, several are read as one",
+        help="store of a broker, or URL or directory of archives (repeatable: read as one)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print a JSON object a line, not a table"
+        "--json", action="store_true", help="print one JSON object a line instead of a table"
     )
     parser.add_argument(
         "--limit",
@@ -77,7 +74,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "--metadata",
         action="store_true",
-        help="more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC, "
+        help="add columns bornHost, storeHost, sysFlag, storeSize, bodyCRC, "
         "preparedTransactionOffset, offsetMsgId",
     )
     return parser

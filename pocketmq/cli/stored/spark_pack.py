@@ -24,14 +24,13 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's options."""
     parser = subparsers.add_parser(
         "spark-pack",
-        description="Writes pocketmq to a file for spark-submit: FILE.zip for --py-files, where "
-        "the Python of the executors has numpy and pyarrow, and msgspec if they read from running "
-        "brokers or write; FILE.tar.gz for --archives, which is this virtual environment with all "
-        "its packages but PySpark. Its executors need the same Python that the environment was "
-        "made with, at the same path.",
+        description="Packs pocketmq for spark-submit. FILE.zip is for --py-files; the executors' "
+        "Python then needs numpy and pyarrow, and msgspec to read from running brokers or to "
+        "write. FILE.tar.gz is for --archives: this virtual environment without PySpark; the "
+        "executors need the same Python at the same path.",
     )
     parser.add_argument(
-        "file", type=_file, metavar="FILE", help="what to write, ending with .zip or .tar.gz"
+        "file", type=_file, metavar="FILE", help="file to write, ending with .zip or .tar.gz"
     )
     return parser
 

@@ -29,46 +29,44 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     """The command's sub-commands and their options."""
     parser = subparsers.add_parser(
         "store",
-        description="Looks for damage in the files of a store, mends it, and prints or copies what "
-        "is stored.",
+        description="Checks, repairs, prints, and copies the files of a store.",
     )
     actions = parser.add_subparsers(metavar="check|repair|dump|snapshot", required=True)
     check = actions.add_parser(
         "check",
-        help="what is wrong with a store, and whether a broker would start",
-        description="Reads the whole commit log with its checksums and compares the consume "
-        "queues, the index, the timers, the checkpoint and the broker's tables with it. "
-        "Nothing is changed, and a broker may have the store open. File sizes are taken from the "
-        "files. Exit codes: "
-        "0 nothing is wrong, 1 something is wrong but a broker would start (or is running), 6 a "
-        "broker would not start.",
+        help="report what is wrong with a store, and whether a broker would start",
+        description="Verifies the checksums of the whole commit log, and compares the consume "
+        "queues, index, timers, checkpoint and broker tables with it. It changes nothing; a "
+        "broker may have the store open. File sizes are taken from the files. Exit codes: 0 no "
+        "problem, 1 a problem with which a broker starts (or is running), 6 a broker would not "
+        "start.",
     )
     _add_common(check)
     check.set_defaults(action=_check)
     repair = actions.add_parser(
         "repair",
-        help="mend a damaged store",
-        description="Mends what `pocketmq store check` finds, while no broker has the store open. "
-        "Damaged ranges of the commit log are replaced by padding that every broker steps over; "
-        "the queues and the timers are built from the log again, and the index by the next start; "
-        "tables that cannot be read are taken from their backups; topics that the table lost are "
-        "entered from the queues on the disk. What was damaged is kept in DIR/damaged, "
-        "nothing is deleted. It says which messages are gone; their offsets are not given again, "
-        "with two exceptions after a kill (docs/servers.md).",
+        help="repair a damaged store",
+        description="Repairs what `pocketmq store check` finds, while no broker has the store "
+        "open. It replaces damaged ranges of the commit log by padding that every broker skips, "
+        "rebuilds the queues and timers from the log (the next start rebuilds the index), "
+        "restores unreadable tables from their backups, and enters missing topics from the "
+        "queues on disk. Damaged data moves to DIR/damaged; nothing is deleted. It prints which "
+        "messages are lost. Their offsets are not reused, with two exceptions after a kill "
+        "(docs/servers.md).",
     )
     _add_common(repair)
     repair.add_argument(
-        "--dry-run", action="store_true", help="only say what would be done, and what is gone"
+        "--dry-run", action="store_true", help="only print what would be done, and what is lost"
     )
     repair.set_defaults(action=_repair)
     dump = actions.add_parser(
         "dump",
         help="print the records of a store",
         description="Prints the records of the commit log, or of one topic, one a line: physical "
-        "offset, size, TOPIC/QUEUE/OFFSET, born and stored time, tag, keys, id, and length of the "
-        "body, with tabs between. Half messages, delayed messages and the broker's own are among "
-        "those of the log. A broker may have the store open. What cannot be read is named on "
-        "stderr, and the dump goes on behind it; the exit code is 1 then.",
+        "offset, size, TOPIC/QUEUE/OFFSET, born and stored time, tag, keys, id, and body length, "
+        "separated by tabs. The log also contains half messages, delayed messages, and the "
+        "broker's own. A broker may have the store open. Unreadable ranges are reported on "
+        "stderr and skipped; the exit code is then 1.",
     )
     _add_common(dump, "print JSON, one object a line")
     store_dump.add_options(dump)
@@ -76,12 +74,12 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     snapshot = actions.add_parser(
         "snapshot",
         help="copy a store, also while a broker uses it",
-        description="Copies a store to the directory TARGET, which must not exist or be empty; a "
-        "broker may have the store open. A broker opens the copy as after a crash: it has every "
-        "message that was acknowledged before the command began. On the same file system, files "
-        "of the commit log that no longer change are hard links, which take no room until the "
-        "store's own are removed. Consumer offsets are those that the broker wrote last, so that "
-        "consumers may get the messages of the last seconds again.",
+        description="Copies a store to the directory TARGET, which must be missing or empty; a "
+        "broker may have the store open. The copy contains every message acknowledged before the "
+        "command began; a broker opens it as after a crash. On the same file system, commit log "
+        "files that no longer change are hard links, which take no space until the store removes "
+        "its own. Consumer offsets are the last ones that the broker wrote: consumers may "
+        "receive the last seconds again.",
     )
     _add_common(snapshot)
     snapshot.add_argument("target", type=directory, metavar="TARGET", help="the copy's directory")

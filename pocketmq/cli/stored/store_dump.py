@@ -44,7 +44,7 @@ def add_options(parser: CommandParser) -> None:
     )
     add_time_range(parser)
     parser.add_argument("--count", type=count, metavar="N", help="end after N messages")
-    parser.add_argument("--body", action="store_true", help="print the bodies, too")
+    parser.add_argument("--body", action="store_true", help="also print the bodies")
 
 
 def dump(config: StoreConfig, options: argparse.Namespace) -> int:

@@ -24,11 +24,10 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser = subparsers.add_parser(
         "sync",
         description="Uploads the full files of a store's commit log, and the queue entries of "
-        "their messages, to an archive. What is there already "
-        "is not uploaded again; a sync that was killed goes on where it was. It reads the files of "
-        "the store as they are: no broker is needed, and one may be writing to it. Each broker has "
-        "a directory of its own below URL. Messages that expire in the store stay in the archive. "
-        "Needs PyArrow: pip install 'pocketmq[arrow]'.",
+        "their messages, to an archive. It skips what is already there, also after a kill. It "
+        "reads the files of the store: no broker is needed, and one may be writing. Each broker "
+        "has its own directory below URL. Messages that expire in the store stay in the archive. "
+        "Needs pip install 'pocketmq[arrow]'.",
         epilog="URL is s3://BUCKET/PATH, gs://BUCKET/PATH, abfs://..., hdfs://HOST:PORT/PATH, "
         "file:///PATH, or a path. Credentials come from the environment (AWS_ACCESS_KEY_ID and so "
         "on) or the files of the cloud's tools. For other servers than Amazon's set "
@@ -38,26 +37,26 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     parser.add_argument(
         "store", type=directory, metavar="DIR", help="the store's directory (storePathRootDir)"
     )
-    parser.add_argument("url", metavar="URL", help="where archives lie")
+    parser.add_argument("url", metavar="URL", help="URL of the archives")
     parser.add_argument(
         "--all",
         dest="everything",
         action="store_true",
-        help="also upload the last file of the log, up to where it is on the disk. Each sync adds "
-        "an object, so do not run it more often than every few minutes",
+        help="also upload the last file of the log, up to the end that is on disk. Each sync adds "
+        "an object: run it at most every few minutes",
     )
     parser.add_argument(
         "--prune",
         action="store_true",
-        help="remove from the archive what has expired in the store (default: keep it)",
+        help="remove from the archive what has expired in the store",
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="afterwards read the whole archive again, and compare it with its checksums",
+        help="afterwards verify the checksums of the whole archive",
     )
     parser.add_argument(
-        "--parallel", type=count, default=4, metavar="N", help="uploads at a time (default 4)"
+        "--parallel", type=count, default=4, metavar="N", help="parallel uploads (default 4)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
