@@ -4,7 +4,7 @@
     spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
 
 Needs `pip install 'pocketmq[spark]'` and Java. If Spark cannot run, the error says what is missing
-and what to type.
+and how to install it.
 
 `spark.read.format("rocketmq")` also works in sessions that are started elsewhere: PySpark finds the
 source through the top-level module `pyspark_rocketmq`. The stub `__init__.pyi` lists the public
@@ -17,17 +17,17 @@ Spark.
 All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from running brokers;
 `connection_options` says how brokers are reached.
 
-Executors have no more than `source`, `slice_partition`, which is what was planned, and
-`partition_reading`, which reads it.
+Executors only load `source`, `slice_partition` (what was planned) and `partition_reading`, which
+reads it.
 
-Of streams: `stream_reader` says how far there is something to read; it asks for the ends of the
-queues through `stream_queues`, which `stream_stores` and `live.stream_brokers` answer.
-`admission` limits a trigger, `stream_lag` tells how far a query is behind, and `group_offsets`
-commits how far it is for a consumer group.
+Streams: `stream_reader` plans triggers; it gets the ends of the queues through `stream_queues`,
+which `stream_stores` and `live.stream_brokers` implement. `admission` limits a trigger,
+`stream_lag` computes the lag of a query, and `group_offsets` commits its offsets for a consumer
+group.
 
-Of writing: `writer_options` reads what a user asks for, `message_columns` checks the columns,
-`rows` and `json_body` make messages of rows, `row_sender` sends them, `writer` is what Spark is
-given. All sending is done by `pocketmq.client`.
+Writing: `writer_options` parses the options, `message_columns` checks the columns, `rows` and
+`json_body` turn rows into messages, `row_sender` sends them, and `writer` is the interface to
+Spark. All sending is done by `pocketmq.client`.
 
 `batch_sink` writes the batches of a stream into a table of `pocketmq.tables`.
 """

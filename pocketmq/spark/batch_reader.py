@@ -195,7 +195,7 @@ def check_names(
     stores: Sequence[ScannedStore], options: Options, lose: Callable[[int, RecordsLost], None]
 ) -> None:
     """Raise OptionError for brokers, topics and queues that are named but do not exist; `lose`
-    records that are asked for of queues without any."""
+    records that are asked for in queues without messages."""
     # A queue without messages has no files: only the broker's table tells that it is there.
     configured = [store.configured for store in stores]
     option = "subscribe" if options.topics is not None else "assign"

@@ -1,9 +1,8 @@
 """Which columns of a DataFrame become which part of a message: the check on the driver.
 
-A column is a field of the message by its name, as in the DataFrames that this source reads. What
-those have and a new message cannot take over (offsets, times, ids) is accepted and left out, so
-that what was read can be written as it is. Any other column is a mistake, unless the body is made
-of it (`bodyFormat=json`).
+Columns are named as in the DataFrames that this source reads. Those that a new message cannot have
+(offsets, times, ids) are accepted and not sent, so that a DataFrame that was read can be written
+unchanged. Any other column is an error, unless the body is made of it (`bodyFormat=json`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads partitions of files on an executor.
 
-This, and what it imports, is all that Spark's workers load to read files. They may not have more
-than numpy and pyarrow, and start sooner without the rest, so nothing that plans belongs here:
+Spark's workers load only this module and its imports to read files. They may lack everything but
+numpy and pyarrow, and start sooner without the rest, so planning does not belong here:
 `tests/test_architecture.py` has the list.
 """
 
@@ -74,6 +74,5 @@ class FileReader:
 
 
 def handed_over(reader: T) -> T:
-    """Return the reader that goes to the executors in place of the one that plans: what the latter
-    is unpickled with."""
+    """Return the reader for the executors; the planning reader unpickles to it."""
     return reader

@@ -1,4 +1,4 @@
-"""What the source does on the driver for a read: checks what is asked for, and makes a reader."""
+"""The driver's part of a read: checks the options and creates a reader."""
 
 from __future__ import annotations
 

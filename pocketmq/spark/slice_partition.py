@@ -28,7 +28,7 @@ class SlicePartition(InputPartition):
 
 
 class NotedPartition(InputPartition):
-    """What lies between two places of the log of one store, in very many queues."""
+    """The records between two physical offsets of one store, in very many queues."""
 
     def __init__(self, files: StoreFiles, queues: NotedQueues) -> None:
         self.files = files

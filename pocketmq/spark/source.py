@@ -1,7 +1,7 @@
 """What Spark is given: the data source named `rocketmq`.
 
-Spark sends it to the executors with every read, although they never call it. So each method
-imports what it does on the driver, and importing this module takes nothing but PySpark.
+Spark sends it to the executors with every read, although they never call it. So each method imports
+what it needs on the driver, and importing this module only needs PySpark.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class RocketMQDataSource(DataSource):
     """The messages in the files of RocketMQ stores (of this project's broker or the official one)
     or of running brokers, and a way to send messages to running brokers.
 
-    The stores are read as they lie there: open, closed, or left by a broker that was killed.
-    Nothing is written to them. Of running brokers the same rows are pulled over the network.
+    Stores may be open, closed, or left by a broker that was killed; nothing is written to them.
+    Running brokers return the same rows over the network.
 
     Example::
 
@@ -37,9 +37,8 @@ class RocketMQDataSource(DataSource):
     Options (names as in Spark's Kafka source):
         path: directory of a store (storePathRootDir), or the URL of archives that `pocketmq sync`
             has made, such as `s3://bucket/archives`, or the directory of RocketMQ's tiered storage;
-            several with commas between them, or a glob; a store that is named twice is read once.
-            Where a broker's storePathCommitLog is elsewhere, a link to it named `commitlog` has to
-            be made in that directory.
+            several separated by commas, or a glob; a store that is named twice is read once. If a
+            broker's storePathCommitLog is elsewhere, link it in that directory as `commitlog`.
         subscribe, subscribePattern, assign: topics as `a,b`, as a regular expression, or queues
             as `{"a":[0,1]}` or, by the name of the broker, `{"a":{"broker-a":[0,1]}}`. Default:
             every topic but the internal ones.
@@ -48,10 +47,10 @@ class RocketMQDataSource(DataSource):
             each one is read between these offsets of its own queue, unless the brokers are named:
             `{"a":{"broker-a":{"0":23},"broker-b":{"0":42}}}`.
         startingTimestamp, endingTimestamp: of storing, in ms or ISO 8601 (without a zone: local
-            time); the end is not included. They win over offsets.
+            time); the end is not included. They override offsets.
         minPartitions, maxRecordsPerPartition: how finely to split.
-        failOnDataLoss (true): fail when records are corrupt or gone; false leaves them out and
-            logs how many, where it reads: to stderr of an executor's Python worker.
+        failOnDataLoss (true): fail if records are corrupt or missing; false skips them and logs how
+            many to stderr of the executor's Python worker.
         includeSystemTopics (false): read internal, retry and dead-letter topics as well.
         includeMetadata (false): more columns: bornHost, storeHost, sysFlag, storeSize, bodyCRC,
             preparedTransactionOffset, offsetMsgId.
@@ -62,22 +61,23 @@ class RocketMQDataSource(DataSource):
     from them, and the rest from the brokers:
         namesrv: the name servers, as `host:port;host:port`, or the URL of a list.
         tags, sql: which messages the brokers send, as `a || b`, or as a condition in SQL92.
-        consumerGroup (TOOLS_CONSUMER): whose pulls they are; nothing is committed.
+        consumerGroup (TOOLS_CONSUMER): the group that pulls; nothing is committed.
         accessKey, secretKey, securityToken: sign every request.
         tls, tlsCaFile, tlsCertFile, tlsKeyFile: encrypt connections.
-        timeout (60): how long a broker that is away is asked again, in seconds.
+        timeout (60): how long to retry while a broker is unreachable, in seconds.
 
     Options of streams (`spark.readStream`), which have no endingOffsets, endingTimestamp and
     pushFilters, and begin at the `latest` offsets by default:
         maxOffsetsPerTrigger: divided among the queues in proportion to what each still has.
-        minOffsetsPerTrigger, maxTriggerDelay (15m): put a trigger off until there are as many
+        minOffsetsPerTrigger, maxTriggerDelay (15m): delay a trigger until there are this many
             offsets, or that time has passed.
-        readUnflushed (false): read what a power failure of the broker's machine could still take.
+        readUnflushed (false): also read messages that a power failure of the broker's machine could
+            take.
 
-    A schema given with `.schema(...)` chooses columns; what they do not need is not read.
+    A schema given with `.schema(...)` chooses columns; nothing else is read.
 
-    Spark plans a DataFrame once: all queries on it see the stores as they were at the first one,
-    and `load` is what sees newer records.
+    Spark plans a DataFrame once: all queries on it see the stores as of the first one. Call `load`
+    again to see newer records.
 
     Filters: where `spark.sql.python.filterPushdown.enabled` is on, conditions on brokerName,
     topic, queueId, queueOffset, physicalOffset, storeTimestamp, bornTimestamp and tags can be
@@ -98,7 +98,7 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str | StructType:
-        """All columns. Checks the options and the paths, so that a mistake shows at `load`."""
+        """All columns. Checks the options and the paths, so that `load` reports mistakes."""
         with needed_for("the source rocketmq"):
             from pocketmq.spark.readers import columns_of
         return columns_of(self.options)

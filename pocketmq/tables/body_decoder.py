@@ -25,7 +25,7 @@ class Decoded(NamedTuple):
 
     Attributes:
         rows: the messages whose body was decoded; the column `body` is a struct.
-        dead: the others, unchanged, with a column `reason` behind the rest.
+        dead: the others, unchanged, with `reason` as last column.
     """
 
     rows: Any
@@ -90,7 +90,7 @@ class BodyDecoder:
         )
 
     def _bodies(self, column: Any) -> tuple[Any, dict[int, str]]:
-        """Return the decoded bodies, and by row why the others are not among them."""
+        """Return the decoded bodies, and for each other row the reason."""
         values: list[Any] = []
         places: list[int] = []
         reasons: dict[int, str] = {}
@@ -125,8 +125,8 @@ class BodyDecoder:
 def decode_batches(decoder: BodyDecoder) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return a function for Spark's `mapInArrow` that decodes all rows.
 
-    `body` becomes a struct, which is null where it cannot be decoded; two columns behind the rest
-    are null where it can: `rawBody` has the bytes and `reason` says why.
+    `body` becomes a struct, null where it cannot be decoded. The last two columns are null where it
+    can: `rawBody` has the bytes, and `reason` says why.
 
     Example::
 

@@ -3,8 +3,8 @@
     id bigint NOT NULL, name string, tags array<string>, paid struct<sum: decimal(10,2), at: date>
 
 A field that a body lacks is null, unless it is NOT NULL; a field that the schema lacks is ignored.
-Each type has two faces: the Arrow type of the column, and the Python type by which msgspec checks
-and decodes a body.
+Each type consists of the Arrow type of the column and the Python type with which msgspec checks and
+decodes a body.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 class BodyType(NamedTuple):
-    """What bodies, or parts of them, become: an Arrow type, made of values of a Python type."""
+    """The type of bodies or of parts of them: an Arrow type, and the Python type of its values."""
 
     arrow: Any
     python: Any

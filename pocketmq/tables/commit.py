@@ -1,4 +1,4 @@
-"""What a table's commit says about where its messages came from."""
+"""The metadata of a table's commit: where its messages came from."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FileName = Annotated[
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit. Each names all that the next one must know.
+    """One commit. It contains everything that the next one needs.
 
     Attributes:
         number: of the commit; 0 stands for a table that has none.
-        offsets: how far queues are exported, by topic, broker and queue; see `stream_offsets`.
+        offsets: next offsets to export, by topic, broker and queue; see `stream_offsets`.
         batches: the last batch of each of Spark's streaming queries, by the query's id.
         files: names of the Parquet files that came with it, in the directory of the table ...
         dead_letters: ... and in that of the dead letters.

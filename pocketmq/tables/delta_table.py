@@ -1,9 +1,8 @@
-"""A Delta table. Its log has the commits; ours carry offsets in `commitInfo`, under `pocketmq`.
+"""A Delta table. Commits of pocketmq in its log carry offsets in `commitInfo`, under `pocketmq`.
 
-Each commit of ours also is a transaction of the application `pocketmq` with the commit's number as
-version, which Delta's log keeps however old it is. So a second writer that would commit the same
-number is refused by Delta itself, and a commit whose offsets have been cleaned from the log
-is noticed.
+Each of them is also a transaction of the application `pocketmq` with the commit's number as
+version, which Delta's log never cleans. So Delta refuses a second writer of the same number, and a
+commit whose offsets were cleaned from the log is noticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with a table, with a schema of bodies, and with a body."""
+"""Errors of tables, of schemas of bodies, and of bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BodySchemaError(ValueError):
 
 
 class UndecodableBody(Exception):
-    """A message whose body is not what the schema says, where that is to end the export."""
+    """A message whose body does not match the schema, with `on_error` set to `fail`."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(

@@ -10,7 +10,7 @@ from pocketmq.tables.errors import TableError
 
 
 def widened(table: Any, rows: Any, where: object) -> Any:
-    """Return the schema of a table that is to take rows of another schema.
+    """Return the schema that a table needs to accept rows of another schema.
 
     Columns and fields of structs may be added; older rows have null in them. Raises TableError
     where one is missing or has another type.

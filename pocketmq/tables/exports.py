@@ -1,4 +1,4 @@
-"""Brings what is new in stores into a table, from where the table's last commit ended."""
+"""Exports new messages of stores to a table, from where its last commit ended."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FILE_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class Exported:
-    """What an export has done so far. `stored` counts the messages that were there to export, and
-    `replaced` the queues that differ from those of the last export: their topics were deleted, and
-    perhaps created again."""
+    """The progress of an export. `stored` counts the messages to export, and `replaced` the queues
+    that differ from those of the last export: their topics were deleted, and perhaps created
+    again."""
 
     stored: int = 0
     messages: int = 0
@@ -50,14 +50,14 @@ def export(
     planned: Callable[[int], None] = lambda _: None,
     advanced: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Bring messages into `table` that it does not have yet, each exactly once.
+    """Write the messages that `table` lacks to it, each exactly once.
 
-    There is a commit for every `file_bytes` bytes of Parquet and one at the end. A process that is
-    killed loses what it has not committed, and the next export does that again.
+    There is a commit for every `file_bytes` bytes of Parquet and one at the end. After a kill, the
+    next export repeats what was not committed.
 
     Args:
-        planned: is called with the number of messages that are there to export.
-        advanced: is called with the number of each batch of messages that was read.
+        planned: called with the number of messages to export.
+        advanced: called with the number of messages of each batch read.
 
     Raises:
         TableError, StoreError: as `NewMessages` and `Table`. TableError also if the table is kept

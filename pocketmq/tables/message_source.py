@@ -1,4 +1,4 @@
-"""Reads what is new in the stores of brokers, from where a table's last commit ended."""
+"""Reads new messages of stores, from where a table's last commit ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(NamedTuple):
-    """A batch of messages, and where its queue is to be read from once they are in the table.
+    """A batch of messages, and the position of its queue once they are in the table.
 
     Attributes:
         reached: None for a queue that does not exist any more.
@@ -51,7 +51,7 @@ class Plan:
         moved: where queues go on that have lost messages, if that is accepted; None for those that
             do not exist any more.
         ends: where queues are read to.
-        lost, replaced: counts of messages, and of queues that are not those that were read.
+        lost, replaced: counts of lost messages, and of queues that were recreated or deleted.
     """
 
     store: StoreSnapshot
@@ -176,7 +176,7 @@ class NewMessages:
         return found
 
     def _compare(self, found: Plan) -> None:
-        """Find the queues that are not those that were read, and where to go on in them."""
+        """Find the queues that were recreated or deleted, and where to continue in them."""
         store, broker = found.store, found.broker
         for name, (offset, mark) in self._position.items():
             if name.broker != broker or mark is None or not self._wants_topic(name.topic):
@@ -200,7 +200,7 @@ class NewMessages:
 
 
 def _reached(found: Plan, part: QueueSlice, batch: Any) -> Position:
-    """Return the position behind a batch. Raises QueueReplaced if it is not of the queue that was
+    """Return the position after a batch. Raises QueueReplaced if it is not of the queue that was
     there when the export began."""
     offset, physical = (
         batch.column(name)[batch.num_rows - 1].as_py() for name in ("queueOffset", "physicalOffset")

@@ -13,7 +13,7 @@ GROUP_BYTES: Final = 64 * 1024 * 1024
 
 
 class RowFile:
-    """A Parquet file that is being written; it is made with the first row group.
+    """A Parquet file that is being written; created with the first row group.
 
     Args:
         group: bytes in memory of a row group.
@@ -46,7 +46,7 @@ class RowFile:
             self._write()
 
     def close(self) -> None:
-        """Write what waits. Without any row there is no file."""
+        """Write the waiting rows. Without rows there is no file."""
         self._write()
         if self._writer is not None:
             self._writer.close()

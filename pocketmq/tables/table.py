@@ -1,4 +1,4 @@
-"""What an export and a streaming job need of a table, whatever its format."""
+"""The interface of a table, whatever its format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Keeper = Literal["export", "table_sink"]
 
 
 class Table(Protocol):
-    """A table that one process writes. A commit adds its files whole, or not at all."""
+    """A table that one process writes. A commit adds all its files or none."""
 
     directory: TableDirectory
 
@@ -25,19 +25,19 @@ class Table(Protocol):
         """The last commit."""
 
     def widen(self, schema: Any) -> None:
-        """Make room for rows of `schema`: new columns, and new fields of structs, are added.
+        """Add the new columns and fields of structs of `schema`.
 
         Raises TableError where a column is missing or has another type.
         """
 
     def commit(self, commit: Commit) -> None:
-        """Add the staged files that `commit` names, and keep what it says.
+        """Add the staged files that `commit` names, and store its metadata.
 
         Raises TableError.
         """
 
     def compact(self, target: int) -> int:
-        """Join small files to files of about `target` bytes; return how many were joined."""
+        """Merge small files into files of about `target` bytes; return how many were merged."""
 
     def close(self) -> None:
         """Let other processes write."""
@@ -67,8 +67,8 @@ def is_table(path: Path) -> bool:
 
 
 def check_keeper(table: Table, keeper: Keeper) -> None:
-    """Refuse a table that only the other keeper has written to: exports know by offsets what is in
-    a table, `table_sink` by the batches of its query, so each would add what the other has added.
+    """Refuse a table that the other kind of writer keeps: exports remember offsets, `table_sink`
+    the batches of its query, so each would add the other's rows again.
 
     Raises TableError.
     """

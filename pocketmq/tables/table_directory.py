@@ -55,14 +55,14 @@ class TableDirectory:
         os.close(self._lock)
 
     def sync_staged(self, names: Sequence[str]) -> None:
-        """Bring files that a commit is about to name to the disk."""
+        """Sync the files that a commit is about to name."""
         for name in names:
             _sync(staged_path(self.path, name))
         if names:
             _sync(self._staged)
 
     def settle(self, commit: Commit) -> None:
-        """Finish what `commit`, the last one, began, and remove files that no commit names."""
+        """Complete the last commit, `commit`, and remove files that no commit names."""
         for name in commit.replaced:
             (self.path / name).unlink(missing_ok=True)
         self.place(commit.files, self.path)
@@ -93,7 +93,7 @@ def staged_path(table: Path, name: str) -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Replace a file by another one, which is on the disk before it takes the place."""
+    """Replace a file atomically by one that is synced first."""
     temporary = path.with_name(f"{path.name}.new")
     temporary.write_bytes(content)
     _sync(temporary)

@@ -17,14 +17,14 @@ ON_ERROR: Final[tuple[str, ...]] = get_args(OnError)
 
 
 class TableWriter:
-    """The files of one commit that is not made yet: one of rows, one of dead letters.
+    """The files of the next commit: one of rows, one of dead letters.
 
     Args:
         table: the directory of the table.
         number: of the commit.
         columns: names of columns of the batches that become columns of the table.
         decoder: of bodies; None leaves them as they are.
-        on_error: what becomes of a message whose body does not decode.
+        on_error: how to treat bodies that cannot be decoded.
         file_bytes: the size at which the file of rows is large enough.
 
     Attributes:

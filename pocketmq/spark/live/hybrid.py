@@ -86,7 +86,7 @@ def hybrid_partitions(
 
 def cut(wanted: Span, held: Span) -> tuple[Span, list[Span]]:
     """Return the part of `wanted` that is to be read from files, which have `held`, and what is
-    left: the spans before and behind it, if they are not empty."""
+    left: the spans before and after it, if they are not empty."""
     (start, stop), (first, end) = wanted, held
     if max(start, first) >= min(stop, end):
         return (start, start), [wanted] if start < stop else []

@@ -53,7 +53,7 @@ def live_ranges(
 
 
 class Seen(NamedTuple):
-    """What brokers say of the queues of the topics that the options ask for.
+    """The queues of the requested topics, as brokers report them.
 
     Attributes:
         queues: in order; also those that are not wanted.

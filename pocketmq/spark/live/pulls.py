@@ -1,10 +1,10 @@
-"""Pulls ranges of queues in one task, one pull ahead of what is taken apart.
+"""Pulls ranges of queues in one task, one pull ahead of decoding.
 
-There is no thread: the event loop runs while answers are waited for, and stands still while Spark
-works on the rows. An answer has 512 KiB. A run of the loop brings as many of them as make a block,
-since to start and stop the loop costs as much as many rows. Meanwhile the answer to the pull ahead
-arrives in the buffers of the kernel. So its time is not measured by a timer of the loop, which
-would count the time that Spark takes, but while it is waited for.
+There is no thread: the event loop runs while the task waits for answers, and stands still while
+Spark works on the rows. An answer has 512 KiB. Each run of the loop collects a block of several
+answers, because starting and stopping the loop costs as much as many rows. Meanwhile the answer to
+the next pull arrives in the buffers of the kernel. Its timeout therefore only counts the time spent
+waiting for it: a timer of the loop would also count the time that Spark takes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ _REMOVING: Final = "MESSAGE_WAS_REMOVING"
 
 
 class Pulled(NamedTuple):
-    """What some pulls brought of a range: the records of each answer. Some may be behind the
-    range."""
+    """The records of some pulls of a range, by answer. Some may be past the end of the range."""
 
     range: LiveRange
     answers: list[ReadableBuffer]
@@ -97,7 +96,7 @@ class TaskPulls:
 
 
 class _Ahead:
-    """One pull under way, or its answer, while the one before is worked on."""
+    """A pull in flight, or its answer, while the previous one is decoded."""
 
     def __init__(
         self,
@@ -117,8 +116,8 @@ class _Ahead:
         self._pull: asyncio.Task[PulledRecords] | None = None
 
     async def next(self, size: int) -> Pulled | None:
-        """Return what the next pulls brought of one range: answers of at least `size` bytes in all,
-        unless the range ends before. None behind the last range."""
+        """Return the answers of the next pulls of one range, at least `size` bytes in all unless
+        the range ends before; None after the last range."""
         answers: list[ReadableBuffer] = []
         while self._offset < self._range.stop or self._left:
             if self._offset >= self._range.stop:
@@ -156,8 +155,8 @@ class _Ahead:
         await asyncio.sleep(0)
 
     async def _answered(self) -> PulledRecords:
-        """Return the answer to the pull at the place where the task is; ask again, with growing
-        pauses, while its broker is away."""
+        """Return the answer to the pull at the current offset; retry with growing pauses while its
+        broker is unreachable."""
         part, offset = self._range, self._offset
         deadline = time.monotonic() + self._timeout
         failures = 0
@@ -195,7 +194,7 @@ class _Ahead:
         return self._puller.pull(queue, offset, self._expression, most=MOST, timeout=timeout)
 
     def _following(self, answer: PulledRecords) -> int:
-        """Return the offset where the range goes on; what lies between and is gone is lost."""
+        """Return the offset where the range continues; missing messages in between are lost."""
         part, offset, following = self._range, self._offset, answer.next_offset
         if answer.status is PullStatus.OFFSET_ILLEGAL and answer.reason == _RESET:
             # An administrator has set the offset of the group. It does not concern this read, and

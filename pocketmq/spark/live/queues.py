@@ -51,7 +51,7 @@ class LiveQueue:
 
 
 class Brokers:
-    """The brokers of a cluster as the driver asks them. An async context manager.
+    """The driver's connection to the brokers of a cluster. An async context manager.
 
     Raises:
         OSError: a file of TLS cannot be read.

@@ -53,7 +53,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the name servers are, and what they and the brokers ask of a client.
+    """The addresses of the name servers, and the credentials and TLS of the client.
 
     Attributes:
         namesrv: the name servers, as for `Producer`.

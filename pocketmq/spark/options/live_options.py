@@ -33,7 +33,7 @@ class LiveOptions:
         connection: to name servers and brokers.
         group: whose pulls they are.
         expression: which messages the brokers are to send.
-        timeout: how long a task or the driver goes on asking a broker that is away, seconds.
+        timeout: how long a task or the driver retries while a broker is unreachable, seconds.
     """
 
     connection: Connection

@@ -2,9 +2,9 @@
 
 Spark does not tell a Python source which columns a query uses, so that it reads all of them. The
 optimized plan knows: the query is planned once on all columns, and made again on those it needs.
-Nothing is kept: each call plans for its own query, and the DataFrame it was given stays as it is.
+Nothing is cached: each call plans its own query, and the given DataFrame does not change.
 
-The plan is only to be had in the classic PySpark, not with Spark Connect.
+The plan is available in classic PySpark only, not with Spark Connect.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def pruned(frame: DataFrame, query: Callable[[DataFrame], DataFrame]) -> DataFra
 
 
 def needed(frame: DataFrame) -> list[str] | None:
-    """Return the columns that a query needs of all sources of ours in it together, in the order of
-    the source; `FEWEST` if it needs none, None if that is not known or there is no such source.
+    """Return the columns that a query needs of all its `rocketmq` sources together, in the order of
+    the source; `FEWEST` if it needs none, None if that is unknown or there is no such source.
 
     They are the same for all sources, so that a `*` still stands for the same columns of each.
     """
@@ -104,7 +104,7 @@ class _Walk:
 
     Attributes:
         references: ids of the attributes that operators use in their expressions.
-        columns: ids and names of the columns of our sources.
+        columns: ids and names of the columns of `rocketmq` sources.
         takes_all: whether something takes all columns of one of them, as they are.
     """
 
@@ -130,7 +130,7 @@ class _Walk:
 
 
 def _leaves(plan: Any) -> Iterator[Any]:
-    """Return the sources of ours in a plan."""
+    """Return the `rocketmq` sources in a plan."""
     if _is_ours(plan):
         yield plan
     for child in _items(plan.children()):
@@ -156,7 +156,7 @@ def _items(sequence: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_pushdown(spark: SparkSession) -> Iterator[None]:
-    """Have nothing pushed to a plan that is only looked at: that would read the store."""
+    """Disable push-down for a plan that is only inspected: it would read the store."""
     before = spark.conf.get(_PUSHDOWN, "false") or "false"
     spark.conf.set(_PUSHDOWN, "false")
     try:

@@ -25,7 +25,7 @@ _SECRET: Final = re.compile("secret|token|password|access.?key", re.IGNORECASE)
 
 
 class OptionError(ValueError):
-    """An option with a value that cannot be meant, or one that does not exist."""
+    """An invalid value of an option, or an unknown option."""
 
     def __init__(self, name: str, value: str, wanted: str) -> None:
         super().__init__(f"option {name} = {value!r}: {wanted}")

@@ -1,7 +1,7 @@
 """The options of the data source, named as those of Spark's Kafka source where it has the same.
 
-Names do not mind upper and lower case. What cannot be meant is an error that names the option and
-the value: a misspelt option that is silently ignored reads the wrong data.
+Names ignore case. Invalid options are errors that name the option and the value: a misspelt option
+that is silently ignored reads the wrong data.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Options:
         stored: within which times (ms).
         min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
             include_metadata, decompress: the options of these names.
-        push_filters: whether to push them; None leaves it to what is safe.
+        push_filters: whether to push filters; None: only where that is safe.
         max_offsets_per_trigger, min_offsets_per_trigger, read_unflushed: the options of these
             names.
         max_trigger_delay: in seconds.
-        clusters: of the brokers of the stores, as far as these say.
-        parallelism: partitions that are worth having when there is enough to read for each.
+        clusters: of the brokers of the stores, as far as known.
+        parallelism: number of partitions if there is enough to read for each.
     """
 
     roots: tuple[Path, ...]

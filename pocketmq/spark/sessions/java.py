@@ -22,7 +22,7 @@ INSTALL_JAVA = {
 
 
 class SparkUnavailable(Exception):
-    """Spark cannot run here; the text says what is missing and what to type."""
+    """Spark cannot run here; the text says what is missing and how to install it."""
 
 
 def find_java() -> Path:

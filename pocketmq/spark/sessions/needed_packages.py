@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class PackageMissing(ImportError):
-    """A package is not installed that something needs. The text says what to type where."""
+    """A needed package is not installed. The text says how to install it, and where."""
 
     def __init__(self, what: str, package: str) -> None:
         super().__init__(
@@ -22,7 +22,7 @@ class PackageMissing(ImportError):
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Raise PackageMissing when the imports within come to a package that is not installed."""
+    """Raise PackageMissing if an import in the block fails because a package is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
 """What Spark is given to write with: sends the rows of a DataFrame or a stream to brokers.
 
-Each task sends its rows by itself and ends when brokers have stored them all. Nothing is left for
-the driver to commit: RocketMQ has no transaction over many messages. What a failed attempt of a
-task has sent stays, and the next attempt sends it again, with the same row ids.
+Each task sends its rows by itself and ends when brokers have stored them all. The driver has
+nothing to commit: RocketMQ has no transaction over many messages. Messages of a failed attempt of a
+task stay, and the next attempt sends them again with the same row ids.
 """
 
 from __future__ import annotations
