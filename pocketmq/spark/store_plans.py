@@ -1,4 +1,4 @@
-"""What batches and streams have in common where they plan what is read of stores."""
+"""The planning of reads of stores that batches and streams share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WITHOUT_BODIES: Final = 16
 def limits_per_store(
     options: Options, stores: int, columns: Collection[str] = ("body",)
 ) -> PartitionLimits:
-    """Return how finely to split each of a number of stores, of whose messages these columns are
-    read. A task costs Spark 35 ms whatever it reads, so without bodies it reads more of them."""
+    """Return how finely to split each of a number of stores if these columns are read. A task costs
+    Spark 35 ms whatever it reads, so partitions are larger without bodies."""
     return PartitionLimits(
         least=-(-options.min_partitions // stores),
         cores=options.parallelism,

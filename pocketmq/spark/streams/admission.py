@@ -1,8 +1,8 @@
 """How much one trigger of a stream reads.
 
 The rules are those of Spark's Kafka source: a limit is divided among the queues in proportion to
-what each still has, so that all are through at the same time, and a trigger with too little to read
-can be put off for a while.
+their lags, so that all finish at the same time, and a trigger with too little to read can be
+delayed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Admission:
         self._last: float | None = None
 
     def waits(self, available: int) -> bool:
-        """Return whether a trigger with this many offsets is to be put off. The first never is."""
+        """Return whether to delay a trigger with this many offsets. The first is never delayed."""
         least, now = self._limits.least, self._clock()
         if least is None or available == 0:
             return False
@@ -59,8 +59,8 @@ def divide(lags: Mapping[Queue, int], most: int) -> dict[Queue, int]:
     """Divide `most` offsets among queues in proportion to their lags.
 
     A queue with a lag gets at least one offset, so that large queues do not starve small ones.
-    Where there are more such queues than `most`, the sum is their number. Else it is `most`, or
-    everything when that is less. The order of `lags` decides between equal claims.
+    If there are more such queues than `most`, the sum is their number; otherwise it is `most`, or
+    the total lag if that is less. Ties are decided by the order of `lags`.
     """
     total = sum(lags.values())
     if total <= most:

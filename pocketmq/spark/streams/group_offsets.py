@@ -1,7 +1,7 @@
-"""Commits how far streams have read as offsets of a consumer group: RocketMQ's tools show them.
+"""Commits the offsets of streams for a consumer group, so that RocketMQ's tools show them.
 
-Spark tells a source of a batch that is done only when the next one begins, and never of the last
-one. The progress of a query comes after each batch, so that is what is committed here.
+Spark reports a finished batch to its source only when the next one begins, and never the last one.
+The progress of a query comes after each batch, so this commits from there.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class GroupOffsets(StreamingQueryListener):
         listener = GroupOffsets("orders-to-parquet", namesrv="127.0.0.1:9876", query="orders")
         spark.streams.addListener(listener)
 
-    It is for people and tools: `mqadmin consumerProgress` and `pocketmq lag` show how far the query
-    is. Where the query goes on is in its checkpoint; it never reads the offsets of the group. The
-    group, and its retry topic, are made if they are not there. Nobody else should consume with it.
+    `mqadmin consumerProgress` and `pocketmq lag` then show how far the query is. The query itself
+    continues from its checkpoint and never reads the offsets of the group. The group and its retry
+    topic are created if they do not exist. No consumer should use the group.
 
-    Spark calls the listener some time after each batch. An application that ends at once calls
-    `commit(query.lastProgress)` before.
+    Spark calls the listener some time after each batch. An application that ends right after a
+    batch calls `commit(query.lastProgress)` first.
 
     Args:
         group: the consumer group.
@@ -55,8 +55,8 @@ class GroupOffsets(StreamingQueryListener):
         options: as for reads from brokers: `namesrv`, credentials, TLS, and `timeout` (10 s).
 
     Raises:
-        OptionError: an option has a value that cannot be meant, or does not exist.
-        InvalidName: the group cannot be the name of one.
+        OptionError: an option is unknown or has an invalid value.
+        InvalidName: the group is not a valid name.
     """
 
     def __init__(self, group: str, query: str | None = None, **options: str) -> None:
@@ -71,7 +71,7 @@ class GroupOffsets(StreamingQueryListener):
         self._committed: Offsets = {}
 
     def commit(self, progress: StreamingQueryProgress) -> None:
-        """Commit where the batch of a progress ended, as far as that is not done yet.
+        """Commit the end offsets of the batch of a progress that are not committed yet.
 
         Raises:
             RemotingError: the brokers could not be reached, or refused.

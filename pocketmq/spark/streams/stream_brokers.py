@@ -1,4 +1,4 @@
-"""The running brokers that a stream reads, and where their queues end now."""
+"""The running brokers that a stream reads, and the current ends of their queues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StreamBrokers:
     """The brokers of one stream, as `StreamQueues` asks for them.
 
     Attributes:
-        brokers: those that were registered at the last `look`, as far as it had to know.
+        brokers: those that were registered at the last `look`, as far as it asked.
         queues: those of the last `look`, also if they have no message or are not asked for.
     """
 
@@ -67,8 +67,8 @@ class StreamBrokers:
             raise self._error(error) from error
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Ask the brokers. A name server forgets a broker at once that is stopped, so wait for
-        those that are `expected` within the timeout.
+        """Ask the brokers. A name server forgets a stopped broker at once, so wait within the
+        timeout for those that are `expected`.
 
         Raises:
             BrokersNotRead: the name servers or brokers did not answer, or refused.
@@ -113,7 +113,7 @@ class StreamBrokers:
         return found
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those that marks were taken of."""
+        """Return which queues are not those of the marks."""
         found: dict[StreamQueue, Replaced] = {}
         known = {queue.name for queue in self.queues}
         topics = {(queue.topic, queue.broker) for queue in self.queues}

@@ -1,10 +1,10 @@
 """Stores and brokers that a stream reads together: history from files, the rest from the brokers.
 
-An offset means the same message in both, so which of the two a batch reads does not change its
-rows, and a checkpoint does not say it. The brokers say where queues end: a queue that both have is
-read up to where the broker ends, even if files of it are longer (its broker lost its newest
-messages in a crash, and gives their offsets again). Up to there files are read whether they are
-flushed or not, since the broker offers as much.
+An offset is the same message in both, so a batch has the same rows whichever of the two it reads,
+and the checkpoint does not record that. The brokers determine the ends of queues: a queue that both
+have is read up to the broker's end, even if its files are longer (the broker lost its newest
+messages in a crash, and reuses their offsets). Up to there, unflushed files are read too, because
+the broker offers these messages as well.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class StreamHybrid:
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers that were registered at the last `look`. The files of the others do not tell
-        how far their queues go."""
+        """The brokers that were registered at the last `look`. The files of other brokers do not
+        show how far their queues go."""
         return self._brokers.brokers
 
     def where(self, broker: str) -> str:
@@ -64,8 +64,8 @@ class StreamHybrid:
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Look at the stores, and then ask the brokers, whose queues have grown meanwhile.
 
-        Waits for the brokers of stores too. If one is still away, raises what `missing` returns,
-        or leaves out its queues (failOnDataLoss).
+        Also waits for the brokers of stores. If one is still unreachable, raises what `missing`
+        returns, or skips its queues (failOnDataLoss).
 
         Raises what the `look`s of both raise.
         """
@@ -128,8 +128,8 @@ class StreamHybrid:
         return {**found, **self._brokers.marks(others)}
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those that marks were taken of. The broker decides, since
-        the files may be an older copy; where it does not have the message, the files do."""
+        """Return which queues are not those of the marks. The broker decides, since the files may
+        be an older copy; where it does not have the message, the files do."""
         at_brokers = {name: mark for name, mark in marks.items() if name in self._asked}
         found = dict(self._brokers.replaced(at_brokers))
         in_files = {

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def lag(progress: StreamingQueryProgress) -> dict[StreamQueue, int]:
     """Return the offsets that a trigger left unread, by topic, broker and queue id.
 
-    Sources other than ours do not count. If a query reads a queue twice, as a join can, the one
-    that is further behind counts. Queues that were read to their end have 0. The ends are those at
-    the beginning of the trigger.
+    Other sources do not count. If a query reads a queue twice, as a join can, the larger lag
+    counts. Queues that were read to their end have 0. The ends are those at the beginning of the
+    trigger.
 
     Args:
         progress: `query.lastProgress`, one of `query.recentProgress`, or `event.progress` of a
@@ -37,8 +37,8 @@ def lag(progress: StreamingQueryProgress) -> dict[StreamQueue, int]:
 
 
 def read_offsets(text: str | None) -> Offsets:
-    """Return the offsets of one of our sources; none of another one, whose progress looks different
-    (Spark gives all Python sources the same name)."""
+    """Return the offsets of a `rocketmq` source; none of another one, whose progress has another
+    form (Spark gives all Python sources the same name)."""
     try:
         return offsets_of(json.loads(text or "{}"))
     except ValueError:

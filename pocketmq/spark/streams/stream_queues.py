@@ -1,4 +1,5 @@
-"""Where the queues end that a stream reads: what its reader asks of stores and of brokers alike."""
+"""The ends of the queues that a stream reads: the interface of stores and brokers for its
+reader."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class QueueEnds(NamedTuple):
 
     Attributes:
         first: of the oldest record.
-        offered: behind the last record that the stream may read.
-        stored: behind the last record.
+        offered: after the last record that the stream may read.
+        stored: after the last record.
     """
 
     first: int
@@ -45,15 +46,15 @@ class StreamQueues(Protocol):
         """Return what to call a broker in an error."""
 
     def missing(self, broker: str) -> Exception:
-        """Return the error for a broker that was read and cannot be any more."""
+        """Return the error for a broker that was read and is missing now."""
 
     def check_names(self, lose: Lose) -> None:
         """Raise OptionError for brokers, topics and queues that the options name but that do not
         exist. Call it after `look`."""
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Return the queues that the options ask for, as they are now. `expected` are brokers that
-        are waited for if they are away."""
+        """Return the requested queues, as they are now. Wait for `expected` brokers that are
+        unreachable."""
 
     def recovery(self, broker: str) -> Recovery:
         """Return whether the broker is building its queues at this moment."""
@@ -66,8 +67,8 @@ class StreamQueues(Protocol):
         or at them where those before have expired, as far as any is known."""
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those that marks were taken of, as far as that can be told,
-        and what is in their place. Call it after `look`."""
+        """Return which queues are not those of the marks, as far as that is known, and what
+        replaced them. Call it after `look`."""
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween

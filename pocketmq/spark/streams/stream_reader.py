@@ -1,10 +1,10 @@
-"""Reads streams: says how far there is something to read, and plans what lies between two offsets.
+"""Reads streams: finds the end of a trigger, and plans the reads between two offsets.
 
 Spark calls the methods in this order: `initialOffset` for a new query, then for each trigger
 `latestOffset` and `partitions`; after a restart `partitions` once more for the last batch that was
-not finished. What a batch reads depends only on its two offsets, so that it is the same again. For
-this reason a queue that appears while a query runs joins it in two steps: one batch names its
-earliest offset, the next reads from there.
+not finished. What a batch reads depends only on its two offsets, so a repeated batch is the same.
+Therefore a queue that appears while a query runs joins in two steps: one batch records its earliest
+offset, and the next one reads from there.
 """
 
 from __future__ import annotations
@@ -133,16 +133,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run: what is there now."""
+        """Fix the end of this run at the current end."""
         self._target = {queue: ends.offered for queue, ends in self._queues.look().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next trigger ends; `start` if there is nothing to read for it.
 
         Raises:
-            OffsetsError: `start` is none of our offsets.
+            OffsetsError: `start` is not an offset of this source.
             RecordsLost: the stream has read more than a queue has now (failOnDataLoss).
-            QueueReplaced: a queue is not the one that the stream has read (failOnDataLoss).
+            QueueReplaced: a queue was deleted or recreated (failOnDataLoss).
         """
         before = from_json(start)
         known = self._ends
@@ -197,14 +197,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._compared
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the queues when they were last looked at, for the query's progress."""
+        """Return the ends of the queues at the last look, for the query's progress."""
         return to_json({queue: Position(ends.offered) for queue, ends in self._ends.items()})
 
     def _positions(
         self, offsets: Offsets, before: Mapping[StreamQueue, Position] = {}
     ) -> Positions:
-        """Return offsets with the marks that tell later whether their queues are still the same.
-        Those of `before` that have not moved stay as they are."""
+        """Return offsets with marks that later show whether their queues are still the same. Those
+        of `before` that have not moved stay as they are."""
         moved = {
             queue: offset
             for queue, offset in offsets.items()
@@ -219,10 +219,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begun_anew(
         self, positions: Mapping[StreamQueue, Position], idle: Collection[StreamQueue] = ()
     ) -> Offsets:
-        """Return where to go on in queues that are not those that were read. The others that are
-        in `_replaced` do not exist any more. Those that are `idle` are not compared: to ask a
-        broker for a message of each of ten thousand queues takes long. A queue that began anew
-        can have as many messages as were read, so after a restart none is idle."""
+        """Return where to continue in recreated queues. The others in `_replaced` no longer exist.
+        `idle` queues are not compared, because asking a broker for a message of each of ten
+        thousand queues takes long. A recreated queue can have as many messages as were read, so
+        after a restart none is idle."""
         self._replaced = self._queues.replaced(
             {
                 queue: mark
@@ -258,8 +258,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("stream continues with newer messages, others may be missing: %s", error)
 
     def _settled(self, position: Offsets) -> dict[StreamQueue, QueueEnds]:
-        """Return the ends of all queues. Where the stream has read more than a queue has, and its
-        broker may be recovering from a crash, wait until the queue is there again."""
+        """Return the ends of all queues. If a queue ends before the stream's offset, and its broker
+        may be recovering from a crash, wait until the queue is complete again."""
         patience = Patience(self._clock, self._sleep)
         expected = {queue.broker for queue in position} - self._missing
         while True:

@@ -75,7 +75,7 @@ class StreamStores:
         return f"broker {broker}" if place is None else f"broker {broker} ({place})"
 
     def missing(self, broker: str) -> OptionError:
-        """Return the error for a broker whose store is none of these."""
+        """Return the error for a broker without a store here."""
         return OptionError(
             "path",
             ",".join(map(str, (*self._options.roots, *self._options.archives))),
@@ -90,7 +90,7 @@ class StreamStores:
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Take a snapshot of every store; return the queues that the options ask for.
 
-        `expected` makes no difference: a store is there, or not. Raises NoStore, ArchiveError.
+        Ignores `expected`: stores are not waited for. Raises NoStore, ArchiveError.
         """
         self.snapshots = {broker: undisturbed(look) for broker, look in self._looks.items()}
         return {
@@ -142,7 +142,7 @@ class StreamStores:
         return found
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> dict[StreamQueue, Replaced]:
-        """Return which queues are not those that marks were taken of."""
+        """Return which queues are not those of the marks."""
         found = {}
         for queue, mark in marks.items():
             store = self.snapshots.get(queue.broker)

@@ -1,8 +1,8 @@
 """Writes the batches of a stream into a table, each once.
 
-The executors write Parquet files that belong to no table yet. The driver commits them together, and
-the commit says which batch of which query they are. Spark repeats a batch that was not finished
-before the driver died: if the table has it, nothing is written.
+The executors write Parquet files that belong to no table yet. The driver commits them together,
+with the ids of the query and the batch. If Spark repeats a batch after a crash of the driver and
+the table has it, nothing is written.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def table_sink(
     """Return a function for `foreachBatch` that keeps a table up to date, each row exactly once.
 
     The directory must be at the same path on the driver and on all executors. A query with a new
-    checkpoint is another query: its rows are added to those that are there. Not for Spark Connect.
+    checkpoint is a new query, and adds its rows. Does not work with Spark Connect.
 
     Args:
-        directory: of the table; it is made when it does not exist.
+        directory: of the table; created if it does not exist.
         format: `parquet` or `delta`.
         decoder: of the column `body`; None leaves it as it is.
-        on_error: what becomes of rows whose body cannot be decoded: `dead-letter`, `skip`, `fail`.
+        on_error: how to treat bodies that cannot be decoded: `dead-letter`, `skip`, `fail`.
         compression: `zstd`, `snappy`, `gzip` or `none`.
 
     Raises (from the function):

@@ -53,7 +53,7 @@ def _field_in_utc(field: Any) -> Any:
 
 
 def _conversion(kind: Any) -> Convert | None:
-    """What must be done to a Python value before it is encoded; None if nothing.
+    """The conversion of a Python value before it is encoded; None if there is none.
 
     Arrow gives a map as pairs.
     """

@@ -1,11 +1,10 @@
 """Sends the rows of one task: batches under way up to a bound, the next ones made meanwhile.
 
-The Arrow batches come from Spark by blocking reads. Each is waited for in a thread, so that the
-answers to what is under way are read in the meantime. Spark is asked for no further batch while
-`batches_in_flight` have no answer: that is the backpressure.
+Reading an Arrow batch from Spark blocks, so a thread waits for it while the loop reads answers. For
+backpressure, no further batch is read while `batches_in_flight` have no answer.
 
-Messages with a sharding key go to the queue of their key, in the order of their rows: what is for
-one queue waits until what was before it has its answer, and is not sent if that failed.
+Messages with a sharding key go to the queue of their key, in the order of their rows: a batch for a
+queue waits for the answer to the previous one, and is not sent if that failed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Numbered = tuple[int, Message]
 
 
 class RowsNotSent(Exception):
-    """Brokers did not take some rows; the text names topic and rows, and the client's reason."""
+    """Brokers did not accept some rows; the text names topic and rows, and the client's reason."""
 
     def __init__(self, rows: Sequence[int], topic: str, why: RemotingError) -> None:
         told = f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows from {rows[0]} on"
@@ -85,7 +84,7 @@ async def _send(first: Any, batches: Iterator[Any], rows: Rows, options: WriterO
 
 
 class _Parts(NamedTuple):
-    """The messages of a block by the way they go; `alone` has those that no batch may have."""
+    """The messages of a block by route; `alone` has those that cannot be batched."""
 
     plain: list[Numbered]
     alone: list[tuple[int, Message, ShardingKey | None]]
@@ -106,7 +105,7 @@ class _RowSender:
         self._failed: set[MessageQueue] = set()
 
     async def send(self, block: Block) -> None:
-        """Begin to send a block as soon as there is a place for it."""
+        """Start sending a block as soon as a slot is free."""
         parts = await self._parted(block)
         await self._places.acquire()
         self._group.create_task(self._send_parts(parts))
