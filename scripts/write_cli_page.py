@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from pocketmq.cli import GROUPS, command_line
@@ -53,6 +54,7 @@ _CONNECTION = (
     "--tls-cert",
     "--tls-key",
     "--tls-insecure",
+    "--timeout",
 )
 
 EXIT_CODES = {
@@ -80,9 +82,9 @@ def _lines() -> Iterator[str]:
     for title, group in GROUPS.items():
         yield f"- {title}: " + ", ".join(f"[{name}](#pocketmq-{name})" for name in group)
     yield "\n## Common options\n\nEvery command takes:"
-    yield from _table(_named(commands["send"], _EVERY))
+    yield from _table(_named(_model(), _EVERY))
     yield "\n### Connection options\n\nCommands that talk to a cluster take:"
-    yield from _table(_named(commands["send"], _CONNECTION))
+    yield from _table(_named(_model(), _CONNECTION))
     for title, group in GROUPS.items():
         yield f"\n## {title}"
         for name in group:
@@ -109,13 +111,22 @@ def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
     needed = [f"{_names(a)[0]} {_value(a)}" for a in actions if a.option_strings and a.required]
     rest = ["[options]"] * any(a.option_strings and not a.required for a in actions)
     yield "\n```sh\n" + " ".join([parser.prog, *words, *needed, *rest]) + "\n```"
-    # A server has another --namesrv, and no --credentials.
-    connects = bool(_named(parser, ("--credentials",)))
-    told = [a for a in actions if a.help and not (connects and _is_one_of(a, _CONNECTION))]
+    shared = {(*a.option_strings, a.help) for a in _named(_model(), _CONNECTION)}
+    told = [a for a in actions if a.help and (*a.option_strings, a.help) not in shared]
     if told:
         yield from _table(told)
-    if connects:
+    # A server has another --namesrv, and no --credentials.
+    if _named(parser, ("--credentials",)):
         yield "\nAlso takes the [connection options](#connection-options)."
+    if parser.epilog:
+        more = parser.epilog.rstrip()
+        yield f"\n```\n{more}\n```" if "\n" in more else f"\n{more}"
+
+
+@cache
+def _model() -> argparse.ArgumentParser:
+    """A command that has all common options."""
+    return subcommands(command_line(("status",)))["status"]
 
 
 def _named(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[argparse.Action]:

@@ -46,11 +46,13 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
         "are not changed. Needs pip install 'pocketmq[acl]'.",
         epilog="SOURCE is a plain_acl.yml of ACL 1.0, a directory with several such files "
         "(conf/acl), or the directory STORE/config of a broker of RocketMQ 5.3 with the tables "
-        "users and acls, which must be stopped. Admins of ACL 1.0 become super users. What has no "
-        "counterpart, such as white lists, is listed and left out. Exit codes: 6 SOURCE or FILE is "
-        "damaged, 7 it cannot be read.",
+        "users and acls, which must be stopped. Admins of ACL 1.0 become super users. The "
+        "command lists entries without a counterpart, such as white lists, and skips them. Exit "
+        "codes: 6 SOURCE or FILE is damaged, 7 it cannot be read.",
     )
-    importing.add_argument("source", type=Path, metavar="SOURCE", help="where users come from")
+    importing.add_argument(
+        "source", type=Path, metavar="SOURCE", help="file or directory of the official broker"
+    )
     importing.add_argument(
         "file",
         type=Path,

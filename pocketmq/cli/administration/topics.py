@@ -57,8 +57,9 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
     create = actions.add_parser(
         "create",
         help="create a topic, or change it",
-        description="Creates a topic, or changes an existing one, on every broker, on those of a "
-        "cluster, or on one.",
+        description="Creates a topic on every broker, on those of a cluster, or on one. An "
+        "existing topic gets the settings that you name, and the defaults of --queues and "
+        "--permission.",
     )
     create.add_argument("topic", metavar="TOPIC")
     create.add_argument(

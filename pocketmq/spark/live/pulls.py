@@ -170,7 +170,7 @@ class _Ahead:
                 is_refused = isinstance(error, NoPermission) or not error.retriable
                 if is_refused or time.monotonic() + pause > deadline:
                     raise QueueNotRead(*part[:3], offset, error) from error
-                log.info("the pull of %s at %d is tried again: %s", part, offset, error)
+                log.info("retrying the pull of %s at %d: %s", part, offset, error)
                 await asyncio.sleep(pause)
                 # Perhaps the broker has another address now.
                 with contextlib.suppress(RemotingError):
