@@ -34,12 +34,12 @@ from pocketmq.remoting.settings.official_config_keys import (
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "compatibility.md"
 
-_NOBODY: Final = "no process of release 5.3.3 serves it"
-_TO_CLIENTS: Final = "the other way: a broker sends it to a client, which answers"
-_ACTING_MASTER: Final = "slaves that act as masters, which those here do not"
-_CONTROLLER: Final = "the controller, which elects masters among replicas; there are none here"
-_COLD: Final = "throttles reads of cold data from the disk; the page cache decides here"
-_ROCKSDB: Final = "about stores in RocksDB; there are only files here"
+_NOBODY: Final = "not served by release 5.3.3 either"
+_TO_CLIENTS: Final = "a broker sends it to a client"
+_ACTING_MASTER: Final = "for slaves that act as masters; pocketmq's do not"
+_CONTROLLER: Final = "served by the controller, which pocketmq does not have"
+_COLD: Final = "throttles reads of cold data; pocketmq relies on the page cache"
+_ROCKSDB: Final = "for stores in RocksDB, which pocketmq does not have"
 
 #: Why the other codes are not served, by name.
 NOT_SERVED: Final[Mapping[str, str]] = {
@@ -63,8 +63,8 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "PUSH_REPLY_MESSAGE_TO_CLIENT": _TO_CLIENTS,
     "NOTIFY_MIN_BROKER_ID_CHANGE": _ACTING_MASTER,
     "RESET_MASTER_FLUSH_OFFSET": _ACTING_MASTER,
-    "ADD_BROKER": "broker containers; a process here is one broker",
-    "REMOVE_BROKER": "broker containers; a process here is one broker",
+    "ADD_BROKER": "for broker containers, which pocketmq does not have",
+    "REMOVE_BROKER": "for broker containers, which pocketmq does not have",
     "CONTROLLER_ALTER_SYNC_STATE_SET": _CONTROLLER,
     "CONTROLLER_ELECT_MASTER": _CONTROLLER,
     "CONTROLLER_REGISTER_BROKER": _CONTROLLER,
@@ -81,10 +81,10 @@ NOT_SERVED: Final[Mapping[str, str]] = {
     "GET_BROKER_LIVE_INFO_REQUEST": _CONTROLLER,
     "GET_SYNC_STATE_DATA_REQUEST": _CONTROLLER,
     "RAFT_BROKER_HEART_BEAT_EVENT_REQUEST": _CONTROLLER,
-    "POP_ROLLBACK": "moves what was popped out of a RocksDB store; there are only files here",
+    "POP_ROLLBACK": "moves popped messages out of RocksDB, which pocketmq does not have",
     "CHECK_ROCKSDB_CQ_WRITE_PROGRESS": _ROCKSDB,
     "EXPORT_ROCKSDB_CONFIG_TO_JSON": _ROCKSDB,
-    "UPDATE_AND_CREATE_STATIC_TOPIC": "static topics, whose queues move between brokers",
+    "UPDATE_AND_CREATE_STATIC_TOPIC": "for static topics, which pocketmq does not have",
     "UPDATE_COLD_DATA_FLOW_CTR_CONFIG": _COLD,
     "REMOVE_COLD_DATA_FLOW_CTR_CONFIG": _COLD,
     "GET_COLD_DATA_FLOW_CTR_INFO": _COLD,
@@ -111,13 +111,13 @@ KEPT: Final[tuple[Kept, ...]] = (
         ("* body an unknown key only", "34 body {}", "41 body {}"),
         0,
         1,
-        "a body in which nothing is understood is refused, so that its sender hears of it",
+        "a body without a known key is refused, so that its sender notices",
     ),
     Kept(
         ("* body []", "* body null", "217 body absent"),
         0,
         1,
-        "there is no object in the body, so nothing would be done",
+        "a body without an object would do nothing",
     ),
     Kept(
         ("34 body *DataSet null", "41 body mqSet null", "42 body mqSet null"),
@@ -135,7 +135,7 @@ KEPT: Final[tuple[Kept, ...]] = (
         ('46 body "N.0"',),
         1,
         23,
-        'here the text "1.0" is 1, so that the expression is checked, and refused',
+        'here the text "1.0" is 1, so the expression is checked and refused',
     ),
     Kept(
         ("18 body Set[]", "217 body Set[]", "225 body Set[]"),
@@ -153,13 +153,13 @@ KEPT: Final[tuple[Kept, ...]] = (
         ("11 expressionType='abc'", "361 expressionType='abc'"),
         0,
         23,
-        "the official broker lets every message through a filter that it does not know",
+        "the official broker treats an unknown filter as none",
     ),
     Kept(
         ("15 queueId='-1'", "15 commitOffset='-1'"),
         0,
         29,
-        "queues and offsets are never negative; the official broker stores such an offset",
+        "the official broker stores a negative offset",
     ),
     Kept(
         ("17 readQueueNums='-1'", "17 writeQueueNums='-1'"),
@@ -171,19 +171,19 @@ KEPT: Final[tuple[Kept, ...]] = (
         ("34 body without clientID", "34 body clientID null"),
         1,
         1,
-        "the official broker registers a client without a name before it fails",
+        "the official broker registers a client without an id before it fails",
     ),
     Kept(
         ("35 without clientID",),
         1,
         0,
-        "a client is known by its connection, so that it can leave without its name",
+        "a client is known by its connection, so it can unregister without its id",
     ),
     Kept(
         ("100 without value",),
         0,
         1,
-        "the official name server stores an entry that cannot be read",
+        "the official name server stores an unreadable entry",
     ),
     Kept(
         ("103 without brokerName", "103 without brokerAddr", "103 without clusterName"),
@@ -246,29 +246,30 @@ KEPT: Final[tuple[Kept, ...]] = (
 _KEPT_HEAD: Final = """
 ## Odd requests
 
-Clients in many languages rely on the leniency of the official servers. fastjson matches the keys of
-a JSON body without regard to case, `_` and `-`, and accepts texts that are not JSON: single quotes,
-bare keys, extra commas, comments. Most fields of a header may be missing or hold nonsense. These
-servers accept what the official ones accept, with the same effect:
+Clients in many languages rely on the leniency of the official servers, which match the keys of a
+JSON body without regard to case, `_` and `-`, and accept single quotes, bare keys, extra commas and
+comments. Most fields of a header may be missing or hold nonsense. pocketmq accepts what the
+official servers accept, with the same effect, and these limits:
 
-- A body that is not standard JSON can have up to 64 KiB. A body with keys in another spelling,
-  unknown keys or nulls can have up to 4 MiB. A body in the exact spelling has no such limit.
-- Where the official server fails with an exception, this one refuses the request with a text that
-  names the field.
+| body | limit |
+|---|---|
+| not standard JSON | 64 KiB |
+| keys in another spelling, unknown keys, nulls | 4 MiB |
+| exact spelling | none |
 
-`tests/interop/test_leniency.py` sends about 1,600 odd requests to both makes: for each code,
-every field missing, empty and `abc`, and every JSON body in other spellings. The answers are the
-same, except for these. Each begins with its request code; `*` stands for any text.
+Where the official server fails with an exception, pocketmq refuses the request with a text that
+names the field. `tests/interop/test_leniency.py` sends about 1,600 odd requests to both. The
+answers are the same, except for these. Each begins with its request code; `*` stands for any text.
 
-| request | official | here | why |
+| request | official | pocketmq | why |
 |---|---|---|---|
 """
 
 _HEAD: Final = """\
 # Compatibility
 
-What these servers serve of Apache RocketMQ 5.3.3. `python scripts/write_compatibility_page.py`
-writes this page from the code; a test fails when it is out of date.
+What pocketmq's servers support of Apache RocketMQ 5.3.3: topics, request codes and settings.
+`python scripts/write_compatibility_page.py` writes this page from the code.
 
 ## Topic kinds
 
@@ -280,12 +281,11 @@ writes this page from the code; a test fails when it is out of date.
 | static topics (`config/topicQueueMapping.json`) | not served |
 | light queues (`%LMQ%...`, multi-dispatch, MQTT) | not served |
 
-The broker opens an official store that holds such topics. It refuses requests about their messages
-and offsets, and their deletion, with code 29 and the reason. It does not change their files: the
-official broker can open the store again. Delayed, timed and half messages to such topics wait for
-the official broker. After a crash of the official broker, only its own recovery can complete batch
-consume queues and light queues, so this broker leaves the mark of the crash (the file `abort`) in
-the store.
+The broker opens an official store with such topics, and leaves their files unchanged, so the
+official broker can open the store again. It refuses requests about their messages and offsets, and
+their deletion, with code 29 and the reason. Delayed, timed and half messages to such topics stay in
+the store. After a crash of the official broker, only its own recovery can complete batch consume
+queues and light queues, so this broker leaves the file `abort` in the store.
 
 ## Topic attributes
 
@@ -298,9 +298,8 @@ the store.
 
 ## Security
 
-Both servers take TLS on their ports, with the official settings ([tls.md](tls.md) has the
-differences), and check signatures, users and access lists (ACL 2.0), if told to: see
-[security.md](security.md). The client does TLS and signs requests.
+[tls.md](tls.md) and [security.md](security.md) (signatures, users and access lists of ACL 2.0) list
+the differences.
 
 """
 
@@ -310,23 +309,20 @@ _CODES_HEAD: Final = """\
 Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), and `COMMON_BATCH_REQUEST` of its
 unmerged [Batch-Protocol](batch-protocol.md).
 
-Where a server does not serve a code, it answers as the official ones do: 3
-(`REQUEST_CODE_NOT_SUPPORTED`), with the remark ` request type CODE not supported`.
+A server answers other codes as the official ones do: 3 (`REQUEST_CODE_NOT_SUPPORTED`), with the
+remark ` request type CODE not supported`.
 
-| code | name | served by | or why not |
+| code | name | served by | why not |
 |---|---|---|---|
 """
 
 _SETTINGS_HEAD: Final = """\
 ## Settings
 
-The official configuration files load as they are. A setting without effect is a warning in the log;
-`updateBrokerConfig` accepts it with a warning. `getBrokerConfig` shows such settings of the file,
-and those that were changed.
-
-Some settings without effect protect messages or access, or change the format of the store, such as
-`aclEnable` and `storeType`. A value of theirs that means something is refused, and the error says
-what to do instead.
+Official configuration files load as they are. A setting without effect causes a warning;
+[servers.md](servers.md#settings) says how it is shown and changed. Values that would protect
+messages or access, or change the format of the store, are refused with an error that says what to
+do instead.
 """
 
 
