@@ -33,8 +33,8 @@ async def resolve_advertised(config: BrokerConfig) -> str:
     told = await _resolve(config.advertised_host)
     if _loopback(config.bind_address) and not _loopback(told):
         log.warning(
-            "clients are told to connect to %s (brokerIP1), but only loopback is listened on: "
-            "set bindAddress, e.g. to 0.0.0.0",
+            "brokerIP1 sends clients to %s, but the broker listens on loopback only: set "
+            "bindAddress, for example to 0.0.0.0",
             config.advertised_host,
         )
     return told

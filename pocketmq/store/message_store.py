@@ -411,8 +411,8 @@ class MessageStore:
             if not is_full(error):
                 raise
             log.error(
-                "%s: no messages are taken until there is room on the disk; expired files are "
-                "removed: %s", self.config.root, error,
+                "store %s: no messages are accepted until there is space on the disk; expired "
+                "files are removed: %s", self.config.root, error,
             )  # fmt: skip
             self._writer.accept_after(self._mark_late, str(error))
         else:
@@ -422,7 +422,9 @@ class MessageStore:
     def _mark_late(self) -> None:
         self._lock.mark_open()
         self._marked = True
-        log.warning("%s: there is room on the disk again, messages are taken", self.config.root)
+        log.warning(
+            "store %s: there is space on the disk again; messages are accepted", self.config.root
+        )
         if self._started:
             self.index.start()
 
@@ -467,17 +469,19 @@ class MessageStore:
                 await asyncio.get_running_loop().run_in_executor(None, self._save_bounds, bounds)
                 await asyncio.get_running_loop().run_in_executor(None, self._flush_queues)
                 if self._queue_flusher.failed:
-                    log.error("%s: the next start builds consume queues again", self.config.root)
+                    log.error(
+                        "store %s: the next start rebuilds the consume queues", self.config.root
+                    )
                 elif self._checkpoint.holds_logics:
                     log.info(
-                        "%s keeps the mark of a crash until an official broker opens it: only that "
-                        "one can recover its batch consume queues and light queues",
+                        "store %s keeps its abort file until an official broker opens it: only "
+                        "that one can recover its batch consume queues and light queues",
                         self.config.root,
                     )
                 else:
                     self._lock.mark_closed()
         except OSError as error:
-            log.error("the store %s was not closed cleanly: %s", self.config.root, error)
+            log.error("store %s was not closed cleanly: %s", self.config.root, error)
         finally:
             self._allocator.stop()
             self._close_files()
@@ -490,7 +494,10 @@ class MessageStore:
             self._checkpoint.queue_bounds = self._bounds.save(bounds)
         except OSError as error:
             self._checkpoint.queue_bounds = 0
-            log.warning("the next start does not compare the queues with these: %s", error)
+            log.warning(
+                "queue bounds cannot be saved, so the next start does not check the queues: %s",
+                error,
+            )
 
     def _flush_queues(self) -> None:
         self._queue_flusher.flush_last()
@@ -539,7 +546,7 @@ class MessageStore:
 
     def _flush_failed(self, error: OSError) -> None:
         log.critical(
-            "%s: flushing failed; messages are refused until the broker is restarted: %s",
+            "store %s: flushing failed; messages are refused until the broker is restarted: %s",
             self.config.root,
             error,
         )

@@ -616,7 +616,7 @@ class StoreWriter:
                 self._pending.settle()
             except OSError:  # `writing_failed` was called
                 return False
-            log.info("the commit log can be written again; messages are taken")
+            log.info("commit log can be written again; messages are accepted")
             if self._sync:
                 self._order_flush()
         self._mended()

@@ -52,7 +52,7 @@ async def test_a_half_message_without_room_for_a_property_does_not_hold_up_the_o
     clock.forward(10 * SECOND)
     checks = await producer.asked(broker)
     assert [bytes(check.half.body) for check in checks] == [b"full", b"behind"]
-    assert "cannot be put again" in caplog.text
+    assert "cannot be stored again" in caplog.text
 
     clock.forward(60 * SECOND)
     assert await asked(producer, broker) == [b"behind"]

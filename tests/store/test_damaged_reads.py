@@ -80,7 +80,7 @@ async def test_a_flipped_bit_in_an_entry_is_mended(
         assert store.counters.entries_rebuilt == 1, bit
         assert store.counters.messages_passed_over == 0
         assert path.read_bytes() == sound
-    assert f"the damaged entry of Topic/1 offset {offset} is rebuilt" in caplog.text
+    assert f"queue Topic/1: the damaged entry at {offset} is rebuilt" in caplog.text
 
 
 async def test_a_bit_that_flips_while_the_store_is_open(bench: Any) -> None:
@@ -113,7 +113,7 @@ async def test_a_record_that_is_damaged_is_passed_over(
     flip(bench.segment(), entry[0] + byte, 3)
     assert read(store, **options) == expected(70)
     assert store.counters.messages_passed_over == 1
-    assert "Topic/1 offset 70 cannot be read, so consumers skip it" in caplog.text
+    assert "queue Topic/1: the message at 70 cannot be read, so consumers skip it" in caplog.text
 
 
 async def test_what_is_damaged_alone_is_answered_with_the_next_offset(bench: Any) -> None:

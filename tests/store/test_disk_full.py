@@ -92,7 +92,7 @@ async def test_a_store_on_a_full_disk_opens_cleans_up_and_resumes(bench: Any, ca
     refused = bench.put(store)
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert f"No space left on device: '{bench.root / 'abort'}'" in refused.remark
-    assert "no messages are taken until there is room" in caplog.text
+    assert "no messages are accepted until there is space" in caplog.text
     assert len(bench.bodies(store)) == 200
     assert await store.cleanup.round()
     assert not bench.segment().exists()
@@ -107,7 +107,7 @@ async def test_a_store_on_a_full_disk_opens_cleans_up_and_resumes(bench: Any, ca
     taken = bench.put(store, properties="KEYS\x01k\x02")
     assert taken.queue_offset == 200
     assert (bench.root / "abort").exists()
-    assert "there is room on the disk again" in caplog.text
+    assert "there is space on the disk again" in caplog.text
     found = await store.index.query("Topic", "k", 10, 0, 1 << 60)
     assert len(found.records) == 1
     await store.close()

@@ -255,7 +255,7 @@ class TimerService:
                 self._deliver_next(TURN)
                 await asyncio.sleep(0)
         except _NotStored as refused:
-            log.error("the messages of a slot will be delivered again: %s", refused)
+            log.error("timed messages of one slot will be delivered again: %s", refused)
 
     async def save(self) -> None:
         """Write the progress, if there is any, after what was delivered is on the disk."""
@@ -271,7 +271,7 @@ class TimerService:
                     self._is_set_back = False
                     self._alarm.set(0)
         except OSError as error:
-            log.error("cannot save the progress of timed messages: %s", error)
+            log.error("timed messages: cannot save the progress: %s", error)
 
     def figures(self) -> dict[str, int]:
         """Return what brokerStatus shows: how many seconds and messages the service is behind, and
@@ -317,7 +317,7 @@ class TimerService:
             try:
                 self.index.seal()
             except OSError as error:
-                log.error("cannot save the progress of timed messages: %s", error)
+                log.error("timed messages: cannot save the progress: %s", error)
         self.index.close()
 
     def _open(self) -> None:
@@ -355,7 +355,7 @@ class TimerService:
                 self._alarm.set(0)
                 return
         except _NotStored as refused:
-            self._log.error("a timed message waits for the store: %s", refused)
+            self._log.error("timed messages wait for the store: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         slot = index.next_slot()
@@ -379,7 +379,7 @@ class TimerService:
                     self._enter_copied(record, by_master=index.queue_offset < entered)
                 index.queue_offset += 1
         except _NotStored as refused:
-            self._log.error("a timed message waits for the store: %s", refused)
+            self._log.error("timed messages wait for the store: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
         else:
             self._alarm.set(0)
@@ -639,7 +639,7 @@ class TimerService:
         """Follow the clock, and take no more messages until that is on the disk."""
         time = self.index.floor(self._clock())
         log.warning(
-            "the clock was set back by more than %d ms, and timed messages follow it",
+            "timed messages follow the clock, which was set back by more than %d ms",
             self._now_slot - time - self.index.precision,
         )
         self.index.set_back(time)
@@ -653,7 +653,7 @@ class TimerService:
         slot = _slot_of(record)
         if slot < 0:
             self._log.error(
-                "a message of %s has no time: TIMER_OUT_MS=%r",
+                "topic %s: a message has no time: TIMER_OUT_MS=%r",
                 TIMER_TOPIC,
                 record.properties.get(names.TIMER_OUT_MS, "")[:40],
             )

@@ -39,12 +39,12 @@ def read_waiting(
     try:
         record = decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError) as error:
-        log.error("cannot deliver a delayed message: %s", error)
+        log.error("delayed message cannot be delivered: %s", error)
         return None
     if size is not None and record.size != size:
         # A filler, in place of a message that a crash took: it points to the log's beginning.
         log.error(
-            "cannot deliver a delayed message: the log no longer has it at %d", physical_offset
+            "delayed message cannot be delivered: the log no longer has it at %d", physical_offset
         )
         return None
     return record
@@ -102,7 +102,7 @@ def returned(record: Record, destinations: Destinations, log: LimitedLog) -> Inn
     queue_id = inner.properties.get(names.REAL_QID, "")
     if topic is None or topic == HALF_TOPIC or _QUEUE_ID.fullmatch(queue_id) is None:
         log.error(
-            "a message of %s cannot be delivered to topic %s, queue %r",
+            "topic %s: a message cannot be delivered to topic %s, queue %r",
             record.topic,
             topic,
             queue_id[:40],

@@ -133,7 +133,7 @@ class ConsumerLag:
             try:
                 queue = of_topic.get(queue_id)
             except (StoreError, OSError) as error:
-                log.warning("the lag in queue %d of %s is unknown: %s", queue_id, topic, error)
+                log.warning("queue %s/%d: the lag is unknown: %s", topic, queue_id, error)
             else:
                 if queue is not None:
                     found[queue_id] = queue

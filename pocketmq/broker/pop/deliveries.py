@@ -192,8 +192,7 @@ class PopDeliveries:
         for point in self.buffer.all():
             if not self._write(point):
                 log.error(
-                    "%d checkpoints of pops cannot be written: their messages come again, as after "
-                    "a crash",
+                    "pop: %d checkpoints cannot be written, so their messages are delivered again",
                     len(self.buffer),
                 )
                 break

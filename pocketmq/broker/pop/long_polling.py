@@ -366,7 +366,9 @@ class PopLongPolling:
             return properties is None or filter.accept(properties)
         except Exception:
             # The pop fails again when it is executed, and is answered with the error.
-            self._log.exception("cannot filter %s/%d/%d", topic, queue_id, offset)
+            self._log.exception(
+                "queue %s/%d: cannot filter the message at %d", topic, queue_id, offset
+            )
             return True
 
     def _wake(self, parked: ParkedPop) -> None:

@@ -174,7 +174,7 @@ class ReviveService:
                     self._alarm.set(0)
                     return
         except _NotStored as refused:
-            self._log.error("messages that were not acknowledged wait for the store: %s", refused)
+            self._log.error("pop: messages without acknowledgement wait for the store: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         self._set_alarm()
@@ -236,7 +236,7 @@ class ReviveService:
             return decode_revive_record(record.properties.get(names.TAGS, ""), record.body)
         except BodyError as error:
             self._log.error(
-                "%s/%d: the record at %d is skipped: %s",
+                "queue %s/%d: the record at %d is skipped: %s",
                 self._topic,
                 record.queue_id,
                 record.queue_offset,
@@ -279,7 +279,7 @@ class ReviveService:
         record = self._message(point.topic, point.queue_id, offset)
         if record is None:
             self._log.warning(
-                "%s/%d: the message at %d was not acknowledged by group %s, and is gone",
+                "queue %s/%d: the message at %d was not acknowledged by group %s, and is gone",
                 point.topic,
                 point.queue_id,
                 offset,
@@ -306,7 +306,7 @@ class ReviveService:
         topic = normal_topic(point.topic, point.group)
         self._statistics.pops.retried[topic, point.group, result.status.value] += 1
         if result.status is PutStatus.MESSAGE_ILLEGAL:
-            self._log.error("a message of %s is dropped: %s", point.topic, result.remark)
+            self._log.error("topic %s: a retry is dropped: %s", point.topic, result.remark)
             return
         if not result.ok:
             raise _NotStored(result.remark)

@@ -212,5 +212,5 @@ async def _status(
             return None
         return GetConsumerStatusBody.decode(answer.body).message_queue_table
     except RemotingError as error:
-        log.warning("cannot get the offsets of the consumer at %s: %s", connection.peer, error)
+        log.warning("consumer at %s: cannot get its offsets: %s", connection.peer, error)
         return None

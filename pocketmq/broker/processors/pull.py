@@ -134,7 +134,7 @@ class PullProcessor:
         except RemotingError as error:
             response = _refusal(error)
         except Exception as error:
-            self._log.exception("a held pull of %s failed", request.connection)
+            self._log.exception("connection %s: a held pull failed", request.connection)
             response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if response is None:
             return 0

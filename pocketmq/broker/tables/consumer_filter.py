@@ -266,7 +266,7 @@ class ConsumerFilters:
             compile_filter(subscription.sub_string, subscription.expression_type)
         except SqlSyntaxError as error:
             self._log.warning(
-                "group %s subscribes to %s with a bad expression: %s", group, topic, error
+                "group %s: bad SQL92 expression for topic %s: %s", group, topic, error
             )
             if old is not None:
                 self._forget(group, topic)
@@ -284,7 +284,7 @@ class ConsumerFilters:
             self._forget_dead(0)
             if self._characters + _weight(data) > self._max_characters:
                 self._log.warning(
-                    "cannot keep the filter of group %s for topic %s: there are too many",
+                    "group %s: the filter for topic %s is not kept: there are too many",
                     group,
                     topic,
                 )

@@ -159,9 +159,7 @@ class TransactionChecks:
                 try:
                     return decode(found.buffers[0])
                 except RecordError as error:
-                    self._log.error(
-                        "the half message at %d cannot be read: %s", self._offset, error
-                    )
+                    self._log.error("half message at %d cannot be read: %s", self._offset, error)
             self._offset = max(found.next_begin_offset, self._offset + 1)
         return None
 
@@ -194,7 +192,7 @@ class TransactionChecks:
             copy.properties[names.TRANSACTION_CHECK_TIMES] = str(times + 1)
         put = self._put(half, copy)
         if put.status is PutStatus.MESSAGE_ILLEGAL:
-            self._log.error("the half message at %d cannot be put again", half.queue_offset)
+            self._log.error("half message at %d cannot be stored again", half.queue_offset)
             self._ops.checked.add(origin)
             self._ask(half, inner_message_of(half), half.queue_offset, half.physical_offset)
             return True
@@ -211,7 +209,7 @@ class TransactionChecks:
             self._handled.add(origin_of(half))
         else:
             self._log.warning(
-                "cannot store a half message again; the next round tries again: %s", result.remark
+                "half message cannot be stored again; the next round tries again: %s", result.remark
             )
         return result
 
@@ -230,9 +228,9 @@ class TransactionChecks:
         self._ops.checked.discard(origin_of(half))
         self._counts.end(half.properties.get(names.REAL_TOPIC, ""))
         self._log.error(
-            "the transaction of %s for topic %s was never ended: see %s, queue offset %d",
-            half.properties.get(names.UNIQ_KEY),
+            "topic %s: transaction %s was never ended: see %s, queue offset %d",
             half.properties.get(names.REAL_TOPIC),
+            half.properties.get(names.UNIQ_KEY),
             TRANS_CHECK_MAX_TIME_TOPIC,
             result.queue_offset,
         )
@@ -270,5 +268,5 @@ class TransactionChecks:
             self.asked += 1
         except RemotingError as error:
             self._log.warning(
-                "cannot send a transaction check to producer group %s: %s", group, error
+                "producer group %s: cannot send a transaction check: %s", group, error
             )

@@ -232,7 +232,7 @@ class Ops:
         """Return the half queue offsets that an op message lists."""
         if op.properties.get(names.TAGS) != REMOVE_TAG:
             self._log.warning(
-                "the op at %d has another tag: %s", op.queue_offset, op.properties_text
+                "transaction op at %d has another tag: %s", op.queue_offset, op.properties_text
             )
             return ()
         body = bytes(op.body)

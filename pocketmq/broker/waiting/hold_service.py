@@ -126,7 +126,12 @@ class _WaitingQueue:
         try:
             return self.store.properties_at(self.topic, self.queue_id, queue_offset)
         except Exception:
-            self._log.exception("cannot read %s/%d/%d", self.topic, self.queue_id, queue_offset)
+            self._log.exception(
+                "queue %s/%d: cannot read the message at %d",
+                self.topic,
+                self.queue_id,
+                queue_offset,
+            )
             return None
 
 
@@ -372,7 +377,10 @@ class HoldService:
                 end = self._store.max_offset(queue.topic, queue.queue_id)
             except OSError as error:
                 self._log.error(
-                    "%s/%d is not checked for messages: %s", queue.topic, queue.queue_id, error
+                    "queue %s/%d: held pulls are not checked: %s",
+                    queue.topic,
+                    queue.queue_id,
+                    error,
                 )
                 continue
             for held in tuple(queue.held):

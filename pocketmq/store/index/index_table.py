@@ -128,7 +128,7 @@ class IndexTable:
         try:
             return IndexFile(mapped, self.slots, self.capacity)
         except ValueError as error:
-            log.warning("building a damaged index file again: %s", error)
+            log.warning("index file is damaged, building it again: %s", error)
             self._retired.add(mapped)
             return None
 

@@ -159,10 +159,10 @@ class MessageIndex:
             self._table.link(TURN_BYTES)
             while self._builder.turn(self._readable()):
                 if time.monotonic() > deadline:
-                    log.warning("the index is built up to %d only, for now", self.position)
+                    log.warning("index is built up to %d only, for now", self.position)
                     break
         except DiskFull as error:
-            log.error("the index is not complete: %s", error)
+            log.error("index is not complete: %s", error)
         self._table.sync()
 
     def cut(self, end: int) -> None:
@@ -223,7 +223,7 @@ class MessageIndex:
             async with asyncio.timeout(self._pace.query):
                 await reached
         except TimeoutError:
-            log.warning("a query is answered from an index that ends at %d", self.position)
+            log.warning("index ends at %d, and a query is answered from it", self.position)
         finally:
             self._waiting = [entry for entry in self._waiting if entry[1] is not reached]
 
@@ -258,12 +258,12 @@ class MessageIndex:
             except (DiskFull, OSError) as error:
                 if not self._failed:
                     log.error(
-                        "new messages cannot be found by their keys; check the disk: %s", error
+                        "index: new messages cannot be found by key; check the disk: %s", error
                     )
                 self._failed = True
                 wait = _AFTER_FAILURE_SECONDS
             except Exception:
-                log.exception("following the commit log from %d failed", self.position)
+                log.exception("index: following the commit log from %d failed", self.position)
                 wait = _AFTER_FAILURE_SECONDS
             if self._waiting and self._cut_at is None:
                 self._tell(self.position)
@@ -289,7 +289,7 @@ class MessageIndex:
         try:
             advanced = self._stretch(target)
         except (WorkerFailed, OSError, ValueError) as error:
-            log.warning("the index is built by a thread from here on: %s", error)
+            log.warning("index is built by a thread from here on: %s", error)
             self._give_up()
             return True
         if started or behind >= self._pace.busy_bytes:
@@ -310,7 +310,7 @@ class MessageIndex:
                 lambda: self._stopping,
                 closing=self._pace.process_closing,
             )
-            log.info("a process builds the index from %d on: %d", self.position, self._worker.pid)
+            log.info("index is built by a process from %d on: %d", self.position, self._worker.pid)
         first, before = self._log.min_offset, self.position
         begin = max(before, first)
         position = self._worker.enter(first, begin, min(target, begin + self._pace.stretch), target)

@@ -82,7 +82,7 @@ class FileAllocator:
             try:
                 task()
             except Exception:
-                log.exception("looking ahead of the commit log failed")
+                log.exception("commit log: preparing the next file failed")
 
 
 class _NextFile:
@@ -99,7 +99,7 @@ class _NextFile:
         try:
             self._file = _created(files, self.path, self._base_offset, self._size)
         except (StoreError, OSError) as error:
-            log.warning("the next commit-log file cannot be made yet; check the disk: %s", error)
+            log.warning("commit log: cannot create the next file yet; check the disk: %s", error)
         finally:
             self._made.set()
 

@@ -194,7 +194,7 @@ class Checkpoint:
         damage = _damage(raw)
         if damage:
             log.warning(
-                "%s is damaged: %s; what it says of the other files does not count",
+                "%s is damaged: %s; its other fields are ignored",
                 self._path, damage,
             )  # fmt: skip
             raw = bytes(_WRITTEN)

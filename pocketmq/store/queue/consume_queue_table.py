@@ -372,7 +372,7 @@ class ConsumeQueueTable:
             queue.remove()
             self._files.remove_directory(queue.files.directory)
         self._files.remove_directory(self._directory / topic)
-        log.info("the consume queues of topic %s are removed", topic)
+        log.info("topic %s: its consume queues are removed", topic)
         return True
 
     def delete_expired(self, queue: ConsumeQueue, min_physical: int) -> bool:
@@ -388,7 +388,7 @@ class ConsumeQueueTable:
         ):
             return False
         self._delete_queue(queue)
-        log.info("the expired queue %s/%d is removed", queue.topic, queue.queue_id)
+        log.info("queue %s/%d has expired and is removed", queue.topic, queue.queue_id)
         return True
 
     def delete_deleted(self, deleted: Mapping[str, int]) -> None:

@@ -106,7 +106,7 @@ class DamagedEntries:
         queue.replace(offset, found)
         self._counters.entries_rebuilt += 1
         self._log.warning(
-            "the damaged entry of %s/%d offset %d is rebuilt from the commit log: %s",
+            "queue %s/%d: the damaged entry at %d is rebuilt from the commit log: %s",
             queue.topic,
             queue.queue_id,
             offset,
@@ -117,7 +117,7 @@ class DamagedEntries:
     def _pass_over(self, queue: ConsumeQueue, offset: int, reason: str) -> None:
         self._counters.messages_passed_over += 1
         self._log.error(
-            "%s/%d offset %d cannot be read, so consumers skip it: %s",
+            "queue %s/%d: the message at %d cannot be read, so consumers skip it: %s",
             queue.topic,
             queue.queue_id,
             offset,

@@ -173,6 +173,8 @@ class PendingEntries:
                         try:
                             listener(offset, tags_code, timestamp)
                         except Exception:
-                            log.exception("a listener of %s/%d failed", queue.topic, queue.queue_id)
+                            log.exception(
+                                "queue %s/%d: a listener failed", queue.topic, queue.queue_id
+                            )
         finally:
             self._announcing = False

@@ -62,7 +62,7 @@ class QueueBuilder:
                 )
         elif record.sys_flag & INNER_BATCH:
             self._log.error(
-                "the record at physical offset %d is an inner batch, which has no place here",
+                "record at physical offset %d is an inner batch, which is not supported",
                 record.physical_offset,
             )
         elif stands_for_message(record):
@@ -78,7 +78,7 @@ class QueueBuilder:
         except DiskFull:
             raise
         except (ValueError, StoreError, OSError) as error:
-            self._log.error("messages of %s/%d get no entries: %s", topic, queue_id, error)
+            self._log.error("queue %s/%d: messages get no entries: %s", topic, queue_id, error)
             return None
 
     def _align(self, queue: ConsumeQueue, record: Record) -> bool:
@@ -98,13 +98,13 @@ class QueueBuilder:
             queue.start_at(offset)
         elif is_possible and offset - end <= _most_between(queue, record):
             self._log.error(
-                "%s/%d: the messages from %d to %d are missing in the master's log",
+                "queue %s/%d: the messages from %d to %d are missing in the master's log",
                 queue.topic, queue.queue_id, end, offset,
             )  # fmt: skip
             queue.skip_until(offset)
         else:
             self._log.error(
-                "the record at physical offset %d says that it is message %d of %s/%d, which ends "
+                "record at physical offset %d claims queue offset %d of queue %s/%d, which ends "
                 "at %d: it is damaged and has no entry",
                 record.physical_offset, offset, queue.topic, queue.queue_id, end,
             )  # fmt: skip

@@ -132,7 +132,9 @@ class Cleanup:
                 log.info("%s is removed: %s", file.path, "the disk is full" if forced else "age")
                 removed += 1
             if crowded and not removed:
-                log.warning("the disk is %d %% full, but no commit-log file has expired", used)
+                log.warning(
+                    "disk of the store is %d %% full, but no commit-log file has expired", used
+                )
         return removed
 
     def _is_time(self) -> bool:
@@ -157,9 +159,9 @@ class Cleanup:
         if nearly_full != self._nearly_full:
             self._nearly_full = nearly_full
             if nearly_full:
-                log.error("the disk of the store is %d %% full", used)
+                log.error("disk of the store is %d %% full", used)
             else:
-                log.info("the disk of the store has room again: %d %% are used", used)
+                log.info("disk of the store has space again: %d %% are used", used)
         crowded = forced or nearly_full or used > config.disk_max_used_space_ratio
         return crowded, (forced or nearly_full) and config.clean_file_forcibly_enable
 

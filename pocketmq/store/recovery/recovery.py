@@ -188,7 +188,7 @@ class Recovery:
             try:
                 return self._walk_from_mark(mark)
             except (_MarkMisfit, _EntriesLost, StoreCorrupt) as misfit:
-                log.warning("the mark of the last process does not count: %s", misfit)
+                log.warning("mark in the checkpoint is ignored: %s", misfit)
                 self._put_back()
                 self._forget()
         return self._walk_without_mark()
@@ -567,7 +567,7 @@ class Recovery:
                 queue.append(entries)
             except (DiskFull, OSError) as error:
                 log.warning(
-                    "%s/%d: the entries from %d on stay cut off: %s",
+                    "queue %s/%d: the entries from %d on stay cut off: %s",
                     queue.topic, queue.queue_id, begin, error,
                 )  # fmt: skip
 
@@ -593,7 +593,7 @@ class Recovery:
             return
         if not 0 <= offset < MOST_OFFSET:
             log.error(
-                "the record at physical offset %d says that it is message %d of %s/%d: it is "
+                "record at physical offset %d claims queue offset %d of queue %s/%d: it is "
                 "damaged and has no entry", entry[0], offset, topic, queue_id,
             )  # fmt: skip
             return
@@ -613,7 +613,7 @@ class Recovery:
                 queue.start_at(offset)
             elif offset - queue.max_offset > _most_between(queue, entry[0]):
                 log.error(
-                    "the record at physical offset %d says that it is message %d of %s/%d, which "
+                    "record at physical offset %d claims queue offset %d of queue %s/%d, which "
                     "ends at %d: it is damaged and has no entry", entry[0], offset, topic, queue_id,
                     queue.max_offset,
                 )  # fmt: skip
@@ -673,7 +673,7 @@ class Recovery:
             )  # fmt: skip
         elif not self._checkpoint.same_boot:
             log.error(
-                "%s at byte %d (physical offset %d): the log ends here (%s); %d messages behind "
+                "%s at byte %d (physical offset %d): the log ends here (%s); %d messages after "
                 "it, from physical offset %d, are dropped: they had not been flushed",
                 file.path, at, walk.end, walk.reason.reason, survivors.messages,
                 survivors.physical_offset,
@@ -727,7 +727,7 @@ class Recovery:
         for queue, end in self._ends.items():
             if queue.max_offset < end:
                 log.warning(
-                    "%s/%d: cut %d entries without a message",
+                    "queue %s/%d: cut %d entries without a message",
                     queue.topic,
                     queue.queue_id,
                     end - queue.max_offset,
@@ -735,9 +735,9 @@ class Recovery:
         if self._lost:
             log.error("%d messages are missing in the log; their offsets stay empty", self._lost)
         if self._replaced:
-            log.warning("%d queues began anew within the log", self._replaced)
+            log.warning("%d queues begin again within the log", self._replaced)
         if self._skipped:
-            log.warning("%d records are of a kind that has no place here", self._skipped)
+            log.warning("%d records are of a kind that is not supported", self._skipped)
 
 
 def _followed(file: MappedFile, walk: LogWalk, survivors: Survivors, why: str) -> StoreCorrupt:

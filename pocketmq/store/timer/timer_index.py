@@ -303,7 +303,7 @@ class TimerIndex:
         units.open(flushed, fits)
         is_lost = not has_wheel and flushed > units.begin
         if is_lost:
-            log.warning("%s is missing and is made anew", self._root / "timerwheel")
+            log.warning("%s is missing and is rebuilt", self._root / "timerwheel")
             self._before_relink(now)
         wheel.open()
         if checkpoint.seal:
@@ -329,7 +329,7 @@ class TimerIndex:
         waiting = wheel.occupied(self.read_time)
         is_ahead = any(slot.last >= units.end for _, slot in waiting)
         if is_ahead:
-            log.warning("the timer wheel is ahead of the timer log and is made anew")
+            log.warning("timer wheel is ahead of the timer log and is rebuilt")
             self._before_relink(now)
         if is_ahead or is_lost:
             self._relink()

@@ -54,7 +54,7 @@ async def test_a_hole_in_what_was_not_flushed(bench: Any, caplog: Any) -> None:
     patch(crashed.segment(), late[10].physical_offset, bytes(150))
     opened = crashed.open()
     assert opened.max_offset("Topic", 0) == 20
-    assert "19 messages behind it" in caplog.text
+    assert "19 messages after it" in caplog.text
     await opened.close()
 
 

@@ -77,7 +77,7 @@ class NotificationProcessor:
         except RemotingError as error:
             response = Response(error.code, error.remark)
         except Exception as error:
-            self._log.exception("a notification of %s failed", request.connection)
+            self._log.exception("connection %s: a notification failed", request.connection)
             response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if response is not None:
             request.reply(response)

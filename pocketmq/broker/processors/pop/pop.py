@@ -179,7 +179,7 @@ class PopProcessor:
         except RemotingError as error:
             response = Response(error.code, error.remark)
         except Exception as error:
-            self._log.exception("a pop of %s that waited failed", request.connection)
+            self._log.exception("connection %s: a held pop failed", request.connection)
             response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if response is None:
             return 0

@@ -157,7 +157,7 @@ class EndTransactionProcessor:
                     f"commitOrRollback is {header.commit_or_rollback}: 8 commits, 12 rolls back, "
                     "0 leaves the transaction pending",
                 )
-            self._log.info("the transaction %s is still pending: %s", header.msg_id, request.remark)
+            self._log.info("transaction %s is still pending: %s", header.msg_id, request.remark)
             return None
         half = half_at(self._store, header.commit_log_offset)
         if half is None:
