@@ -67,7 +67,7 @@ def test_a_full_disk_ahead_is_asked_again_when_the_file_is_needed(
     allocator.look_ahead(file, SIZE - 1, path_of(bench, SIZE))
     with pytest.raises(DiskFull):
         allocator.take(path_of(bench, SIZE), SIZE, SIZE)
-    assert "cannot be made yet" in caplog.text
+    assert "cannot create the next file yet" in caplog.text
     bench.files.full = False
     made = allocator.take(path_of(bench, SIZE), SIZE, SIZE)
     assert made.size == SIZE

@@ -203,7 +203,7 @@ async def test_a_stop_on_a_full_disk(bench: StoreBench, caplog: pytest.LogCaptur
     assert bench.put(store, "Quiet").ok
     bench.files.full = True
     await store.close()
-    assert "does not compare the queues" in caplog.text
+    assert "does not check the queues" in caplog.text
     assert not (bench.root / "abort").exists()
     bench.files.full = False
     store = bench.open()
