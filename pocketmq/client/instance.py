@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from pocketmq.client.any_answer import any_answer
 from pocketmq.client.backoff import retry
 from pocketmq.client.batch_protocol import BatchProtocol
 from pocketmq.client.credentials import Credentials
@@ -28,7 +29,6 @@ from pocketmq.client.errors import (
     NotRunning,
     RemotingError,
     RemotingTimeout,
-    Unavailable,
     error_for,
     unanswered,
 )
@@ -49,7 +49,6 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
-from pocketmq.remoting.held_error import HeldError
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.serving.dispatch import Dispatcher
 
@@ -233,42 +232,19 @@ class ClientInstance:
         self.check_running()
         masters = self.routes.masters()
         if not masters:
-            try:
-                await self.name_servers.request(
-                    RequestCode.GET_BROKER_CLUSTER_INFO, timeout=timeout
-                )
-            except Unavailable:
-                raise
-            except RemotingError:
-                pass  # it has answered
+            await self.name_servers.ping(timeout, self.spawn)
             return
         body = self.heartbeat.data().encode()
 
-        async def ask(address: str) -> HeldError[RemotingError] | None:
-            try:
-                await self.pool.request(
-                    address, RequestCode.HEART_BEAT, None, body, timeout=timeout
-                )
-            except Unavailable as error:
-                return HeldError(error)
-            return None
+        async def ask(address: str, left: float) -> None:
+            await self.pool.request(address, RequestCode.HEART_BEAT, None, body, timeout=left)
 
-        asking = [
-            self.spawn(ask(address), "ping") for address in masters.values() if address is not None
-        ]
-        last: HeldError[RemotingError] = HeldError(
-            BrokerNotFound(remark="no broker of the topics in use has a master")
-        )
-        try:
-            for answer in asyncio.as_completed(asking):
-                failure = await answer
-                if failure is None:
-                    return
-                last = failure
-        finally:
-            for task in asking:
-                task.cancel()
-        raise last.take()
+        addresses = [address for address in masters.values() if address is not None]
+        answering, failed = await any_answer(addresses, ask, timeout, self.spawn)
+        if answering is None:
+            if not failed:
+                raise BrokerNotFound(remark="no broker of the topics in use has a master")
+            raise failed.popitem()[1]
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """A task that shutdown ends. Its errors are its waiter's; see `keep` for the rest."""

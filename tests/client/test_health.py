@@ -84,6 +84,43 @@ async def test_a_producer_before_its_first_send_while_no_name_server_is_there(
         assert not producer.healthy
 
 
+async def test_a_broker_that_comes_back_while_another_hangs_answers_a_ping(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+    async with Producer("P", namesrv=cluster.namesrv) as producer:
+        await producer.queues("T")
+        await cluster["a"].stop()
+        monkeypatch.setattr(cluster["b"], "heartbeat", lambda _: asked.set())
+        ping = asyncio.create_task(producer.ping(timeout=10))
+        await asked.wait()
+        await cluster["a"].start()
+        await ping
+
+
+async def test_a_name_server_that_comes_back_while_another_hangs_answers_a_ping(
+    cluster: FakeCluster,
+) -> None:
+    asked = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1") as hanging:
+        port = hanging.sockets[0].getsockname()[1]
+        namesrv = [cluster.namesrv, f"127.0.0.1:{port}"]
+        async with Producer("P", namesrv=namesrv) as producer:
+            await cluster.name_server.stop()
+            ping = asyncio.create_task(producer.ping(timeout=10))
+            await asked.wait()
+            await cluster.name_server.start()
+            await ping
+            assert producer.healthy
+
+
 @pytest.mark.parametrize("push", [False, True])
 async def test_the_lag_of_a_consumer(rocketmq: RocketMQ, push: bool) -> None:
     await rocketmq.create_topic("T", queues=1)

@@ -12,8 +12,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
+from pocketmq.client.any_answer import any_answer
 from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import (
     NoNameServer,
@@ -126,6 +128,22 @@ class NameServers:
         self._tell_silent(silent)
         raise _no_name_server(silent)
 
+    async def ping(
+        self,
+        timeout: float,
+        spawn: Callable[[Coroutine[Any, Any, str | None], str], asyncio.Task[str | None]],
+    ) -> None:
+        """Return when any name server has answered, also with an error; raises NoNameServer when
+        none has within `timeout` seconds."""
+        answering, failed = await any_answer(self.addresses, self._ask_anything, timeout, spawn)
+        self._tell_silent(failed)
+        if answering is None:
+            raise _no_name_server(failed)
+        self._tell_answering(answering)
+
+    async def _ask_anything(self, address: str, timeout: float) -> None:
+        await self._pool.request(address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout=timeout)
+
     async def watch(self) -> None:
         """Ask those that do not answer until they do, for the log; ends by cancellation. Requests
         go to another one, or are long in coming."""
@@ -143,9 +161,7 @@ class NameServers:
             self._silent.pop(address, None)
             return
         with contextlib.suppress(RemotingError):
-            # Any answer will do, also an error.
-            code = RequestCode.GET_BROKER_CLUSTER_INFO
-            await self._pool.request(address, code, timeout=WATCH_TIMEOUT)
+            await self._ask_anything(address, WATCH_TIMEOUT)
             self._tell_answering(address)
 
     def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:

@@ -1,0 +1,68 @@
+"""Whether any of several servers answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from pocketmq.client.errors import Unavailable
+
+__all__ = ["any_answer"]
+
+#: Between a failure and the next question to the same server, seconds.
+PAUSE = 0.2
+
+
+async def any_answer(
+    addresses: Iterable[str],
+    ask: Callable[[str, float], Awaitable[object]],
+    timeout: float,
+    spawn: Callable[[Coroutine[Any, Any, str | None], str], asyncio.Task[str | None]],
+) -> tuple[str | None, dict[str, Unavailable]]:
+    """Ask all at once. Return the first that answers, and how each of the others failed last.
+
+    While some have not answered yet, those that failed are asked again: one that comes back
+    meanwhile counts, and no error is much older than `PAUSE`. When all have failed, nobody waits.
+
+    Args:
+        ask: asks one server within so many seconds; raises Unavailable.
+        spawn: starts a task with a name.
+    """
+    deadline = time.monotonic() + timeout
+    errors: dict[str, Unavailable] = {}
+    all_failed = asyncio.Event()
+    left = {*addresses}
+
+    async def keep_asking(address: str) -> str | None:
+        remaining = timeout
+        while remaining > 0 and not all_failed.is_set():
+            try:
+                await ask(address, remaining)
+            except Unavailable as error:
+                # Its traceback has this frame, and so the error itself.
+                errors[address] = error.with_traceback(None)
+            else:
+                errors.pop(address, None)
+                return address
+            left.discard(address)
+            if not left:
+                all_failed.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE):
+                    await all_failed.wait()
+            # A question just before the deadline would find nobody.
+            remaining = deadline - time.monotonic() - PAUSE
+        return None
+
+    asking = [spawn(keep_asking(address), "ping") for address in left]
+    try:
+        for each in asyncio.as_completed(asking):
+            if (answering := await each) is not None:
+                return answering, errors
+    finally:
+        for task in asking:
+            task.cancel()
+    return None, errors
