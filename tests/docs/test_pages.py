@@ -19,6 +19,7 @@ PROJECT = Path(__file__).parents[2]
 PAGES = [
     *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((PROJECT / "docs").glob("*.md")),
+    *sorted((PROJECT / "docs" / "guide").glob("*.md")),
 ]
 #: Made by who uses the project, not part of it.
 OF_USERS = {"conftest.py", "config/*.json", "bench/results", ".cache/peers"}
