@@ -114,7 +114,7 @@ def broken_links(pages: Iterable[Path]) -> Iterator[str]:
 def markdown_pages() -> list[Path]:
     """The pages that people read in the repository."""
     top = (PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
-    return [*top, *sorted((PROJECT / "docs").glob("*.md"))]
+    return [*top, *sorted((PROJECT / "docs").glob("**/*.md"))]
 
 
 class _Page(html.parser.HTMLParser):

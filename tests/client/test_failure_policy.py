@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.consumer.push import PushConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.reconsume_later import ReconsumeLater
+from pocketmq.client.send_result import SendResult
 from pocketmq.message import properties as names
 from pocketmq.message.limits import DELAY_LEVELS
 from pocketmq.message.message import Message, MessageExt, MessageQueue
@@ -40,6 +42,22 @@ def consumer(cluster: FakeCluster, pauses: Pauses | None = None, **options: Any)
 
 def properties_of(header: SendMessageRequestHeaderV2) -> dict[str, str]:
     return names.decode(header.properties)
+
+
+@asynccontextmanager
+async def ordered(message: Message) -> AsyncIterator[tuple[RocketMQ, SendResult]]:
+    """A broker with one message."""
+    async with RocketMQ() as rocketmq:
+        await rocketmq.create_topic("orders", queues=1)
+        async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
+            result = await producer.send(message)
+        yield rocketmq, result
+
+
+def billing(rocketmq: RocketMQ, handler: Any = None, **options: Any) -> PushConsumer:
+    given: dict[str, Any] = {"handler": handler, "subscriptions": {"orders": "*"}}
+    where = {"namesrv": rocketmq.namesrv, "start": "begin"}
+    return PushConsumer("billing", **(given if handler else {}), **where, **options)
 
 
 async def dead_letter(rocketmq: RocketMQ, offset: int = 0) -> MessageExt:
@@ -72,17 +90,8 @@ async def test_a_dead_letter_is_the_message_and_says_why_it_died(way: str) -> No
         message.body, message.topic = b"changed", "changed"
         raise PayloadError("amount:\x02 missing\n")
 
-    async with RocketMQ() as rocketmq:
-        await rocketmq.create_topic("orders", queues=1)
-        async with Producer("shop", namesrv=rocketmq.namesrv, compression="zlib") as producer:
-            result = await producer.send(sent)
-        c = PushConsumer(
-            "billing",
-            namesrv=rocketmq.namesrv,
-            start="begin",
-            orderly=way == "orderly",
-            dead_letter_on=(PayloadError,),
-        )
+    async with ordered(sent) as (rocketmq, result):
+        c = billing(rocketmq, orderly=way == "orderly", dead_letter_on=(PayloadError,))
         if way == "batch":
             c.on("orders", max_batch=8)(lambda messages: fail(messages[0]))
         elif way != "iteration":
@@ -123,16 +132,10 @@ async def test_each_delay_is_one_redelivery(orderly: bool) -> None:
         attempts.append(message.reconsume_times)
         raise Busy(f"attempt {len(attempts)}")
 
-    async with RocketMQ() as rocketmq:
-        await rocketmq.create_topic("orders", queues=1)
-        async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
-            await producer.send(Message("orders", b"42"))
-        async with PushConsumer(
-            "billing",
-            {"orders": "*"},
-            handler=fail,
-            namesrv=rocketmq.namesrv,
-            start="begin",
+    async with ordered(Message("orders", b"42")) as (rocketmq, _):
+        async with billing(
+            rocketmq,
+            fail,
             orderly=orderly,
             max_reconsume_times=0,  # does not count for what has delays of its own
             dead_letter_on=(TimeoutError,),
@@ -148,25 +151,47 @@ async def test_each_delay_is_one_redelivery(orderly: bool) -> None:
     assert dead.reconsume_times == 4
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_dead_letter_counts_its_attempts(
+    orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pocketmq.client.consumer")
+    attempts: list[int] = []
+
+    async def refuse(message: ConsumedMessage) -> None:
+        attempts.append(message.reconsume_times)
+        raise ReconsumeLater("never")
+
+    async with ordered(Message("orders", b"42")) as (rocketmq, _):
+        async with billing(
+            rocketmq, refuse, orderly=orderly, max_reconsume_times=2, suspend_current_queue=0.01
+        ):
+            if not orderly:
+                await rocketmq.advance(10 + 30)
+            await rocketmq.idle("billing")
+        dead = await dead_letter(rocketmq)
+    lines = [f"{r.levelname} {r.message}" for r in caplog.records if "delivery " in r.message]
+    assert [line.partition(" message")[0] for line in lines] == [
+        "INFO group billing: redelivering",
+        "INFO group billing: redelivering",
+        "WARNING group billing: giving up",
+    ]
+    assert lines[-1].endswith("delivery 3), which goes to the dead letters: never")
+    assert attempts == [0, 1, 2]
+    assert dead.reconsume_times == 3
+    assert dead.origin is not None
+    assert (dead.origin.topic, dead.origin.group) == ("orders", "billing")
+
+
 async def test_a_message_that_was_resent_dies_with_its_new_reason() -> None:
     reasons = iter(("first", "second"))
 
     async def fail(message: ConsumedMessage) -> None:
         raise PayloadError(next(reasons))
 
-    async with RocketMQ() as rocketmq:
-        await rocketmq.create_topic("orders", queues=1)
-        async with Producer("shop", namesrv=rocketmq.namesrv) as producer:
-            sent = await producer.send(Message("orders", b"42", delay_level=1))
+    async with ordered(Message("orders", b"42", delay_level=1)) as (rocketmq, sent):
         await rocketmq.advance(1)
-        async with PushConsumer(
-            "billing",
-            {"orders": "*"},
-            handler=fail,
-            namesrv=rocketmq.namesrv,
-            start="begin",
-            dead_letter_on=(PayloadError,),
-        ):
+        async with billing(rocketmq, fail, dead_letter_on=(PayloadError,)):
             await rocketmq.idle("billing")
             async with Admin(namesrv=rocketmq.namesrv) as admin:
                 await admin.deliver_again("billing", await dead_letter(rocketmq))
@@ -401,3 +426,9 @@ async def test_an_error_and_a_level_are_one_too_many(cluster: FakeCluster) -> No
         async with asyncio.timeout(5):
             await message.reconsume(error=PayloadError("no"))
     assert [h.delay_level for h in cluster["a"].sent_back] == [0]
+
+
+@pytest.mark.parametrize("level", [-2, 19, 99])
+def test_delay_levels_that_there_are_not_are_refused(level: int) -> None:
+    with pytest.raises(ValueError, match="delay_level must be a whole number from -1 to 18"):
+        ReconsumeLater("later", delay_level=level)

@@ -240,3 +240,16 @@ def test_the_reference_knows_these_keys() -> None:
     assert {"kvConfigPath", "orderMessageEnable", "listenPort"} <= NAMESRV_KEYS
     assert "kvConfigPath" not in BROKER_KEYS
     assert "flushDiskType" not in NAMESRV_KEYS
+
+
+def test_a_comment_after_a_value_is_pointed_out() -> None:
+    text = "brokerName=a # the first\nlistenPort=1 # any\ndeleteWhen=04\n"
+    with pytest.raises(ConfigErrors) as caught:
+        load_config(Config, Settings.of_text(text, "f"))
+    assert str(caught.value) == (
+        "f:2: listenPort = '1 # any': must be a whole number from 0 to 65535; "
+        "a comment needs a line of its own"
+    )
+    assert caught.value.warnings == (
+        "f:1: brokerName: what follows # is part of the value; a comment needs a line of its own",
+    )

@@ -244,6 +244,10 @@ class Settings(NamedTuple):
         return Settings(tuple(each for each in self.settings if wanted(each.key)), self.errors)
 
 
+#: What people mean as a comment after a value.
+_NOTE: Final = re.compile(r"\s#\s")
+_NO_NOTE: Final = "a comment needs a line of its own"
+
 #: Says what is wrong with a value: text that follows the place. None when the value is fine.
 Check = Callable[[str], str | None]
 
@@ -283,10 +287,15 @@ def load_config(
         if wrong is not None:
             errors.append(ConfigError(key, value.strip(), wrong, where=where, text=wrong))
         elif key in fields:
+            noted = _NOTE.search(value) is not None
             try:
                 values[fields[key].name] = _convert(key, value, fields[key].type)
             except ConfigError as error:
-                errors.append(ConfigError(error.key, error.value, error.allowed, where=where))
+                allowed = f"{error.allowed}; {_NO_NOTE}" if noted else error.allowed
+                errors.append(ConfigError(error.key, error.value, allowed, where=where))
+            else:
+                if noted:  # not with the value, which may be a password
+                    warnings.append(f"{place}{key}: what follows # is part of the value; {_NO_NOTE}")
         elif key in known:
             warnings.append(f"{place}{key}: a property of RocketMQ that has no effect here")
         else:
