@@ -24,6 +24,13 @@ PAGES = [
 #: Made by who uses the project, not part of it.
 OF_USERS = {"conftest.py", "config/*.json", "bench/results", ".cache/peers"}
 
+#: The files that readers of the guide write, which test_guide runs.
+OF_GUIDE = {
+    name
+    for page in (PROJECT / "docs" / "guide").glob("*.md")
+    for name in re.findall(r"```(?:python|properties)\n# (\S+)\n", page.read_text())
+}
+
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -33,7 +40,9 @@ def test_files_that_are_named_exist(page: Path) -> None:
     wrong = []
     for name in re.findall(r"`([\w.*-]+(?:/[\w.*-]+)*/?)`", page.read_text()):
         top, slash, _ = name.partition("/")
-        if name in OF_USERS or not (name.endswith(".py") or (slash and (PROJECT / top).is_dir())):
+        if name in OF_USERS | OF_GUIDE or not (
+            name.endswith(".py") or (slash and (PROJECT / top).is_dir())
+        ):
             continue
         places = [
             *PROJECT.glob(name),
@@ -70,6 +79,8 @@ def test_snippets_import_what_there_is(page: Path) -> None:
         )
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
+                if f"{node.module}.py" in OF_GUIDE:
+                    continue
                 if node.module.startswith("pyspark"):
                     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
                 module = importlib.import_module(node.module)

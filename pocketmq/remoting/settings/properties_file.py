@@ -295,7 +295,9 @@ def load_config(
                 errors.append(ConfigError(error.key, error.value, allowed, where=where))
             else:
                 if noted:  # not with the value, which may be a password
-                    warnings.append(f"{place}{key}: what follows # is part of the value; {_NO_NOTE}")
+                    warnings.append(
+                        f"{place}{key}: what follows # is part of the value; {_NO_NOTE}"
+                    )
         elif key in known:
             warnings.append(f"{place}{key}: a property of RocketMQ that has no effect here")
         else:
