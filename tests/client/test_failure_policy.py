@@ -55,9 +55,9 @@ async def ordered(message: Message) -> AsyncIterator[tuple[RocketMQ, SendResult]
 
 
 def billing(rocketmq: RocketMQ, handler: Any = None, **options: Any) -> PushConsumer:
-    given: dict[str, Any] = {"handler": handler, "subscriptions": {"orders": "*"}}
-    where = {"namesrv": rocketmq.namesrv, "start": "begin"}
-    return PushConsumer("billing", **(given if handler else {}), **where, **options)
+    topics = {"orders": "*"} if handler else None
+    options |= {"namesrv": rocketmq.namesrv, "start": "begin"}
+    return PushConsumer("billing", topics, handler=handler, **options)
 
 
 async def dead_letter(rocketmq: RocketMQ, offset: int = 0) -> MessageExt:
