@@ -15,6 +15,7 @@ from typing import Final, Protocol, cast
 from pocketmq.broker.controller.ha_frames import (
     BadFrame,
     Handshake,
+    Report,
     SlaveFrames,
     encode_epochs,
     encode_transfer,
@@ -23,6 +24,7 @@ from pocketmq.broker.controller.replica import Drop, Order, Replica
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.log_sender import LogSender
+from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.remoting.serving.listening import serve
@@ -30,8 +32,8 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 100
 _GATHER_SECONDS: Final = 0.002
+_MOST_UNREAD: Final = 1024 * 1024
 
 
 class Driver(Protocol):
@@ -135,8 +137,12 @@ class GroupServer:
         if refusal:
             self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
             return None
+        refusal = too_many((one.host for one in self.connections), host)
+        if refusal:
+            self.lines.error("HA port refuses %s: %s", connection.peer, refusal)
+            return None
         replica = self.driver.replica
-        if replica is None or len(self.connections) >= MOST_CONNECTIONS:
+        if replica is None:
             return None
         link = replica.accepted(self.clock())
         if link is not None:
@@ -164,21 +170,23 @@ class GroupServer:
         self.hurry()
 
 
-class GroupConnection(asyncio.Protocol):
+class GroupConnection(ReportProtocol):
     """The connection of one slave.
 
     Attributes:
         link: the rules; None for a connection that was refused.
         sender: what goes to the slave.
         peer: its address, as text.
+        host: the address without the port.
     """
 
-    _transport: asyncio.Transport
-
     def __init__(self, server: GroupServer) -> None:
+        super().__init__()
         self.link: SlaveLink | None = None
-        self.sender = LogSender(self._next_frame, server.most_per_second)
-        self.peer = ""
+        self.sender = LogSender(
+            self._next_frame, server.most_per_second, sharers=lambda: len(server.connections)
+        )
+        self.peer = self.host = ""
         self._server = server
         self._reader = SlaveFrames()
 
@@ -187,6 +195,7 @@ class GroupConnection(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.host = host
         self.peer = host_text(pack_host(host.partition("%")[0], port))
         self.sender.open(self._transport)
         self.link = self._server.joined(self, host)
@@ -195,6 +204,7 @@ class GroupConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the slave."""
+        super().connection_lost(exc)
         self.sender.close()
         if self.link is not None and self.link.slave_id > 0:
             self._server.lines.warning(
@@ -213,7 +223,7 @@ class GroupConnection(asyncio.Protocol):
         """Go on."""
         self.sender.resume()
 
-    def data_received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """Take what the slave says."""
         replica, link = self._server.driver.replica, self.link
         if replica is None or link is None or link not in replica.links:
@@ -222,20 +232,23 @@ class GroupConnection(asyncio.Protocol):
         orders: list[Order] = []
         begins = False
         try:
-            for frame in self._reader.feed(data):
+            frames = self._reader.feed(data)
+            for frame, following in zip(frames, [*frames[1:], None], strict=True):
                 if isinstance(frame, Handshake):
                     answer, more = replica.greeted(link, frame, now)
                     orders += more
                     if link.in_turn:
                         self._server.note_in_turn(self, more)
                     if answer is not None:
+                        if self._transport.get_write_buffer_size() > _MOST_UNREAD:
+                            raise BadFrame("it does not read the answers to its handshakes")
                         self._server.lines.warning(
                             "slave %d connected from %s; this log ends at %d, with the epochs %s",
                             frame.broker_id, self.peer, answer.end, answer.epochs,
                             cause=("came", frame.broker_id),
                         )  # fmt: skip
                         self._transport.write(encode_epochs(answer))
-                else:
+                elif not isinstance(following, Report):  # of reports in a row the last one counts
                     first = link.acked < 0
                     orders += replica.reported(link, frame, now)
                     if first:

@@ -18,6 +18,7 @@ from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
 from pocketmq.broker.replication.log_sender import LogSender
+from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.remoting.serving.listening import serve
@@ -25,7 +26,6 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 100
 _GATHER_SECONDS: Final = 0.005
 
 
@@ -120,10 +120,9 @@ class HaServer:
         if refusal:
             self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
             return False
-        if len(self.connections) >= MOST_CONNECTIONS:
-            self.lines.error(
-                "HA port refuses %s: %d connections are open", connection.peer, MOST_CONNECTIONS
-            )
+        refusal = too_many((one.host for one in self.connections), host)
+        if refusal:
+            self.lines.error("HA port refuses %s: %s", connection.peer, refusal)
             return False
         self.connections.append(connection)
         self._store.commit_log.on_written = self._written
@@ -167,18 +166,18 @@ class HaServer:
         return self._loop.call_later(seconds, callback)
 
 
-class HaConnection(asyncio.Protocol):
+class HaConnection(ReportProtocol):
     """The connection of one slave.
 
     Attributes:
         feed: where the slave is.
         sender: what goes to it.
         peer: its address, as text.
+        host: the address without the port.
     """
 
-    _transport: asyncio.Transport
-
     def __init__(self, server: HaServer) -> None:
+        super().__init__()
         config = server.config
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -188,8 +187,12 @@ class HaConnection(asyncio.Protocol):
             housekeeping_interval=config.ha_housekeeping_interval / 1000,
             now=self._loop.time(),
         )
-        self.sender = LogSender(self._next_frame, config.most_ha_bytes_per_second)
-        self.peer = self._host = ""
+        self.sender = LogSender(
+            self._next_frame,
+            config.most_ha_bytes_per_second,
+            sharers=lambda: len(server.connections),
+        )
+        self.peer = self.host = ""
         self._reader = ReportReader()
 
     # --- asyncio ------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ class HaConnection(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
-        self._host = host
+        self.host = host
         self.peer = host_text(pack_host(host.partition("%")[0], port))
         self.sender.open(self._transport)
         if not self._server.joined(self, host):
@@ -207,13 +210,14 @@ class HaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the slave."""
+        super().connection_lost(exc)
         self.sender.close()
         if self.feed.acked >= 0:
             self._server.lines.warning(
                 "slave %s disconnected; it has acknowledged %d",
                 self.peer,
                 self.feed.acked,
-                cause=("left", self._host),
+                cause=("left", self.host),
             )
         self._server.left(self)
 
@@ -225,7 +229,7 @@ class HaConnection(asyncio.Protocol):
         """Go on."""
         self.sender.resume()
 
-    def data_received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         """Take reports."""
         is_first = self.feed.acked < 0
         try:
@@ -240,7 +244,7 @@ class HaConnection(asyncio.Protocol):
         if is_first:
             self._server.lines.warning(
                 "slave %s copies from %d on; it has the log up to %d",
-                self.peer, self.feed.began, offset, cause=("came", self._host),
+                self.peer, self.feed.began, offset, cause=("came", self.host),
             )  # fmt: skip
             self.sender.send()
         self._server.acked(self)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-_TURN: Final = 1024 * 1024  # bytes for one slave before the loop serves others
+_TURN: Final = 1024 * 1024  # bytes for all slaves before the loop serves others
 _WRITE_BUFFER: Final = 1024 * 1024
 
 #: Returns the head of the next frame and the bytes of the log behind it (none for a heartbeat),
@@ -17,15 +17,23 @@ NextFrame = Callable[[], tuple[bytes, memoryview | bytes] | None]
 
 class LogSender:
     """Sends over one connection, and at most `most_per_second` bytes of the log a second.
+    `sharers()` gives the number of connections that share a turn of the event loop.
 
     Attributes:
         rate: bytes per second that were sent lately.
     """
 
-    def __init__(self, next_frame: NextFrame, most_per_second: float = math.inf) -> None:
+    def __init__(
+        self,
+        next_frame: NextFrame,
+        most_per_second: float = math.inf,
+        *,
+        sharers: Callable[[], int] = lambda: 1,
+    ) -> None:
         self.rate = 0
         self._next_frame = next_frame
         self._most_per_second = most_per_second
+        self._sharers = sharers
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
         self._paused = False
@@ -55,11 +63,11 @@ class LogSender:
         self._send_soon()
 
     def send(self) -> None:
-        """Send what there is, but no more than a turn's worth; the rest follows in later turns."""
+        """Send what there is, but no more than the share of a turn; the rest follows later."""
         transport = self._transport
         if self._paused or transport is None or transport.is_closing():
             return
-        left = min(_TURN, self._allowance())
+        left = min(_TURN // max(self._sharers(), 1), self._allowance())
         parts: list[bytes | memoryview] = []
         frame = None
         while left > 0 and (frame := self._next_frame()) is not None:

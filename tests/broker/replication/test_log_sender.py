@@ -64,3 +64,9 @@ async def test_nothing_goes_to_a_slave_that_reads_slowly() -> None:
     assert await turns(sender, wire) == []
     sender.resume()
     assert await turns(sender, wire)
+
+
+async def test_slaves_share_a_turn() -> None:
+    alone = await turns(LogSender(Log(25).next_frame), Wire())
+    shared = await turns(LogSender(Log(25).next_frame, sharers=lambda: 5), Wire())
+    assert shared[0] <= alone[0] // 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from pocketmq import Message, Producer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
 from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake
+from pocketmq.broker.replication.report_port import MOST_FROM_ADDRESS, too_many
 from pocketmq.client.errors import SendError
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
@@ -488,3 +490,33 @@ async def test_a_slave_knows_what_was_deleted_before_it_has_the_messages(pair: P
     assert slave.tables.topics.deleted == pair.master.tables.topics.deleted
     slave.tables.topics.adopt(slave.store.queues, 0, slave.store.commit_log.end)
     assert slave.tables.topics.get("T") is None
+
+
+async def test_a_flood_of_reports_is_not_read_faster_than_slaves_report(pair: Pair) -> None:
+    await pair.start(0)
+    server = classic(pair.master).service.server
+    writer = (await asyncio.open_connection("127.0.0.1", server.port))[1]
+    writer.write(bytes(64 << 20))
+    await pair.connected()
+    async with client_of(pair.master) as client:
+        assert (await client.send("T", b"m0")).code == 0
+    # Most of it still waits in the connection.
+    assert writer.transport.get_write_buffer_size() > 32 << 20
+    writer.transport.abort()
+
+
+async def test_one_address_leaves_connections_to_slaves_elsewhere(pair: Pair) -> None:
+    await pair.start(0)
+    server = classic(pair.master).service.server
+    streams = [
+        await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(MOST_FROM_ADDRESS + 1)
+    ]
+    refused, own = streams[-1]
+    with contextlib.suppress(ConnectionError):
+        assert await refused.read() == b""
+    own.close()
+    assert len(server.connections) == MOST_FROM_ADDRESS
+    assert not too_many([one.host for one in server.connections], "192.0.2.1")
+    for _, writer in streams:
+        writer.transport.abort()
