@@ -16,8 +16,9 @@ import msgspec
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.properties import TAGS
+from pocketmq.message.record import Record
 from pocketmq.message.record_layout import RecordError, properties_of
-from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of
+from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of, work_of
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.delay_level import DelayLevels
@@ -103,6 +104,7 @@ class StoreReader:
         self.deleted = self._damaged.deleted
         self._read_together = _compiled()
         self._scan_limit = config.max_filter_message_size // CONSUME_QUEUE_UNIT
+        self._filter_work = 0  # of the last read
 
     def get(
         self,
@@ -131,6 +133,7 @@ class StoreReader:
         the next offset is behind it.
         """
         self._settle()
+        self._filter_work = 0
         queues = self._by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None and (queue := self._table.find(topic, queue_id)) is None:
@@ -302,7 +305,7 @@ class StoreReader:
         left = FILTER_WORK // sql.cost - _ASKED_BEFORE
         asked = queue.read(offset, _ASKED_BEFORE)
         wanted = (self._accepts(sql, queue, *each) for each in enumerate(asked, offset))
-        if sum(wanted) > 1:
+        if sum(wanted) > 1 or self._filter_work > FILTER_WORK // 2:
             return None
         from pocketmq.store.queue.property_search import may_have
 
@@ -318,7 +321,7 @@ class StoreReader:
                 file.view, file.base_offset, len(queue.topic_field.encoded), entries, sql.needles
             )
             for number in found.matches:
-                if not left:
+                if not left or self._filter_work > FILTER_WORK:
                     return offsets, physicals, sizes, scanned + number
                 left -= 1
                 entry = physical, size, _ = entries[number].item()
@@ -360,6 +363,8 @@ class StoreReader:
         log_begin = log.min_offset
         on_disk = log.end - disk.memory  # messages before it count as on the disk
         for entry in queue.read(offset, limit):
+            if self._filter_work >= FILTER_WORK and next_offset > offset:
+                break
             physical, size, tags_code = entry
             if codes is not None and tags_code not in codes and last_end <= physical and size > 0:
                 next_offset += 1
@@ -433,7 +438,17 @@ class StoreReader:
         counters.messages_got += count
         counters.bytes_got += total
         low, high = queue.min_offset, queue.max_offset
-        return GetResult(_FOUND, next_offset, low, high, buffers, count, total, self._log.end - end)
+        return GetResult(
+            _FOUND,
+            next_offset,
+            low,
+            high,
+            buffers,
+            count,
+            total,
+            self._log.end - end,
+            self._filter_work,
+        )
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the oldest message's offset; 0 for an unknown queue."""
@@ -487,6 +502,13 @@ class StoreReader:
         """Return the record that begins at a physical offset. Raises `RecordNotFound`."""
         return self._log.record_at(physical_offset)
 
+    def is_queued(self, record: Record) -> bool:
+        """Tell whether a queue has this record: where a client names a physical offset, there may
+        be bytes in the body of a message that only look like a record."""
+        queue = self._find(record.topic, record.queue_id)
+        entry = queue.entry(record.queue_offset) if queue is not None else None
+        return entry is not None and entry[0] == record.physical_offset
+
     def _accepts(
         self,
         accept: Callable[[Mapping[str, str]], bool],
@@ -498,6 +520,7 @@ class StoreReader:
         properties = self._properties(entry[0], entry[1])
         if properties is None:
             return True
+        self._filter_work += work_of(accept, properties)
         if tag_hash(properties.get(TAGS, "")) != entry[2] and not queue.delayed:
             self._lines.warning(
                 "%s/%d offset %d has another tag than its queue entry says: one of them is "
@@ -530,4 +553,4 @@ class StoreReader:
 
     def _missed(self, status: GetStatus, next_offset: int, low: int, high: int) -> GetResult:
         self._counters.gets_missed += 1
-        return GetResult(status, next_offset, low, high)
+        return GetResult(status, next_offset, low, high, filter_work=self._filter_work)

@@ -73,6 +73,7 @@ class GetResult(msgspec.Struct):
             that lie apart share one copy.
         message_count, size: messages in `buffers`, and their bytes.
         behind: bytes of commit log behind the last message read (how far the reader lags).
+        filter_work: what a filter took, in comparisons.
     """
 
     status: GetStatus
@@ -83,6 +84,7 @@ class GetResult(msgspec.Struct):
     message_count: int = 0
     size: int = 0
     behind: int = 0
+    filter_work: int = 0
 
 
 class StoreCounters(msgspec.Struct):

@@ -87,6 +87,17 @@ async def test_a_message_asks_filters_within_bounds_and_wakes_the_rest() -> None
     holding.service.close()
 
 
+async def test_a_message_with_long_properties_asks_fewer_filters() -> None:
+    holding = Holding()
+    holding.store.properties_at = lambda *_: {"p": "a" * 30_000}  # type: ignore[method-assign]
+    filters = [Asked(FILTER_WORK // 40) for _ in range(10)]
+    for each in filters:
+        holding.hold(FakeConnection(), accept=each)
+    holding.store.append()
+    assert [each.times for each in filters] == [1] * 2 + [0] * 8
+    holding.service.close()
+
+
 async def test_a_filter_s_cost_is_its_comparisons() -> None:
     holds = service(max_bytes=10_000_000)
     connection = FakeConnection()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import tarfile
 from pathlib import Path
+from struct import Struct
+from typing import Final
 
 import pytest
 
@@ -17,10 +19,13 @@ from pocketmq.message.limits import (
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-from pocketmq.message.record import Record
+from pocketmq.message.record import Record, decode
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingTimeout
-from pocketmq.remoting.headers import ResumeCheckHalfMessageRequestHeader
+from pocketmq.remoting.headers import (
+    ConsumerSendMsgBackRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from pocketmq.store.config import FlushDiskType
 from tests.broker.conftest import Connect, subscription
 from tests.broker.transacting import (
@@ -45,6 +50,8 @@ from tests.broker.transacting import (
 
 __all__ = ["broker", "clock", "produce", "producer", "start_clocked"]
 
+PHYSICAL_OFFSET: Final = Struct(">q")
+PHYSICAL_OFFSET_AT: Final = 28
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
@@ -268,6 +275,31 @@ async def test_an_end_must_name_the_half_message_rightly(
             assert remark in (answer.remark or "")
     assert len(records(broker, topic)) == 1
     assert ops(broker) == []
+
+
+async def test_a_half_message_in_the_body_of_a_message_is_none(
+    broker: Broker, producer: Producer, clock: Clock, topic: str
+) -> None:
+    victim = await producer.begin(topic, clock, PGROUP="Victims")
+    real = broker.store.record_at(victim.physical_offset)
+    # Where the next record with such a body begins is easy to foresee.
+    first = await producer.send(topic, b"-" * len(real))
+    at = int(first.ext_fields["msgId"][16:], 16)
+    size = len(broker.store.record_at(at))
+    body_at = bytes(broker.store.record_at(at)).index(b"-" * len(real))
+    made_up = bytearray(bytes(real).replace(b"Victims", b"Thieves"))
+    PHYSICAL_OFFSET.pack_into(made_up, PHYSICAL_OFFSET_AT, at + size + body_at)
+    await producer.send(topic, bytes(made_up))
+    forged = at + size + body_at
+    assert decode(broker.store.record_at(forged)).topic == HALF_TOPIC
+    for how in (COMMIT, ROLLBACK):
+        answer = await producer.end(victim, how, commit_log_offset=forged, producer_group="Thieves")
+        assert answer.remark == "Find prepared transaction message failed"
+    header = ConsumerSendMsgBackRequestHeader(offset=forged, group="G", delay_level=0)
+    await producer.heartbeat("c", subscription(topic))
+    answer = await producer.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+    assert answer.remark == f"look message by offset failed, {forged}"
+    assert (await producer.end(victim, producer_group="Victims")).code == 0
 
 
 async def test_transactions_can_be_forbidden(

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pocketmq.message.record_layout import queue_offsets_of
-from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, compile_sql
+from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, compile_sql, work_of
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import BORN_HOST, StoreBench
 
@@ -131,3 +131,27 @@ def test_one_read_asks_a_filter_within_bounds(bench: StoreBench, search: bool, t
         reads += 1
     if not search:
         assert reads == max(1, -(-600 // (FILTER_WORK // terms)))
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_one_read_asks_less_about_long_properties(bench: StoreBench, search: bool) -> None:
+    store = bench.open(mapped_file_size_commit_log=8 << 20, mapped_file_size_consume_queue=20_000)
+    for _ in range(100):
+        bench.put(store, "T", properties=f"p\x01{'a' * 30_000}\x02")
+    sql = compile_sql("p CONTAINS 'b'")
+    asked = 0
+
+    def matches(properties: Mapping[str, str]) -> bool:
+        nonlocal asked
+        asked += 1
+        return sql.matches(properties)
+
+    matches.cost = sql.cost  # type: ignore[attr-defined]
+    offset = reads = 0
+    while offset < 100:
+        result = store.get("T", 0, offset, 32, accept=sql if search else matches)
+        assert result.next_begin_offset > offset
+        assert result.filter_work <= FILTER_WORK + work_of(sql, {"p": "a" * 30_000})
+        offset = result.next_begin_offset
+        reads += 1
+    assert reads > 8

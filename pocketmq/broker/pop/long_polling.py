@@ -363,7 +363,10 @@ class PopLongPolling:
             return True
         try:
             properties = self.store.properties_at(topic, queue_id, offset)
-            return properties is None or filter.accept(properties)
+            if properties is None:
+                return True
+            self._filters.asked(filter.accept, properties)
+            return filter.accept(properties)
         except Exception:
             # The pop fails again when it is executed, and is answered with the error.
             self._log.exception(

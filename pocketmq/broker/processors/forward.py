@@ -106,7 +106,10 @@ class ForwardProcessor:
         try:
             place = decode_offset_msg_id(header.msg_id or "")
             record = bytes(self._store.record_at(place.physical_offset))
-            stored_topic = decode(record).topic
+            stored = decode(record)
+            if not self._store.is_queued(stored):
+                raise RecordNotFound(place.physical_offset, "no queue has it")
+            stored_topic = stored.topic
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"the message to consume is not here: {error}"

@@ -79,7 +79,7 @@ def half_at(store: MessageStore, physical_offset: int) -> Record | None:
         record = decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError):
         return None
-    return record if record.topic == HALF_TOPIC else None
+    return record if record.topic == HALF_TOPIC and store.is_queued(record) else None
 
 
 def is_gone(half: Record, destinations: Destinations) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of
+from pocketmq.message.sql_filter import FILTER_WORK, SqlFilter, cost_of, work_of
 from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.request import Request
 
@@ -85,6 +85,10 @@ class FilterTurn:
             asyncio.get_running_loop().call_soon(self._next)
         self._left -= cost_of(accept)
         return self._left >= 0
+
+    def asked(self, accept: PropertyFilter, properties: Mapping[str, str]) -> None:
+        """Take what a message with these properties took more than `may_ask` knew."""
+        self._left -= work_of(accept, properties) - cost_of(accept)
 
     def _next(self) -> None:
         self._left = FILTER_WORK

@@ -117,8 +117,10 @@ class _WaitingQueue:
                 if not read:
                     properties = self._properties(queue_offset)
                     read = True
-                if properties is not None and not _accepts(held.accept, properties):
-                    continue
+                if properties is not None:
+                    self._filters.asked(held.accept, properties)
+                    if not _accepts(held.accept, properties):
+                        continue
             self.wake(held)
 
     def _properties(self, queue_offset: int) -> Mapping[str, str] | None:

@@ -8,6 +8,12 @@ grammar, `expression` what it means, `values` how two values compare.
 """
 
 from pocketmq.message.sql_filter.errors import SqlSyntaxError
-from pocketmq.message.sql_filter.filter import FILTER_WORK, SqlFilter, compile_sql, cost_of
+from pocketmq.message.sql_filter.filter import (
+    FILTER_WORK,
+    SqlFilter,
+    compile_sql,
+    cost_of,
+    work_of,
+)
 
-__all__ = ["FILTER_WORK", "SqlFilter", "SqlSyntaxError", "compile_sql", "cost_of"]
+__all__ = ["FILTER_WORK", "SqlFilter", "SqlSyntaxError", "compile_sql", "cost_of", "work_of"]

@@ -17,6 +17,11 @@ MAX_LENGTH: Final = 32 * 1024
 _USUAL_LENGTH: Final = 1024
 
 
+#: Characters of properties that the cost of a filter is meant for, and what as many more take by
+#: themselves.
+_USUAL_PROPERTIES: Final = 1024
+_WORK_TO_SPLIT: Final = 16
+
 #: Comparisons that filters may take in one turn of an event loop, or one read: a few milliseconds.
 FILTER_WORK: Final = 4000
 
@@ -61,6 +66,16 @@ class SqlFilter:
 def cost_of(accept: Callable[[Mapping[str, str]], bool] | None) -> int:
     """Return how many comparisons a filter takes for a message; 0 without one."""
     return 0 if accept is None else getattr(accept, "cost", 1)
+
+
+def work_of(
+    accept: Callable[[Mapping[str, str]], bool] | None, properties: Mapping[str, str]
+) -> int:
+    """Return what a filter takes for a message with these properties, in comparisons: a search
+    takes longer in longer texts, and so does taking the properties apart."""
+    size = sum(map(len, properties)) + sum(map(len, properties.values()))
+    more = size // _USUAL_PROPERTIES
+    return cost_of(accept) * (1 + more) + _WORK_TO_SPLIT * more
 
 
 def _needles(needs: Needs) -> tuple[bytes, ...]:

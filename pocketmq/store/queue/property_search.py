@@ -16,6 +16,7 @@ from pocketmq.message.record_layout import HEAD_SIZE, SYS_FLAG_AT
 from pocketmq.store.encoding.entry_array import EntryArray
 
 _V6_MORE: Final = 12  # bytes that an IPv6 host has more than an IPv4 one
+_MOST_BYTES: Final = 512 * 1024  # that are searched at once
 _LENGTH: Final = 2  # bytes before the properties
 
 
@@ -50,6 +51,9 @@ def may_have(
     text = np.where(is_there, text, end)
     is_there &= words[text - 4] & 0xFFFF == end - text
     text = np.where(is_there, text, end)
+    # Properties are short, but they may have 32 KB.
+    count = max(1, int((end - text).cumsum().searchsorted(_MOST_BYTES, "right")))
+    text, end, is_there = text[:count], end[:count], is_there[:count]
     joined = b"".join([view[a:b] for a, b in zip(text.tolist(), end.tolist(), strict=True)])
     ends = (end - text).cumsum().tolist()
     matches = set(np.flatnonzero(~is_there).tolist())

@@ -40,7 +40,7 @@ from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
 from pocketmq.message.record import encode_record, iter_records
 from pocketmq.message.record_layout import queue_offsets_of
 from pocketmq.message.retry_topic import TopicKind, pop_retry_topic
-from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError, cost_of
+from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError
 from pocketmq.message.tags import TagExpressionError
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -339,7 +339,7 @@ class PopProcessor:
             self._pop_offset.set(group, topic, queue_id, offset)
             result = self._get(pop, topic, queue_id, offset)
         behind = result.next_begin_offset
-        pop.work -= max(behind - offset, 0) * (1 + _ENTRIES * cost_of(pop.filter.accept))
+        pop.work -= max(behind - offset, 0) + _ENTRIES * result.filter_work
         if result.status is _FOUND:
             offsets = self._offsets_of(result, offset)
             if header.order:

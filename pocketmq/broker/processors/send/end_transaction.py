@@ -244,6 +244,7 @@ class EndTransactionProcessor:
         if (
             record.topic != TRANS_CHECK_MAX_TIME_TOPIC
             or not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= record.properties.keys()
+            or not self._store.is_queued(record)
         ):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
         if is_gone(record, self._put_hooks.destinations):

@@ -83,6 +83,8 @@ class SendBackProcessor:
         if self._is_gone(record):
             # An error would make the client send it to the retry topic itself.
             return Response(remark=f"topic {record.topic} was deleted: the message is dropped")
+        if not self._store.is_queued(record):
+            raise _not_there(header.offset)
         most = group.retry_max_times
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -155,9 +157,7 @@ class SendBackProcessor:
         try:
             return decode(self._store.record_at(offset))
         except (RecordNotFound, RecordError):
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
-            ) from None
+            raise _not_there(offset) from None
 
     def _is_gone(self, record: Record) -> bool:
         """Tell whether a message, or the one that it is a retry of, was deleted with its topic; if
@@ -175,6 +175,10 @@ class SendBackProcessor:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, result.status.name)
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)
+
+
+def _not_there(offset: int) -> RemotingError:
+    return RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
 
 
 def _storable(topic: str) -> str:
