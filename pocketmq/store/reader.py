@@ -304,9 +304,11 @@ class StoreReader:
             return None
         left = FILTER_WORK // sql.cost - _ASKED_BEFORE
         asked = queue.read(offset, _ASKED_BEFORE)
-        wanted = (self._accepts(sql, queue, *each) for each in enumerate(asked, offset))
-        if sum(wanted) > 1 or self._filter_work > FILTER_WORK // 2:
-            return None
+        wanted = 0
+        for each in enumerate(asked, offset):
+            wanted += self._accepts(sql, queue, *each)
+            if wanted > 1 or self._filter_work > FILTER_WORK // 2:
+                return None
         from pocketmq.store.queue.property_search import may_have
 
         count = _SEARCHED_FIRST

@@ -205,3 +205,12 @@ def test_the_parser_is_not_loaded_before_it_is_needed() -> None:
         "s.compile_sql('a = 1'); assert 'lark' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_a_search_for_a_longer_text_counts_more() -> None:
+    costs = [
+        compile_sql(f"p {operator} '{'a' * length}'").cost
+        for operator in ("CONTAINS", "STARTSWITH")
+        for length in (1, 20, 100, 1000)
+    ]
+    assert costs == [8, 8, 48, 48, 8, 8, 8, 8]

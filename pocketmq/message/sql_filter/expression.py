@@ -29,6 +29,7 @@ MOST_NEEDS: Final = 8
 #: that an expression takes for a message is bounded.
 MAX_COST: Final = 512
 _SEARCH_COST: Final = 8
+_SHORT_SEARCH, _LONG_SEARCH = 20, 100
 
 #: How deep operators may lie within each other: each level is a call within a call.
 MAX_DEPTH: Final = 200
@@ -289,7 +290,12 @@ def text_test(operator: str, operand: Expression, search: str, *, wanted: bool) 
         value = inner(properties)
         return type(value) is str and test(value, search) is wanted
 
-    return _boolean(evaluate, operand, needs=_property(operand), cost=_SEARCH_COST)
+    cost = _SEARCH_COST
+    if operator == "CONTAINS":
+        # Each place of a text may have to be compared with most of a short search text; for longer
+        # ones Python has a better way.
+        cost += max(0, min(len(search), _LONG_SEARCH) - _SHORT_SEARCH) // 2
+    return _boolean(evaluate, operand, needs=_property(operand), cost=cost)
 
 
 def _boolean(
