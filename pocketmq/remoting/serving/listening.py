@@ -48,7 +48,7 @@ def in_plain_words(name: str, host: str, port: int, setting: str = "") -> Iterat
 
 
 async def listen(
-    protocol: Callable[[], asyncio.Protocol], host: str, port: int, *, name: str, setting: str = ""
+    protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, name: str, setting: str = ""
 ) -> asyncio.Server:
     """Accept connections; port 0 takes a free one. `name` and `setting` as in `in_plain_words`,
     which says what this raises."""
@@ -63,7 +63,7 @@ async def listen(
 
 
 async def serve(
-    protocol: Callable[[], asyncio.Protocol],
+    protocol: Callable[[], asyncio.BaseProtocol],
     host: str | None = None,
     port: int | None = None,
     **options: Any,
