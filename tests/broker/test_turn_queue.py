@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.broker.waiting.turn_queue import TURN_BYTES, TurnQueue
+from tests.client.waiting import until
 
 
 class Work:
@@ -47,6 +48,17 @@ async def test_a_turn_has_its_time(work: Work) -> None:
     queue.add(work.steps("b", 3))
     assert await turns(work) == [0, 3, 6, 8]
     assert work.done == ["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2"]
+
+
+async def test_a_step_that_takes_long_is_followed_by_a_rest(work: Work) -> None:
+    queue = TurnQueue(seconds=0.1, clock=work.clock)
+    queue.add(work.steps("a", 2))
+    assert await turns(work) == [0, 1]
+    queue.begin(work.steps("b", 1))
+    queue.run()
+    assert work.done == ["a0"]
+    await until(lambda: len(work.done) == 3)
+    assert work.done == ["a0", "a1", "b0"]
 
 
 async def test_a_turn_has_its_bytes(work: Work) -> None:

@@ -24,6 +24,8 @@ TURN_SECONDS: Final = 0.002
 #: Bytes of answers that the steps of one turn may make. Answers are written between two turns, so
 #: that the steps after them know which client does not read.
 TURN_BYTES: Final = 4 << 20
+#: Seconds between two turns, at most, when a step took long.
+LONGEST_REST: Final = 1.0
 
 
 class TurnQueue:
@@ -90,7 +92,14 @@ class TurnQueue:
 
     def _turn(self) -> None:
         self._left = self._seconds
+        began = self._clock()
         self._take_turn()
+        took = self._clock() - began
+        if self._queue and took > 2 * self._seconds:
+            # Others have as much time, as after a request that takes long.
+            rest = min(took, LONGEST_REST)
+            asyncio.get_running_loop().call_later(rest, self._turn)
+            return
         # Only now, so that what these steps asked the loop to do comes before the next ones.
         self._scheduled = False
         if self._queue:

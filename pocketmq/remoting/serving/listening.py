@@ -48,7 +48,12 @@ def in_plain_words(name: str, host: str, port: int, setting: str = "") -> Iterat
 
 
 async def listen(
-    protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, name: str, setting: str = ""
+    protocol: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    *,
+    name: str,
+    setting: str = "",
 ) -> asyncio.Server:
     """Accept connections; port 0 takes a free one. `name` and `setting` as in `in_plain_words`,
     which says what this raises."""
