@@ -6,6 +6,9 @@ import asyncio
 import selectors
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
+from unittest import mock
+
+from pocketmq.broker.waiting import turn_queue
 
 T = TypeVar("T")
 
@@ -41,6 +44,9 @@ class VirtualRunner:
     next one."""
 
     def __init__(self) -> None:
+        # Steps take real time, longer on a busy machine; a rest behind them would be virtual time.
+        self._no_rests = mock.patch.object(turn_queue, "LONGEST_REST", 0.0)
+        self._no_rests.start()
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
 
     def run(self, work: Awaitable[T]) -> T:
@@ -57,6 +63,7 @@ class VirtualRunner:
     def close(self) -> None:
         """Cancel what runs, and close the loop."""
         self._runner.close()
+        self._no_rests.stop()
 
     @property
     def now(self) -> float:
