@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 from pocketmq._extras import require
@@ -10,6 +9,7 @@ from pocketmq.auth.settings import inner_user
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ROUTE_POLL_PERIOD, ClientInstance
 from pocketmq.client.selector.pipeline import QueueSelector
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.settings.exposure import is_loopback
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.tls_config import ClientAuth, TlsConfig, TlsMode
@@ -87,7 +87,7 @@ class ClusterProxy(Lifetime):
     async def start(self) -> None:
         """Listen."""
         config = self._config
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             instance = ClientInstance(
                 config.namesrv_addr or None,
                 owner="proxy",
@@ -97,7 +97,7 @@ class ClusterProxy(Lifetime):
             )
             port = self.port = RemotePort(instance, self._selector)
             await port.start()
-            stack.push_async_callback(port.stop)
+            stack.push_step(port.stop)
             access = None
             if config.authentication_enabled:
                 users = ClusterUsers(
@@ -106,11 +106,11 @@ class ClusterProxy(Lifetime):
                     interval=self._users_interval,
                 )
                 await users.start()
-                stack.push_async_callback(users.stop)
+                stack.push_step(users.stop)
                 access = access_of(config, users.tables)
             proxy = self._proxy = Proxy(config, port, tls=self._tls, access=access)
             await proxy.start()
-            stack.push_async_callback(proxy.stop)
+            stack.push_async_callback(proxy.stop)  # in steps of its own
             self._stack = stack.pop_all()
 
 

@@ -11,7 +11,6 @@ directory unless one is given. Started means registered: a client finds the brok
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import secrets
@@ -30,6 +29,7 @@ from pocketmq.broker.config import WILDCARDS, load_broker_config
 from pocketmq.namesrv.config import NamesrvConfig, take_kept
 from pocketmq.namesrv.server import NameServer
 from pocketmq.proxy.config import load_local_config, without_proxy
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.settings.properties_file import ConfigError, format_properties
 from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode, load_tls_config
 from pocketmq.remoting.tls.tls_context import loopback_context
@@ -117,7 +117,7 @@ class EmbeddedServer:
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()
-        self._stack: contextlib.AsyncExitStack | None = None
+        self._stack: StopSteps | None = None
         #: Held by whoever starts, restarts or stops the servers.
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
@@ -155,7 +155,7 @@ class EmbeddedServer:
     async def start(self) -> None:
         """Returns when both listen and the broker's route can be asked for. Again: nothing.
         Nothing is left running by a call that fails or is cancelled."""
-        async with self._changing, contextlib.AsyncExitStack() as stack:
+        async with self._changing, StopSteps() as stack:
             if self._stack is not None:
                 return
             root = self._store
@@ -198,7 +198,7 @@ class EmbeddedServer:
         await self._start_proxy(self._stack, grpc_port)
 
     async def _start_proxy(
-        self, stack: contextlib.AsyncExitStack, port: int | None, or_any_port: bool = False
+        self, stack: StopSteps, port: int | None, or_any_port: bool = False
     ) -> None:
         if port is None:
             return
@@ -216,12 +216,12 @@ class EmbeddedServer:
     def _make_broker(self) -> Broker:
         return Broker(self._broker_config, tls=self._tls, auth=self._auth)
 
-    async def _start_auth(self, root: Path, stack: contextlib.AsyncExitStack) -> Auth | None:
+    async def _start_auth(self, root: Path, stack: StopSteps) -> Auth | None:
         """One set of users for both servers; None where requests need no signature."""
         if not self._broker_config.authentication_enabled:
             return None
         auth = Auth(self._broker_config, root / "config" / AUTH_FILE)
-        stack.push_async_callback(auth.stop)
+        stack.push_step(auth.stop)
         await auth.start()
         return auth
 

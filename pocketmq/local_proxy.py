@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 import msgspec
@@ -13,6 +12,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.client.credentials import Credentials
 from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.tls.tls_config import TlsConfig
 from pocketmq.remoting.tls.tls_context import client_context
 
@@ -70,7 +70,7 @@ class LocalProxy(Lifetime):
         """Listen."""
         broker = self._broker
         components = broker.components
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             local = LocalPort(
                 LocalBroker(
                     name=broker.config.broker_name,
@@ -87,7 +87,7 @@ class LocalProxy(Lifetime):
             if config.name_servers and not self._lends_signature():
                 port = JointPort(local, RemotePort(self._instance(), selector_for(self._config)))
                 await port.start()
-            stack.push_async_callback(port.stop)
+            stack.push_step(port.stop)
             tables = broker.auth.tables if broker.auth is not None else None
             access = access_of(broker.config, tables)
             proxy = Proxy(self._config, port, tls=self._tls, access=access)
@@ -100,7 +100,7 @@ class LocalProxy(Lifetime):
                 proxy = Proxy(self._config, port, tls=self._tls, access=access)
                 await proxy.start()
             self._proxy = proxy
-            stack.push_async_callback(proxy.stop)
+            stack.push_async_callback(proxy.stop)  # in steps of its own
             self._stack = stack.pop_all()
 
     def _lends_signature(self) -> bool:

@@ -20,7 +20,6 @@ from pocketmq.broker.background import CallLater, call_later, every
 from pocketmq.broker.components import Components
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.registration import BrokerIdentity, Registration
-from pocketmq.broker.stop_steps import StopSteps
 from pocketmq.broker.tables.consumer_groups import ConsumerGroup
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.identity import pack_host
@@ -32,6 +31,7 @@ from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.settings.exposure import warn_if_exposed
 from pocketmq.remoting.tls.tls_config import TlsConfig
 from pocketmq.remoting.tls.tls_context import ServerTls, client_context, server_tls
@@ -158,7 +158,7 @@ class Broker:
         store = self.store = MessageStore(config, store_host=store_host, clock=clock)
         monitoring.health.starting(lambda: store.recovery_progress.text)
         store.open()
-        stack.push_unbounded(store.close)
+        stack.push_async_callback(store.close)
         self.tables = Tables(
             config,
             clock,
@@ -221,11 +221,11 @@ class Broker:
         await server.start()
         if reservation is not None:
             reservation.close()
-        stack.push_async_callback(monitoring.finish)  # when all requests have their answers
-        stack.push_async_callback(server.stop)
+        stack.push_step(monitoring.finish)  # when all requests have their answers
+        stack.push_step(server.stop)
         stack.callback(self.components.end_waiting)
         await self._start_vip_server(stack, tls)
-        stack.push_async_callback(self._registration.stop)
+        stack.push_step(self._registration.stop)
         if not config.enable_controller_mode:  # else with the first role
             await self._registration.start()
         every(stack, 1.0, self.tables.statistics.tick)
@@ -240,7 +240,7 @@ class Broker:
         health = self.components.health
         monitoring.health.started(broker=lambda: health.now().problems)
 
-    def _start_tracing(self, stack: contextlib.AsyncExitStack) -> Tracing | None:
+    def _start_tracing(self, stack: StopSteps) -> Tracing | None:
         """Connect to the collector of spans; None where the settings name none."""
         config = self.config
         target = config.trace_grpc_exporter_target
@@ -252,7 +252,7 @@ class Broker:
         tracing = Tracing(
             target, cluster=config.broker_cluster_name, broker_name=config.broker_name
         )
-        stack.push_async_callback(asyncio.to_thread, tracing.close)
+        stack.push_step(asyncio.to_thread, tracing.close)
         return tracing
 
     def _unregistered(self) -> str:
@@ -261,12 +261,12 @@ class Broker:
             return ""
         return f"registered at none of {self.config.namesrv_addr}"
 
-    async def _start_auth(self, stack: contextlib.AsyncExitStack) -> Auth | None:
+    async def _start_auth(self, stack: StopSteps) -> Auth | None:
         """Read the users; None where requests need no signature."""
         if self._shared_auth is not None or not self.config.authentication_enabled:
             return self._shared_auth
         auth = Auth(self.config, self.config.root / "config" / AUTH_FILE)
-        stack.push_async_callback(auth.stop)
+        stack.push_step(auth.stop)
         await auth.start()
         return auth
 
@@ -279,9 +279,7 @@ class Broker:
             self.address,
         )
 
-    async def _start_vip_server(
-        self, stack: contextlib.AsyncExitStack, tls: ServerTls | None
-    ) -> None:
+    async def _start_vip_server(self, stack: StopSteps, tls: ServerTls | None) -> None:
         """Serve everything but pulls at listenPort-2, so that sends need not queue behind pulls.
 
         Clients use it only when configured to, so the broker also starts when the port is taken.
@@ -304,7 +302,7 @@ class Broker:
         except (PortInUse, CannotListen) as error:
             log.info("the VIP channel is off: %s", error)
         else:
-            stack.push_async_callback(vip.stop)
+            stack.push_step(vip.stop)
 
     # --- what the components tell each other --------------------------------------------------
 

@@ -6,7 +6,6 @@ passes each component everything that it needs; no component imports this module
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -73,6 +72,7 @@ from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -457,7 +457,7 @@ class Components:
 
     def start(
         self,
-        stack: contextlib.AsyncExitStack,
+        stack: StopSteps,
         on_role: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """Do from now on what is done without being asked, until `stack` is closed.
@@ -479,7 +479,7 @@ class Components:
                 self._take_over_consumption,
                 on_role,
             )
-            stack.push_async_callback(services.stop)
+            stack.push_step(services.stop)
             self.replication.join(stack, services)
         elif self._config.is_slave:
             self._delayed.follow(stack)
@@ -490,7 +490,7 @@ class Components:
         for polling in self._pollings:
             stack.callback(polling.close)
 
-    def _lead(self, stack: contextlib.AsyncExitStack) -> None:
+    def _lead(self, stack: StopSteps) -> None:
         """Do what only a master does."""
         self.transactions.start()
         stack.callback(self.transactions.stop)
@@ -499,7 +499,7 @@ class Components:
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
 
-    def _take_over_consumption(self, stack: contextlib.AsyncExitStack) -> None:
+    def _take_over_consumption(self, stack: StopSteps) -> None:
         """After `PopConsumption.follow`: do what only a master does for consumers, until `stack`
         is closed."""
         stack.callback(self._tables.offsets.forget_resets)

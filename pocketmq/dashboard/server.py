@@ -7,7 +7,6 @@ process that starts with it nothing but a socket and the samples.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import socket
@@ -16,6 +15,7 @@ from typing import Final
 
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.remoting.serving.listening import PortInUse, in_plain_words
+from pocketmq.remoting.serving.stop_steps import end_in_time
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ class Dashboard:
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
+            await end_in_time(asyncio.wait, [running], what="the dashboard")
 
     async def _run(self, listening: socket.socket) -> None:
         try:

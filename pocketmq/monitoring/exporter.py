@@ -23,6 +23,7 @@ from pocketmq.monitoring.settings import (
     exporter_type,
     pairs,
 )
+from pocketmq.remoting.serving.stop_steps import StopSteps
 
 if TYPE_CHECKING:
     from pocketmq.monitoring.http_endpoint import HttpEndpoint, MakePage, Page
@@ -100,7 +101,7 @@ class Monitoring:
         endpoint = self._endpoints.get(key)
         return None if endpoint is None else endpoint.port
 
-    def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(self, stack: StopSteps) -> None:
         """Serve and send until `stack` is closed.
 
         Raises:
@@ -133,7 +134,7 @@ class Monitoring:
 
     # --- served ---------------------------------------------------------------------------------
 
-    def _listen(self, stack: contextlib.AsyncExitStack, key: str, port: int) -> None:
+    def _listen(self, stack: StopSteps, key: str, port: int) -> None:
         # Only now: the module of the standard library takes 20 ms of a start.
         from pocketmq.monitoring.http_endpoint import HttpEndpoint
 
@@ -144,7 +145,7 @@ class Monitoring:
         self._loop = asyncio.get_running_loop()
         endpoint = HttpEndpoint(host, port, pages, key=key)
         endpoint.start()
-        stack.push_async_callback(endpoint.stop)
+        stack.push_step(endpoint.stop)
         self._endpoints[key] = endpoint
 
     def _live(self) -> Page:
@@ -224,7 +225,7 @@ class Monitoring:
 
     def _repeat(
         self,
-        stack: contextlib.AsyncExitStack,
+        stack: StopSteps,
         seconds: float,
         send: Callable[[list[Family]], None],
     ) -> None:

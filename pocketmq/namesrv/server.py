@@ -1,7 +1,6 @@
 """The name server: it wires the tables, the processors and the listening socket together."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
+from pocketmq.remoting.serving.stop_steps import StopSteps, end_in_time
 from pocketmq.remoting.settings.exposure import warn_if_exposed
 from pocketmq.remoting.tls.tls_config import TlsConfig
 from pocketmq.remoting.tls.tls_context import server_tls
@@ -126,7 +126,7 @@ class NameServer:
             lambda: len(self._server.connections),
             lambda: certificate.expires_at if certificate is not None else None,
         )
-        self._monitored: contextlib.AsyncExitStack | None = None
+        self._monitored: StopSteps | None = None
         self._later = call_later
         self._timers: dict[str, Timer] = {}
 
@@ -183,7 +183,7 @@ class NameServer:
             labels={"node_type": "namesrv", "node_id": self.address},
             scope="namesrv-meter",
         )
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             monitoring.start(stack)
             self._monitored = stack.pop_all()
         monitoring.collect = self._metrics.families
@@ -199,7 +199,7 @@ class NameServer:
         self._timers.clear()
         await self._server.stop()
         if self._own_auth is not None:
-            await self._own_auth.stop()
+            await end_in_time(self._own_auth.stop)
         if monitored is not None:
             await self.monitoring.finish()
             await monitored.aclose()

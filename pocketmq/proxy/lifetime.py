@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Self
+
+from pocketmq.remoting.serving.stop_steps import StopSteps
 
 
 class Lifetime:
@@ -12,7 +13,7 @@ class Lifetime:
     A subclass has `start`, which leaves in `_stack` what `stop` is to undo.
     """
 
-    _stack: contextlib.AsyncExitStack | None = None
+    _stack: StopSteps | None = None
 
     async def start(self) -> None:
         """Start it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -19,6 +18,7 @@ from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from pocketmq.proxy.transport.health import health_methods
 from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.settings.exposure import warn_if_exposed
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.tls_config import TlsConfig, TlsMode
@@ -58,12 +58,12 @@ class Proxy(Lifetime):
     async def start(self) -> None:
         """Listen."""
         config = self.config
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             tls = await asyncio.to_thread(grpc_tls, self._tls)
             if self._access is None:
                 warn_if_exposed(log, "proxy", config.bind_address)
             service = Messaging(config, self._broker_port, self._access or Access())
-            stack.push_async_callback(service.stop)
+            stack.push_step(service.stop)
             service.start()
             methods: Mapping[bytes, Method] = {**service.methods(), **health_methods(SERVICE)}
             if config.enable_grpc_reflection:
@@ -79,7 +79,7 @@ class Proxy(Lifetime):
                 max_message=config.grpc_max_inbound_message_size,
             )
             await server.start()
-            stack.push_async_callback(server.stop)
+            stack.push_step(server.stop)
             service.routes.port = server.port
             self._stack = stack.pop_all()
 

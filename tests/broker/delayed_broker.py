@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from pocketmq.broker.inner_message import InnerMessage, PutHooks
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.message import properties as names
 from pocketmq.message.record import Record, iter_records
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.files import MappedFile
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import PutResult
@@ -41,7 +41,7 @@ class DelayedBroker:
             self.config, store_host=bytes(8), files=FastFiles(), clock=time.clock
         )
         self.put_hooks = PutHooks(self.store)
-        self._stack = AsyncExitStack()
+        self._stack = StopSteps()
         self.delayed: DelayedDelivery
         self.statistics: Statistics
 

@@ -13,6 +13,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.message.record import Record, decode
 from pocketmq.message.record_layout import RecordError
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.errors import StoreError
 from pocketmq.store.message_store import MessageStore
 from tests.fake_time import FakeTime
@@ -56,7 +57,7 @@ async def life(config: BrokerConfig, clock: FakeTime) -> AsyncIterator[Life]:
     """Open the store as a broker does, but for its network, and close it behind the block."""
     alive = Life()
     with heard(alive.said):
-        async with contextlib.AsyncExitStack() as stack:
+        async with StopSteps() as stack:
             try:
                 await _start(alive, config, clock, stack)
             except (StoreError, OSError) as error:
@@ -66,9 +67,7 @@ async def life(config: BrokerConfig, clock: FakeTime) -> AsyncIterator[Life]:
             yield alive
 
 
-async def _start(
-    alive: Life, config: BrokerConfig, clock: FakeTime, stack: contextlib.AsyncExitStack
-) -> None:
+async def _start(alive: Life, config: BrokerConfig, clock: FakeTime, stack: StopSteps) -> None:
     store = MessageStore(config, store_host=bytes(8), clock=clock.clock)
     store.open()
     stack.push_async_callback(store.close)

@@ -17,6 +17,7 @@ from pocketmq.broker.config import load_broker_config
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.monitoring.families import COUNTER, GAUGE, HISTOGRAM, Distribution, Family
 from pocketmq.remoting.serving.listening import PortInUse
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from tests.monitoring.collector import Collector, attributes
 from tests.monitoring.pages import Series, get
 
@@ -37,7 +38,7 @@ async def collect() -> list[Family]:
 async def monitoring(text: str, **options: float) -> AsyncIterator[Monitoring]:
     config, _ = load_broker_config(f"metricsPromExporterPort=0\n{text}")
     made = Monitoring(config, labels={"node_id": "a"}, scope="broker-meter", **options)
-    async with contextlib.AsyncExitStack() as stack:
+    async with StopSteps() as stack:
         made.start(stack)
         yield made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -254,6 +255,36 @@ async def test_a_call_in_progress_ends_with_the_server() -> None:
     await asyncio.sleep(0.1)
     await server.stop()
     assert ("grpc-status", "1") in header_fields(await raw.until_closed())
+
+
+async def test_a_call_that_ignores_its_end_does_not_hold_up_the_stop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    called, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def ignore(call: Call, request: Echo) -> Echo:
+        called.set()
+        while not may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await may_end.wait()
+        ended.set()
+        return request
+
+    server = GrpcServer({b"/a.B/Ignore": Unary(Echo, ignore)})
+    await server.start()
+    raw = await Raw.open(server)
+    raw.call(1, b"/a.B/Ignore")
+    raw.data(1, b"\0\0\0\0\0", ended=True)
+    await called.wait()
+    try:
+        async with asyncio.timeout(60):
+            await server.stop()
+        await raw.until_closed()
+        assert "1 calls have not ended within 1 s of their cancellation" in caplog.text
+        assert "Ignore" in caplog.text
+    finally:
+        may_end.set()
+        await ended.wait()
 
 
 async def test_new_connections_get_the_certificate_of_changed_files(

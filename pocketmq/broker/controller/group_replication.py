@@ -55,6 +55,7 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.config import FlushDiskType
 from pocketmq.store.epochs import EpochFile
 from pocketmq.store.errors import StoreError
@@ -178,14 +179,14 @@ class GroupReplication:
             leader=config.sync_controller_metadata_period / 1000,
         )
 
-    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
+    async def listen(self, stack: StopSteps) -> None:
         """Serve slaves until `stack` is closed, as soon as this broker is master; until it has a
         role, nothing is put. Raises PortInUse, CannotListen."""
         config, store = self._config, self._store
         store.refuse(_FENCED)
         store.on_flushed = self._flushed
         self._safety.wait_for(self)
-        stack.push_async_callback(self._stop)
+        stack.push_step(self._stop)
         try:
             await self._server.start(config.bind_address, self._port)
         except OSError as error:
@@ -193,10 +194,10 @@ class GroupReplication:
             raise kind(f"haListenPort {self._port}: {error}") from error
         self.ha_address = f"{config.ha_host}:{self._server.port}"
 
-    def join(self, stack: contextlib.AsyncExitStack, services: Services) -> None:
+    def join(self, stack: StopSteps, services: Services) -> None:
         """Become a member, and take roles until `stack` is closed."""
         self._services = services
-        stack.push_async_callback(self._leave)
+        stack.push_step(self._leave)
         every(stack, 1.0, self._tick)
         self.metadata.start()
         self._member.start()

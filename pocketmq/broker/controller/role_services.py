@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delivery import DelayedDelivery
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 
@@ -26,7 +26,7 @@ class RoleServices:
         topics: TopicConfigs,
         transactions: Transactions,
         delayed: DelayedDelivery,
-        take_over_consumption: Callable[[contextlib.AsyncExitStack], None],
+        take_over_consumption: Callable[[StopSteps], None],
         on_role: Callable[[int], Awaitable[None]],
     ) -> None:
         self._config = config
@@ -36,7 +36,8 @@ class RoleServices:
         self._delayed = delayed
         self._take_over_consumption = take_over_consumption
         self._on_role = on_role
-        self._running = contextlib.AsyncExitStack()
+        # Without a bound for each: a broker must not follow while it still leads.
+        self._running = StopSteps(None)
 
     async def stop(self) -> None:
         """Run no master's services any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pocketmq.broker.delayed.schedule import ScheduleService
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 
@@ -58,21 +58,21 @@ class DelayedDelivery:
             **self.timer.figures(),
         }
 
-    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+    def follow(self, stack: StopSteps) -> None:
         """Deliver nothing, but keep the timers ready, until `stack` is closed: this broker is a
         slave. Raises StoreError."""
         times = PeriodicSave(self._config.timer_flush_interval_ms / 1000, self.timer.save)
         stack.callback(self.timer.close)
-        stack.push_async_callback(times.stop)
-        stack.push_async_callback(self.timer.stop)
+        stack.push_step(times.stop)
+        stack.push_step(self.timer.stop)
         self.timer.follow()
         times.start()
 
-    def take_over(self, stack: contextlib.AsyncExitStack) -> None:
+    def take_over(self, stack: StopSteps) -> None:
         """After `follow`: deliver from now on, until `stack` is closed; then follow again."""
         delays = PeriodicSave(self._config.flush_delay_offset_interval / 1000, self.schedule.save)
-        stack.push_async_callback(self.timer.retire)
-        stack.push_async_callback(delays.stop)
+        stack.push_step(self.timer.retire)
+        stack.push_step(delays.stop)
         stack.callback(self.schedule.stop)
         self.schedule.start()
         self.timer.take_over()
@@ -83,16 +83,16 @@ class DelayedDelivery:
         self.timer.was_cut()
         self.schedule.was_cut()
 
-    def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(self, stack: StopSteps) -> None:
         """Deliver until `stack` is closed. Raises StoreError."""
         config = self._config
         delays = PeriodicSave(config.flush_delay_offset_interval / 1000, self.schedule.save)
-        stack.push_async_callback(delays.stop)
+        stack.push_step(delays.stop)
         stack.callback(self.schedule.stop)
         stack.callback(self.timer.close)
         times = PeriodicSave(config.timer_flush_interval_ms / 1000, self.timer.save)
-        stack.push_async_callback(times.stop)
-        stack.push_async_callback(self.timer.stop)
+        stack.push_step(times.stop)
+        stack.push_step(self.timer.stop)
         self.schedule.start()
         self.timer.start()
         delays.start()

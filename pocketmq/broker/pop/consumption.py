@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pocketmq.broker.pop.request_mode import MessageRequestModes
 from pocketmq.broker.pop.revive import ReviveService
 from pocketmq.broker.pop.revive_writer import ReviveWriter
 from pocketmq.broker.tables.tables import Tables
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 
@@ -91,21 +91,21 @@ class PopConsumption:
         )
         self.offset = PopOffset(config, store, tables.offsets, self.deliveries.buffer, self.orders)
 
-    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+    def follow(self, stack: StopSteps) -> None:
         """Keep what is copied from a master, until `stack` is closed: this broker is a slave."""
         self.modes.start()
-        stack.push_async_callback(self.modes.stop)
+        stack.push_step(self.modes.stop)
 
-    def start(self, stack: contextlib.AsyncExitStack) -> None:
+    def start(self, stack: StopSteps) -> None:
         """Take back from now on what is not acknowledged, until `stack` is closed."""
         self.follow(stack)
         self.take_over(stack)
 
-    def take_over(self, stack: contextlib.AsyncExitStack) -> None:
+    def take_over(self, stack: StopSteps) -> None:
         """After `follow`: take back what is not acknowledged, until `stack` is closed."""
         orders = PeriodicSave(self._config.flush_consumer_offset_interval / 1000, self.orders.save)
         orders.start()
-        stack.push_async_callback(orders.stop)
+        stack.push_step(orders.stop)
         # Also if no timed message ever came: the timer counts as caught up then.
         self.revive.start()
         stack.callback(self.deliveries.stop)

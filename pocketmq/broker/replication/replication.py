@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import ssl
@@ -25,6 +24,7 @@ from pocketmq.remoting.bodies.cluster import (
     HARuntimeInfo,
 )
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -69,13 +69,13 @@ class Replication:
             self.client.on_connected = self.metadata.ask_now
             self.client.before_connecting = self.metadata.introduce
 
-    async def listen(self, stack: contextlib.AsyncExitStack) -> None:
+    async def listen(self, stack: StopSteps) -> None:
         """Serve slaves until `stack` is closed; puts wait for them where the role asks for that.
 
         Raises PortInUse, CannotListen for a haListenPort that is set; without it the broker starts
         all the same.
         """
-        stack.push_async_callback(self.service.stop)
+        stack.push_step(self.service.stop)
         if self.service.needed > 1 or self.service.degrades:
             self._safety.wait_for(self.service)
         if self.service.degrades:
@@ -104,14 +104,14 @@ class Replication:
         else:
             self.ha_address = f"{config.ha_host}:{server.port}"
 
-    def follow(self, stack: contextlib.AsyncExitStack) -> None:
+    def follow(self, stack: StopSteps) -> None:
         """Copy the master until `stack` is closed; on a master do nothing. Raises OSError."""
         client, metadata = self.client, self.metadata
         if client is None or metadata is None:
             return
         self._store.follow()
-        stack.push_async_callback(metadata.stop)
-        stack.push_async_callback(client.stop)
+        stack.push_step(metadata.stop)
+        stack.push_step(client.stop)
         client.use(self._config.ha_master_address)
         client.start()
         metadata.start()

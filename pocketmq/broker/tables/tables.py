@@ -6,7 +6,6 @@ connections.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -27,6 +26,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -114,21 +114,19 @@ class Tables:
                     lost,
                 )
 
-    def keep(self, stack: contextlib.AsyncExitStack) -> None:
+    def keep(self, stack: StopSteps) -> None:
         """Write what changes from now on, and once more when `stack` is closed."""
         self._keep(stack, self._config.flush_consumer_offset_interval / 1000, self.offsets.flush)
         for table in (self.groups, self.topics):
             table.start()
-            stack.push_async_callback(table.stop)
+            stack.push_step(table.stop)
         self._keep(stack, SAVE_FILTERS_SECONDS, self.filters.save)
 
     @staticmethod
-    def _keep(
-        stack: contextlib.AsyncExitStack, seconds: float, save: Callable[[], Awaitable[None]]
-    ) -> None:
+    def _keep(stack: StopSteps, seconds: float, save: Callable[[], Awaitable[None]]) -> None:
         periodic = PeriodicSave(seconds, save)
         periodic.start()
-        stack.push_async_callback(periodic.stop)
+        stack.push_step(periodic.stop)
 
     def expire(self) -> None:
         """Forget silent clients, and locks that were not renewed."""

@@ -472,10 +472,10 @@ class GrpcConnection(asyncio.Protocol):
         assert not isinstance(method, Duplex)
         result: Awaitable[Any] = method.handler(stream.call, request)
         work = stream.work = asyncio.ensure_future(result, loop=self._loop)
-        self._server.work.add(work)
+        self._server.work[work] = stream.call.method
 
         def done(work: asyncio.Future[Any]) -> None:
-            self._server.work.discard(work)
+            self._server.work.pop(work, None)
             if work.cancelled():
                 self.end_stream(stream_id, GrpcError(GrpcStatus.CANCELLED, "the call was ended"))
             elif (error := work.exception()) is not None:
@@ -625,7 +625,8 @@ class GrpcServer:
         self.log = LimitedLog(log)
         self.handshakes = Handshakes()
         self.connections: set[GrpcConnection] = set()
-        self.work: set[asyncio.Future[Any]] = set()
+        #: What runs, and the method that it is a call of.
+        self.work: dict[asyncio.Future[Any], str] = {}
         self._port = port
         self._addresses: dict[str, _Address] = {}
         self._held = 0
@@ -651,7 +652,10 @@ class GrpcServer:
         self._watch()
 
     async def stop(self) -> None:
-        """Stop listening, let running calls end (for a second), and close the connections."""
+        """Stop listening, let running calls end (for a second), and close the connections.
+
+        A call that ignores its cancellation is left after another second.
+        """
         if self._server is None:
             return
         self._server.close()
@@ -665,8 +669,15 @@ class GrpcServer:
         late = set(self.work)
         for work in late:
             work.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        await asyncio.sleep(0)  # their answers
+        if late:
+            await asyncio.wait(late, timeout=_STOP_GRACE)
+            await asyncio.sleep(0)  # their answers
+        if self.work:
+            self.log.error(
+                "%d calls have not ended within %g s of their cancellation (%s); the proxy stops "
+                "without them",
+                *(len(self.work), _STOP_GRACE, ", ".join(sorted(set(self.work.values())))),
+            )
         for connection in tuple(self.connections):
             connection.close()
         self.handshakes.stop()
