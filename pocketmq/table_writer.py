@@ -15,10 +15,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.kept_task import KeptTask
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -55,15 +56,16 @@ class TableWriter(Generic[T]):
         self._path = path
         self._encode = encode
         self._write = write
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=path.name)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()  # there is a change, or an end
         self._hurry = asyncio.Event()  # somebody waits for it
         self._stopping = False
+        self._thread: BlockingThread
         self._task: KeptTask | None = None
 
     def start(self) -> None:
         """Write changes from now on, also those so far; call this on the event loop."""
+        self._thread = BlockingThread(self._path.name)
         self._task = KeptTask(self._run, f"writing {self._path.name}")
 
     async def stop(self) -> None:
@@ -73,7 +75,7 @@ class TableWriter(Generic[T]):
         self._hurry.set()
         if self._task is not None:
             await self._task.finish()
-        self._thread.shutdown()
+            self._thread.close()
 
     def changed(self) -> None:
         """Write the table: it has changed."""
@@ -122,9 +124,8 @@ class TableWriter(Generic[T]):
     async def _write_once(self) -> bool:
         revision = self.revision
         error: Exception | None = None
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, self._write, self._encode())
+            await self._thread.call(partial(self._write, self._encode()))
             self.written = revision
         except OSError as failure:
             error = failure

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.cli.blocking import BlockingThread
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.cli.messages.lines import LineReader, Lines, LineSplitter, total_size
 
 

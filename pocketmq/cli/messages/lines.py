@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from pocketmq.cli.blocking import BlockingThread
+from pocketmq.blocking_thread import BlockingThread
 
 STDIN = "-"
 

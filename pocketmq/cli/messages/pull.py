@@ -9,13 +9,13 @@ import sys
 from collections.abc import Awaitable, Mapping
 from functools import partial
 
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.cli.administration.cluster_command import (
     add_name_server_option,
     add_timeout_option,
     run_command,
     telling_what_is_awaited,
 )
-from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.messages.message_text import json_line, text_line

@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.cli.administration.cluster_command import (
     add_name_server_option,
     add_timeout_option,
     run_command,
     telling_what_is_awaited,
 )
-from pocketmq.cli.blocking import BlockingThread
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.connection_options import connection_of
 from pocketmq.cli.messages.line_sender import LineSender, Tally

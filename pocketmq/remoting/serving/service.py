@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
@@ -19,6 +19,10 @@ from pocketmq.remoting.serving.stop_deadline import StopDeadline
 from pocketmq.remoting.settings.properties_file import ConfigError
 
 log = logging.getLogger("pocketmq.remoting.serving.service")
+
+
+#: How long a process whose servers have stopped waits for tasks and threads that they left.
+LEAVING_SECONDS = 5.0
 
 
 class ExitCode(enum.IntEnum):
@@ -64,6 +68,11 @@ _KNOWN_ERRORS: dict[type[Exception], ExitCode] = {
     CannotListen: ExitCode.UNAVAILABLE,
 }
 
+_LEFT = (
+    "what the servers left running has not ended within %g s after them, so the process ends "
+    "without it"
+)
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -94,23 +103,39 @@ def run(
             taken port, ends as one plain line on stderr and its exit code. Any other exception is
             logged with its traceback and gives `ExitCode.FAILURE`.
         stop_seconds: the whole process ends when it has not stopped so long after `stop` was set,
-            with 128 + signal, or `ExitCode.FAILURE` without one. None: there is no limit.
+            with 128 + signal, or `ExitCode.FAILURE` without one. Also when tasks or threads still
+            run `LEAVING_SECONDS` after `main` has ended, with its exit code. None: there is no
+            limit.
     """
     expected = {**_KNOWN_ERRORS, **(exit_codes or {})}
     deadline = None if stop_seconds is None else StopDeadline(stop_seconds)
+    leaving = StopDeadline(LEAVING_SECONDS, _LEFT)
     try:
         with _server_gc(), asyncio.Runner(loop_factory=event_loop_factory()) as runner:
-            return runner.run(_run_until_stopped(main, deadline))
+            code = _exit_code(runner, _run_until_stopped(main, deadline), expected)
+            if deadline is not None:
+                leaving.begin(code)
+            return code
+    finally:
+        # Only now: the runner waits for tasks that ignore their end, and for threads.
+        leaving.cancel()
+        if deadline is not None:
+            deadline.cancel()
+
+
+def _exit_code(
+    runner: asyncio.Runner,
+    main: Coroutine[None, None, int],
+    expected: Mapping[type[Exception], ExitCode],
+) -> int:
+    try:
+        return runner.run(main)
     except tuple(expected) as error:
         print(f"error: {error}", file=sys.stderr)
         return next(code for kind, code in expected.items() if isinstance(error, kind))
     except Exception:
         log.exception("stopped by an unexpected error")
         return ExitCode.FAILURE
-    finally:
-        # Only now: the runner waits for threads.
-        if deadline is not None:
-            deadline.cancel()
 
 
 async def _run_until_stopped(

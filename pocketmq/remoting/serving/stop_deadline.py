@@ -12,16 +12,22 @@ log = logging.getLogger("pocketmq.remoting.serving.service")
 #: How long the line about the end may take: whoever reads the log may be stuck, too.
 LOG_SECONDS = 1.0
 
+NOT_STOPPED = (
+    "not stopped within %g s, so the process ends now; a store that is still open is recovered at "
+    "the next start"
+)
+
 
 class StopDeadline:
     """Ends this process when it still runs `seconds` after `begin`, as SIGKILL would.
 
     A thread does it. So it also works when the event loop is blocked, or when a thread waits for a
-    peer that does not answer: Python would wait for that thread.
+    peer that does not answer: Python would wait for that thread. `text` is the line in the log.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, text: str = NOT_STOPPED) -> None:
         self._seconds = seconds
+        self._text = text
         self._running = _thread.allocate_lock()
 
     def begin(self, exit_code: int) -> None:
@@ -47,8 +53,4 @@ class StopDeadline:
         os._exit(exit_code)
 
     def _say(self) -> None:
-        log.error(
-            "not stopped within %g s, so the process ends now; a store that is still open is "
-            "recovered at the next start",
-            self._seconds,
-        )
+        log.error(self._text, self._seconds)

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from pocketmq.cli.blocking import BlockingThread
+from pocketmq.blocking_thread import BlockingThread
 from tests.cli.running import PROJECT
 
 
@@ -48,7 +48,7 @@ async def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
 def test_a_blocked_call_does_not_keep_the_process() -> None:
     program = (
         "import asyncio, threading\n"
-        "from pocketmq.cli.blocking import BlockingThread\n"
+        "from pocketmq.blocking_thread import BlockingThread\n"
         "async def main():\n"
         "    asyncio.ensure_future(BlockingThread('test').call(threading.Event().wait))\n"
         "    await asyncio.sleep(0)\n"

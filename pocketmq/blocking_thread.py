@@ -1,8 +1,8 @@
 """Blocking calls off the event loop, in a thread that does not keep the process alive.
 
-A read from a terminal or a write to a pager may block for hours. asyncio's own executor joins its
-threads before the process ends, so Ctrl-C would wait for the next line; a daemon thread is left
-behind instead.
+A read from a terminal, or a write to a pager or to a disk that hangs, may block for hours. Python
+joins the threads of executors before the process ends, so Ctrl-C would wait for the next line; a
+daemon thread is left behind instead.
 """
 
 from __future__ import annotations
