@@ -39,6 +39,9 @@ _DEAD_PEER_OPTIONS = {
 }
 
 
+#: Seconds within which a server that expects TLS ends a connection without it.
+SOON = 5.0
+
 # How a handshake with a server without TLS fails: it answers with an alert, or with anything else.
 _NO_TLS = ("TLSV1_ALERT_PROTOCOL_VERSION", "WRONG_VERSION_NUMBER")
 
@@ -74,10 +77,12 @@ class _ClientStream(FrameStream):
             **options,
         )
         self._writable_again: asyncio.Future[None] | None = None
+        self._made = 0.0
+        self._plain = False  # and the server has sent nothing that is a frame
 
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
-        if self.hint and is_tls_alert(data):
+        if self._plain and is_tls_alert(data):
             self.hint = ": the server expects TLS, so switch it on in this client (tls=...)"
             self.final = True
             self.close()
@@ -103,9 +108,9 @@ class _ClientStream(FrameStream):
                 request.connection = self
                 request.channel = self
                 self._run(request)
-            self.hint = ""
+            self._plain = False
         except FrameError as error:
-            if self.hint:  # it has sent nothing that was a frame: a wrong port
+            if self._plain:  # it has sent nothing that was a frame: a wrong port
                 self.hint = ": the server does not speak RocketMQ's protocol"
                 self.final = True
             self.close(error.remark)
@@ -115,8 +120,8 @@ class _ClientStream(FrameStream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if transport.get_extra_info("ssl_object") is None:
-            self.hint = " before the server sent anything: it may expect TLS"
+        self._made = self.last_active
+        self._plain = transport.get_extra_info("ssl_object") is None
         find_dead_peer(transport.get_extra_info("socket"))
 
     def resume_writing(self) -> None:
@@ -124,6 +129,10 @@ class _ClientStream(FrameStream):
         self._wake_writers()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # A server that dies resets most connections, and may end those that it had for a while.
+        soon = self._loop.time() - self._made < SOON
+        if self._plain and soon and exc is None and not self.closed:
+            self.hint = " before the server sent anything: it may expect TLS"
         super().connection_lost(exc)
         self._wake_writers()
 

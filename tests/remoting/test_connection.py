@@ -1,5 +1,7 @@
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -163,6 +165,35 @@ async def test_pending_requests_end_when_the_server_goes(raw: RawServer) -> None
         await connection.send_oneway(10)
     connection.on_close(closed.append)
     assert len(closed) == 2
+
+
+@pytest.mark.parametrize("end", ["closes", "resets"])
+async def test_only_a_server_that_closes_at_the_first_bytes_may_expect_tls(
+    raw: RawServer, end: str
+) -> None:
+    """One that was killed resets the connection; one that answered speaks the protocol."""
+    connection, peer = await raw.open()
+    asked = asyncio.ensure_future(connection.request(10, timeout=60.0))
+    await peer.read()
+    if end == "resets":
+        linger = struct.pack("ii", 1, 0)
+        peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        peer.writer.transport.abort()
+    else:
+        peer.writer.close()
+    with pytest.raises(RemotingClosed) as raised:
+        await asked
+    assert ("TLS" in str(raised.value)) == (end == "closes")
+
+
+async def test_a_client_that_closes_itself_says_nothing_of_tls(raw: RawServer) -> None:
+    connection, peer = await raw.open()
+    asked = asyncio.ensure_future(connection.request(10, timeout=60.0))
+    await peer.read()
+    await connection.close()
+    with pytest.raises(RemotingClosed) as raised:
+        await asked
+    assert "TLS" not in str(raised.value)
 
 
 async def test_ten_thousand_requests_at_once() -> None:
