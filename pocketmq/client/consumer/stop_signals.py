@@ -63,25 +63,24 @@ class _LoopHandlers:
 
     def add(self, told: Callable[[], None]) -> None:
         self._told.append(told)
-        if len(self._told) > 1:
-            return
-        for number in SIGNALS:
-            before = signal.getsignal(number)
-            if _is_default(before):
-                try:
-                    self._loop.add_signal_handler(number, self._tell)
-                except (NotImplementedError, RuntimeError, ValueError):
-                    continue
-                self._before[number] = before
+        if len(self._told) == 1:
+            self._before = _replaced(self._handle)
 
     def remove(self, told: Callable[[], None]) -> None:
         self._told.remove(told)
         if self._told:
             return
-        for number, before in self._before.items():
+        for number in self._before:
             self._loop.remove_signal_handler(number)
-            signal.signal(number, before)
+        _restore(self._before)
         del _handlers_of[self._loop]
+
+    def _handle(self, number: signal.Signals) -> bool:
+        try:
+            self._loop.add_signal_handler(number, self._tell)
+        except (NotImplementedError, RuntimeError, ValueError):
+            return False
+        return True
 
     def _tell(self) -> None:
         for told in tuple(self._told):
@@ -96,19 +95,31 @@ class PlainStopSignals(_Requests):
     """The same without an event loop, for a main thread that waits for another one."""
 
     def __enter__(self) -> Self:
-        self._before: dict[signal.Signals, Any] = {}
-        if self._enabled:
-            for number in SIGNALS:
-                before = signal.getsignal(number)
-                if _is_default(before):
-                    signal.signal(number, lambda *_: self._requested())
-                    self._before[number] = before
+        self._before = _replaced(self._handle) if self._enabled else {}
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        self._before.clear()
+        _restore(self._before)
+
+    def _handle(self, number: signal.Signals) -> bool:
+        signal.signal(number, lambda *_: self._requested())
+        return True
+
+
+def _replaced(handle: Callable[[signal.Signals], bool]) -> dict[signal.Signals, Any]:
+    """Have `handle` take over the signals that the program does not handle itself; return the
+    handlers before that, of those where it could."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    return {
+        number: handler
+        for number, handler in before.items()
+        if _is_default(handler) and handle(number)
+    }
+
+
+def _restore(before: dict[signal.Signals, Any]) -> None:
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def _is_default(handler: Any) -> bool:
