@@ -146,9 +146,11 @@ class SendEnvelope:
         by the hooks."""
         if self._hooks and not seen:
             check_type(message)
-            return self._observed(
-                SendKind.SINGLE, (message,), _only, self._send_seen, queue, key, deadline, shares
-            )
+
+            def seen_by_hooks(messages: Sequence[Message]) -> Coroutine[Any, Any, SendResult]:
+                return self.send(messages[0], queue, key, deadline, shares, seen=True)
+
+            return self._observed(SendKind.SINGLE, (message,), _only, seen_by_hooks)
         if self._namespace.name:
             check_type(message)
             message = self._wrap(message)
@@ -166,16 +168,6 @@ class SendEnvelope:
         if shares and self._concurrent.takes(message):
             return self._concurrent.send(message, queue, deadline, extra)
         return self.send_alone(message, new_unique_id(), queue, deadline, extra)
-
-    def _send_seen(
-        self,
-        queue: MessageQueue | None,
-        key: ShardingKey | None,
-        deadline: float,
-        shares: bool,
-        messages: Sequence[Message],
-    ) -> Coroutine[Any, Any, SendResult]:
-        return self.send(messages[0], queue, key, deadline, shares, seen=True)
 
     async def _send_later(
         self,
@@ -378,18 +370,17 @@ class SendEnvelope:
         kind: SendKind,
         messages: Sequence[Message],
         results: Callable[[R], list[SendResult | None] | None],
-        work: Callable[..., Awaitable[R]],
-        *arguments: Any,
+        work: Callable[[Sequence[Message]], Awaitable[R]],
     ) -> R:
-        """Do `work(*arguments, messages)`, which has its place, between the hooks; `results` are
-        those of its outcome, for them."""
+        """Do `work(messages)`, which has its place, between the hooks; `results` are those of its
+        outcome, for them."""
         if not self._hooks:
-            return await work(*arguments, messages)
+            return await work(messages)
         context = SendContext(kind, self._group, self._client_id, list(messages))
         if (waiting := self._hooks.before(context)) is not None:
             await waiting
         try:
-            outcome = await work(*arguments, context.messages)
+            outcome = await work(context.messages)
         except BaseException as error:
             context.ended(list(error.results) if isinstance(error, BatchSendError) else None, error)
             raise
