@@ -80,14 +80,14 @@ def _lines() -> Iterator[str]:
     yield HEAD
     commands = subcommands(command_line())
     for title, group in GROUPS.items():
-        yield f"- {title}: " + ", ".join(f"[{name}](#pocketmq-{name})" for name in group)
+        yield f"- {title}: " + ", ".join(f"[{name}](#pocketmq-{name})" for name in group.commands)
     yield "\n## Common options\n\nEvery command takes:"
     yield from _table(_named(_model(), _EVERY))
     yield "\n### Connection options\n\nCommands that talk to a cluster take:"
     yield from _table(_named(_model(), _CONNECTION))
     for title, group in GROUPS.items():
         yield f"\n## {title}"
-        for name in group:
+        for name in group.commands:
             yield f"\n### pocketmq {name}\n"
             parser = commands[name]
             yield parser.description or ""

@@ -17,7 +17,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq._extras import MissingExtra, require
 from pocketmq.cli.command_parser import CommandParser, leaves, nearest
@@ -25,57 +25,72 @@ from pocketmq.cli.standard_files import READER_GONE, discard_output, open_standa
 from pocketmq.cli.version import version
 from pocketmq.remoting.serving.service import ExitCode
 
-#: The commands by what they are for, each with its line in `pocketmq --help`.
-GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Servers": {
-        "serve": "run a name server and a broker in one process",
-        "broker": "run a broker",
-        "namesrv": "run a name server",
-        "proxy": "serve RocketMQ 5's own clients (gRPC) in front of brokers",
-    },
-    "Messages": {
-        "send": "send messages: from the command line, files, or standard input",
-        "pull": "print the messages of a topic",
-        "message": "look up single messages by key, id, or place",
-        "dlq": "list dead letters, and send them again",
-    },
-    "Administration": {
-        "status": "show the brokers with their versions, rates, and disks",
-        "cluster": "show each cluster in one row",
-        "brokers": "drain a broker, or let producers choose it again",
-        "clients": "list the producers and consumers that are connected",
-        "top": "watch the rates of brokers and topics, and the lag of groups",
-        "topics": "list, show, create, and delete topics",
-        "groups": "list, show, create, and delete consumer groups",
-        "lag": "show how far a consumer group is behind",
-        "reset": "move a consumer group to another place",
-        "config": "show and change settings of running servers",
-        "auth": "take over users and access lists of official brokers",
-        "dashboard": "serve a web page about a cluster",
-    },
-    "Stored files": {
-        "store": "look for damage in a store, and mend it",
-        "export": "write the messages of a store to a Parquet file",
-        "sync": "archive a store in S3 or another place, bit by bit",
-        "query": "run Spark SQL over the messages of a store",
-        "spark-pack": "write pocketmq to a file for spark-submit",
-    },
-    "More": {
-        "demo": "see it all work: send, kill a broker, pull, Spark SQL",
-        "completion": "print the completion script for your shell",
-    },
+
+class Group(NamedTuple):
+    """Commands of one kind: the package of their modules, and the line of each in
+    `pocketmq --help`."""
+
+    package: str
+    commands: Mapping[str, str]
+
+
+#: The commands by what they are for.
+GROUPS: Final[Mapping[str, Group]] = {
+    "Servers": Group(
+        "pocketmq.cli.servers",
+        {
+            "serve": "run a name server and a broker in one process",
+            "broker": "run a broker",
+            "namesrv": "run a name server",
+            "proxy": "serve RocketMQ 5's own clients (gRPC) in front of brokers",
+        },
+    ),
+    "Messages": Group(
+        "pocketmq.cli.messages",
+        {
+            "send": "send messages: from the command line, files, or standard input",
+            "pull": "print the messages of a topic",
+            "message": "look up single messages by key, id, or place",
+            "dlq": "list dead letters, and send them again",
+        },
+    ),
+    "Administration": Group(
+        "pocketmq.cli.administration",
+        {
+            "status": "show the brokers with their versions, rates, and disks",
+            "cluster": "show each cluster in one row",
+            "brokers": "drain a broker, or let producers choose it again",
+            "clients": "list the producers and consumers that are connected",
+            "top": "watch the rates of brokers and topics, and the lag of groups",
+            "topics": "list, show, create, and delete topics",
+            "groups": "list, show, create, and delete consumer groups",
+            "lag": "show how far a consumer group is behind",
+            "reset": "move a consumer group to another place",
+            "config": "show and change settings of running servers",
+            "auth": "take over users and access lists of official brokers",
+            "dashboard": "serve a web page about a cluster",
+        },
+    ),
+    "Stored files": Group(
+        "pocketmq.cli.stored",
+        {
+            "store": "look for damage in a store, and mend it",
+            "export": "write the messages of a store to a Parquet file",
+            "sync": "archive a store in S3 or another place, bit by bit",
+            "query": "run Spark SQL over the messages of a store",
+            "spark-pack": "write pocketmq to a file for spark-submit",
+        },
+    ),
+    "More": Group(
+        "pocketmq.cli",
+        {
+            "demo": "see it all work: send, kill a broker, pull, Spark SQL",
+            "completion": "print the completion script for your shell",
+        },
+    ),
 }
 
-#: Where the modules of each group's commands are.
-_PACKAGES: Final = {
-    "Servers": "pocketmq.cli.servers",
-    "Messages": "pocketmq.cli.messages",
-    "Administration": "pocketmq.cli.administration",
-    "Stored files": "pocketmq.cli.stored",
-    "More": "pocketmq.cli",
-}
-
-COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group)
+COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group.commands)
 
 #: The extras of pyproject.toml without which a command cannot do its work, only tell its options.
 EXTRAS: Final = {
@@ -190,15 +205,15 @@ def command_line(commands: Sequence[str] = COMMANDS) -> CommandParser:
 
 
 def _module(command: str) -> ModuleType:
-    (group,) = (group for group, commands in GROUPS.items() if command in commands)
-    return importlib.import_module(f"{_PACKAGES[group]}.{command.replace('-', '_')}")
+    (package,) = (group.package for group in GROUPS.values() if command in group.commands)
+    return importlib.import_module(f"{package}.{command.replace('-', '_')}")
 
 
 def _overview() -> str:
     lines = []
-    for title, commands in GROUPS.items():
+    for title, group in GROUPS.items():
         lines.append(f"{title}:")
-        lines += [f"  {command:<12}{text}" for command, text in commands.items()]
+        lines += [f"  {command:<12}{text}" for command, text in group.commands.items()]
         lines.append("")
     codes = ", ".join(f"{code.value} {code.name.lower().replace('_', ' ')}" for code in ExitCode)
     lines.append("`pocketmq COMMAND --help` explains a command and its options.")

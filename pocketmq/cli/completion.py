@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the script."""
     from pocketmq.cli import GROUPS, command_line
 
-    helps = {name: text for group in GROUPS.values() for name, text in group.items()}
+    helps = {name: text for group in GROUPS.values() for name, text in group.commands.items()}
     sys.stdout.write(_SCRIPTS[options.shell](_places(command_line(), helps)))
     return 0
 
