@@ -2,8 +2,7 @@
 
 A row is a property in a message that a client sends. Of each broker it is compared what the answer
 is, whether a consumer can read the message, and which properties it then has. `wanted` has the
-differences that are meant, with their reasons. (gRPC: tests/proxy/test_producing.py; the proxies of
-both makes refuse all reserved names.)
+differences that are meant, with their reasons. (gRPC: test_grpc_reserved_properties.py.)
 """
 
 from __future__ import annotations

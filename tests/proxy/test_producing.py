@@ -10,6 +10,7 @@ import pytest
 
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message import properties as names
 from pocketmq.message.message import MessageExt
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.checks import RESERVED
@@ -94,6 +95,11 @@ REFUSED: list[tuple[str, Callable[[], list[Any]], int]] = [
     (
         "delayed, to a topic of normal ones",
         lambda: [message(delivery_timestamp=in_seconds(5))],
+        pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
+    (
+        "with a message group as a user property, to a topic of normal ones",
+        lambda: [with_properties({names.SHARDING_KEY: "group"})],
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
     (

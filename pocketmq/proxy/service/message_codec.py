@@ -51,6 +51,7 @@ def outgoing(message: pb.Message, peer: tuple[str, int], now: int) -> Outgoing:
     kind = pb.NORMAL
     if system.HasField("message_group"):
         properties[names.SHARDING_KEY] = system.message_group
+    if names.SHARDING_KEY in properties:  # a name that user properties may have, too
         kind = pb.FIFO
     if system.HasField("delivery_timestamp"):
         properties[names.TIMER_DELIVER_MS] = str(_ms(system.delivery_timestamp))
