@@ -132,6 +132,6 @@ def wanted(name: str, theirs: Row) -> Row:
     # message, and was not delivered before.
     for always in (names.PGROUP, names.RECONSUME_TIME):
         stored.pop(always, None)
-    if SET_BY[name] is SetBy.BROKER:
-        stored.pop(name, None)
+    if name == names.INNER_BASE:
+        stored.pop(name, None)  # of inner batches, which are not stored here
     return Row(theirs.code, theirs.readable, stored)
