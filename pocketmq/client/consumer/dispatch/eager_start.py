@@ -8,6 +8,9 @@ from typing import Any
 
 __all__ = ["begun_coroutine", "start"]
 
+#: Instead of what a coroutine waits for.
+_ENDED = object()
+
 
 def start(coroutine: Coroutine[Any, Any, object]) -> Awaitable[None] | None:
     """Run a coroutine up to where it first waits.
@@ -15,11 +18,10 @@ def start(coroutine: Coroutine[Any, Any, object]) -> Awaitable[None] | None:
     Return what awaits the rest of it, which is to be awaited at once; None when it has ended
     already. What it returns is lost. Raises what it raises.
     """
-    try:
-        waits_for = coroutine.send(None)
-    except StopIteration:
-        return None
-    return _rest(coroutine, waits_for)
+    # Without the exception by which `send` tells that it has ended: a third of the time of a
+    # coroutine that does nothing.
+    waits_for = next(coroutine.__await__(), _ENDED)
+    return None if waits_for is _ENDED else _rest(coroutine, waits_for)
 
 
 @types.coroutine

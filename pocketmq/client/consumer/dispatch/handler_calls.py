@@ -41,7 +41,7 @@ class HandlerCalls:
         Return None when it has succeeded already, which is not reported; else what to await, which
         tells the outcome and raises nothing but a cancellation.
         """
-        if MARK in message.properties_bytes and self._drops(message):
+        if message.properties_bytes.find(MARK) >= 0 and self._drops(message):
             return None
         handler = self.handlers.get(message.topic)
         if handler is None or type(handler) is Batched or self._outcomes.hooks:
@@ -75,7 +75,7 @@ class HandlerCalls:
         messages = [first]
         if isinstance(handler, Batched):
             for message in self._service.take_more(first, handler.size - 1):
-                if self._drops(message):
+                if message.properties_bytes.find(MARK) >= 0 and self._drops(message):
                     self._service.succeeded(message)
                 else:
                     messages.append(message)

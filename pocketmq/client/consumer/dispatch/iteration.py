@@ -38,7 +38,7 @@ class Iteration:
         while True:
             message = self._service.take()
             if message is not None:
-                if MARK in message.properties_bytes and self._drops(message):
+                if message.properties_bytes.find(MARK) >= 0 and self._drops(message):
                     self._service.succeeded(message)
                     continue
                 return message
