@@ -44,13 +44,6 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         self.in_work += taken
         del self.read[: len(taken)]
 
-    @precondition(lambda self: self.read)
-    @rule()
-    def take_one(self) -> None:
-        taken = self.pq.take_one()
-        assert taken is self.read.pop(0)
-        self.in_work.append(taken)
-
     @precondition(lambda self: self.in_work)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
@@ -108,5 +101,5 @@ def test_the_span_reaches_from_the_first_undone_to_the_last_read() -> None:
     assert pq.span == 4
     pq.done(first)
     assert pq.span == 0
-    pq.take_one()
+    pq.take(1)
     assert (pq.span, pq.position) == (0, 10)

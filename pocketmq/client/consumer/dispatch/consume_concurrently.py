@@ -101,8 +101,10 @@ class ConsumeConcurrently(ConsumeService):
                 if message.settled:
                     continue
                 message.settled = True
-                if not pq.done(message):
+                offset, unfinished = message.queue_offset, pq.unfinished
+                if unfinished.get(offset) is not message:
                     continue
+                del unfinished[offset]
                 if not pq.dropped:
                     limiter.remove_one(pq, len(message.stored_body) + MESSAGE_OVERHEAD)
                 stats = topics[message.topic]

@@ -76,7 +76,7 @@ class ConsumeOrderly(ConsumeService):
 
     def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
         pq.busy += 1
-        return super()._hand_out(pq, now)
+        return ConsumeService._hand_out(self, pq, now)  # in half the time of super()
 
     def succeeded(self, message: ConsumedMessage) -> None:
         if message.settled:

@@ -134,10 +134,14 @@ class ConsumeService(ABC):
         same topic that follow in its queue and are there now."""
         pq: Queue = first.process_queue
         more: list[ConsumedMessage] = []
-        while pq.buffer and len(more) < count and not (pq.dropped or pq.paused or self.stopped):
-            if self._names.topic(pq.buffer[0]) != first.topic:
+        if pq.dropped or pq.paused or self.stopped:
+            return more
+        names, buffer, now = self._names, pq.buffer, monotonic()
+        same = first.topic if pq.retries or names.renames_all else None
+        while buffer and len(more) < count:
+            if same is not None and names.topic(buffer[0]) != same:
                 break  # of another one, in the topic of retries
-            more.append(self._hand_out(pq, monotonic()))
+            more.append(self._hand_out(pq, now))
         return more
 
     @abstractmethod
@@ -166,7 +170,9 @@ class ConsumeService(ABC):
         self._timers.clear()
 
     def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
-        message = pq.take_one()
+        # As `take` of the queue, for one: every message comes through here.
+        message = pq.buffer.popleft()
+        pq.unfinished[message.queue_offset] = message
         names = self._names
         message.process_queue = pq
         if message.stored_body is None:

@@ -32,6 +32,7 @@ class HandlerCalls:
     ) -> None:
         self.handlers = handlers
         self._drops = expired.drops
+        self._hooks = outcomes.hooks
         self._service = service
         self._outcomes = outcomes
 
@@ -44,7 +45,7 @@ class HandlerCalls:
         if message.properties_bytes.find(MARK) >= 0 and self._drops(message):
             return None
         handler = self.handlers.get(message.topic)
-        if handler is None or type(handler) is Batched or self._outcomes.hooks:
+        if handler is None or type(handler) is Batched or self._hooks:
             return self._consume_observed(message, handler)
         try:
             result = handler(message)  # type: ignore[operator]  # no Batched comes here

@@ -114,7 +114,8 @@ class Outcomes:
 
     def left(self, message: ConsumedMessage) -> None:
         self._entered.pop(id(message), None)
-        self._works.pop(id(message), None)
+        if self._works:
+            self._works.pop(id(message), None)
         self._calm.set()
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:

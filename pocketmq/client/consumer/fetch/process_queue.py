@@ -12,6 +12,7 @@ Messages are handed out in the order of the queue and may be done in any. Refere
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -51,6 +52,7 @@ class ProcessQueue(Generic[M]):
         end: the offset of the queue's next message, as the last answer told it; None before.
         count, size: messages and bytes that the pull limiter counts for it.
         kept: bytes of an answer to a pull of which some messages had no room yet.
+        room: set when the queue itself has room again, if that is what its next pull waits for.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class ProcessQueue(Generic[M]):
         "queue",
         "ready",
         "retries",
+        "room",
         "size",
         "unfinished",
     )
@@ -88,6 +91,7 @@ class ProcessQueue(Generic[M]):
         self.count = 0
         self.size = 0
         self.kept = 0
+        self.room: asyncio.Event | None = None
         self.dropped = False
         self.paused = False
         self.ready = False
@@ -154,12 +158,6 @@ class ProcessQueue(Generic[M]):
             messages = [buffer.popleft() for _ in range(count)]
         self.unfinished.update({message.queue_offset: message for message in messages})
         return messages
-
-    def take_one(self) -> M:
-        """Hand out the next message; there must be one."""
-        message = self.buffer.popleft()
-        self.unfinished[message.queue_offset] = message
-        return message
 
     def done(self, message: M) -> bool:
         """The work on a message has ended; False for one that is not in work (any more)."""

@@ -104,14 +104,12 @@ class PullLimiter:
         self._topics: dict[str, _Load] = defaultdict(
             lambda: _Load(limits.topic_count, limits.topic_size)
         )
-        self._waiting: dict[ProcessQueue[Any], asyncio.Event] = {}
         # Without them, a message that goes concerns fewer others: half the work.
         self._by_topic = limits.topic_count or limits.topic_size
-        self._shared = self._by_topic or limits.total_size
 
     @property
     def size(self) -> int:
-        """Bytes held for all queues, where that is bounded."""
+        """Bytes held for all queues."""
         return self._total.size
 
     def add(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
@@ -129,14 +127,13 @@ class PullLimiter:
             self._count(pq, -1, -size)
             self._wake(pq)
             return
+        total = self._total
         pq.count -= 1
         pq.size -= size
-        if self._shared:
-            total = self._total
-            total.size -= size
-            if total.reading or total.pulling:
-                total.wake()
-        if self._waiting and pq.count < self.limits.queue_count:
+        total.size -= size
+        if total.reading or total.pulling:
+            total.wake()
+        if pq.room is not None and pq.count < self.limits.queue_count:
             self._wake(pq)
 
     def forget(self, pq: ProcessQueue[Any]) -> None:
@@ -151,11 +148,7 @@ class PullLimiter:
     def keep(self, pq: ProcessQueue[Any], size: int) -> bool:
         """Count an answer of `size` bytes that the queue keeps, in place of an earlier one; 0 for
         none. Return False if there is no room for it, and then none is kept."""
-        fits = (
-            size <= pq.kept
-            or not self._shared
-            or all(load.may_keep(size - pq.kept) for load in self._loads(pq))
-        )
+        fits = size <= pq.kept or all(load.may_keep(size - pq.kept) for load in self._loads(pq))
         self._keep(pq, size if fits else 0)
         return fits
 
@@ -164,13 +157,14 @@ class PullLimiter:
         if not more:
             return
         pq.kept = size
-        if self._shared:
-            for load in self._loads(pq):
-                load.kept += more
-                if more < 0:
-                    load.wake()
+        for load in self._loads(pq):
+            load.kept += more
+            if more < 0:
+                load.wake()
 
-    def _loads(self, pq: ProcessQueue[Any]) -> tuple[_Load, _Load]:
+    def _loads(self, pq: ProcessQueue[Any]) -> tuple[_Load, ...]:
+        if not self._by_topic:
+            return (self._total,)
         return self._topics[pq.queue.topic], self._total
 
     def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
@@ -185,8 +179,6 @@ class PullLimiter:
     def _count(self, pq: ProcessQueue[Any], count: int, size: int) -> None:
         pq.count += count
         pq.size += size
-        if not self._shared:
-            return
         if self._by_topic:
             topic = self._topics[pq.queue.topic]
             topic.count += count
@@ -197,10 +189,7 @@ class PullLimiter:
         """Bytes of messages that the queue may take now."""
         size = self.limits.queue_size
         own = sys.maxsize if size is None else size - pq.size
-        if not self._shared:
-            return own
-        topic, total = self._loads(pq)
-        return min(own, topic.room(), total.room())
+        return min(own, *(load.room() for load in self._loads(pq)))
 
     def _has_own_room(self, pq: ProcessQueue[Any]) -> bool:
         limits = self.limits
@@ -212,10 +201,8 @@ class PullLimiter:
 
     def is_full(self, pq: ProcessQueue[Any]) -> bool:
         """Whether nothing more is pulled of the queue before something goes."""
-        if not self._has_own_room(pq):
-            return True
-        return bool(self._shared) and not all(
-            load.has_room(to_read=False) for load in self._loads(pq)
+        return not (
+            self._has_own_room(pq) and all(load.has_room(to_read=False) for load in self._loads(pq))
         )
 
     async def wait(self, pq: ProcessQueue[Any]) -> None:
@@ -231,20 +218,19 @@ class PullLimiter:
             if full:
                 full[0].waiting(to_read=to_read).add(event)
             else:
-                self._waiting[pq] = event
+                pq.room = event
             try:
                 await event.wait()
             finally:
-                self._waiting.pop(pq, None)
+                if pq.room is event:
+                    pq.room = None
                 for load in full:
                     load.waiting(to_read=to_read).discard(event)
 
     def _wake(self, pq: ProcessQueue[Any]) -> None:
-        own = self._waiting.get(pq)
-        if own is not None and self._has_own_room(pq):
-            own.set()
-        if not self._shared:
-            return
+        if pq.room is not None and self._has_own_room(pq):
+            pq.room.set()
+            pq.room = None
         for load in self._loads(pq):
             if load.reading or load.pulling:
                 load.wake()
