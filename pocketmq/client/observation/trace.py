@@ -16,6 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
@@ -60,6 +61,8 @@ MAX_KEYS = 16_000
 #: Seconds that the last records have at a shutdown.
 LAST_FLUSH_TIMEOUT = 3.0
 
+#: At the end of an offset message id, behind the broker's address and port.
+_OFFSET_DIGITS = 16
 _REQUEST_ID = "pocketmq.client.observation.trace.request_id"
 
 
@@ -163,9 +166,6 @@ class SendTrace:
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
 
-    def before_send(self, context: SendContext, /) -> None:
-        pass
-
     def after_send(self, context: SendContext, /) -> None:
         """Not those to a broker without trace."""
         stored = [
@@ -208,8 +208,13 @@ def recalled(group: str, topic: str, msg_id: str) -> RecallRecord:
 
 def store_host(result: SendResult) -> str:
     """`ip:port` of the broker that stored a message; "" where its id does not tell."""
+    return _host(result.offset_msg_id[:-_OFFSET_DIGITS])
+
+
+@lru_cache(maxsize=1024)
+def _host(digits: str) -> str:
     try:
-        place = decode_offset_msg_id(result.offset_msg_id)
+        place = decode_offset_msg_id(digits + "0" * _OFFSET_DIGITS)
     except InvalidMessageId:
         return ""
     return f"{place.host}:{place.port}"

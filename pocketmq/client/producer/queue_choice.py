@@ -48,9 +48,13 @@ def key_property(key: ShardingKey | None) -> str:
     """The properties text by which consumers get the key of a message; raises InvalidMessage."""
     if key is None or key == "":
         return ""
-    value = str(key)
+    return _property_of(str(key))
+
+
+@lru_cache(maxsize=65_536)
+def _property_of(value: str) -> str:
     if names.NAME_VALUE_SEPARATOR in value or names.PROPERTY_SEPARATOR in value:
-        raise InvalidMessage(f"key {shown(key)} has a character that separates properties")
+        raise InvalidMessage(f"key {shown(value)} has a character that separates properties")
     return f"{names.SHARDING_KEY}\x01{value}\x02"
 
 
@@ -105,7 +109,7 @@ def choose(
 ) -> MessageQueue:
     """The selector's choice; raises InvalidMessage when it is not one of the queues."""
     queue = selector(queues, message, key)
-    if queue not in queues:
+    if selector is not by_hash and queue not in queues:
         raise InvalidMessage(
             f"the selector chose {queue} for key {key!r}, which is not a queue of {message.topic}"
         )
