@@ -20,7 +20,7 @@ async def gives_up(rocketmq: RocketMQ, producer: Producer) -> None:
     """Send a request, and return when its deadline is over."""
     await rocketmq.create_topic("T", queues=1)
     with pytest.raises(RequestTimeout):
-        await producer.request(Message("T", b'"old"'), timeout=0.05)
+        await producer.request(Message("T", b'"old"'), timeout=0.5)
     async with Admin(namesrv=rocketmq.namesrv) as admin:
         [queue] = await admin.queues("T")
         message = await admin.message_at(queue, 0)

@@ -87,6 +87,12 @@ class FaultItem:
         self.in_flight = 0
         self.peak = IDLE_LATENCY
 
+    def began(self, now: float, messages: int = 1) -> None:
+        """An attempt begins; its maker takes its `messages` off `in_flight` when it has ended."""
+        if not self.in_flight:
+            self.busy_since = now
+        self.in_flight += messages
+
     def penalty(self, now: float, messages: int = 1) -> float:
         """What a request with so many messages would wait at this broker, in seconds times
         messages: only the ratio of two penalties has a meaning.

@@ -243,9 +243,7 @@ class QueueSelector:
     def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
         """An attempt begins; its maker takes its `messages` off `in_flight` when it ends."""
         item = self.tolerance.item(broker_name)
-        if not item.in_flight:
-            item.busy_since = now
-        item.in_flight += messages
+        item.began(now, messages)
         return item
 
     def answered(self, broker_name: str, latency: float) -> None:
