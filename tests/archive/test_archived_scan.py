@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pocketmq.archive import archive_files
 from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.errors import ArchiveError, NoArchive
 from pocketmq.archive.location import Location
 from pocketmq.archive.manifest import Manifest, read_manifest
 from pocketmq.archive.objects import Objects
 from pocketmq.archive.open_store import open_store
+from pocketmq.archive.sparse_log import log_of
 from pocketmq.archive.sync import sync
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.errors import RecordsLost
+from pocketmq.store.scan.planning import partitioning
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
+from pocketmq.store.scan.queues.segments import ByteSource, Segments
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from tests.archive.conftest import Bucket, fill
@@ -63,6 +68,29 @@ def test_an_archive_in_a_bucket_gives_the_rows_of_the_store(made: Make, bucket: 
     assert rows(broker, topic="paid", tags="tag1", columns=["physicalOffset"]) == rows(
         store.root, topic="paid", tags="tag1", columns=["physicalOffset"]
     )
+
+
+def test_a_scan_keeps_the_bytes_of_one_partition_at_a_time(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made(300)
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    monkeypatch.setattr(partitioning, "SPLIT_BYTES", len(store.log) // 10)
+    logs: list[weakref.ref[ByteSource]] = []
+
+    def noted(*arguments: Any, **options: Any) -> Segments:
+        log = log_of(*arguments, **options)
+        logs.append(weakref.ref(log.source))
+        return log
+
+    monkeypatch.setattr(archive_files, "log_of", noted)
+    most = 0
+    for _ in open_store(place).batches():
+        most = max(most, sum(log() is not None for log in logs))
+    assert len(logs) >= 10
+    assert most == 1
 
 
 def test_a_stored_message_is_found_by_its_time(made: Make, tmp_path: Path) -> None:

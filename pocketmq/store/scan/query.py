@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypedDict
 
 import pyarrow as pa
@@ -37,6 +38,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 #: Returns some stores as they are now, with the queues that are chosen. What is called with the
 #: error of each part of them that cannot be read; when None, the error is raised.
 TakeStores = Callable[[QueueChoice, Callable[[Unreadable], None] | None], Sequence[ScannedStore]]
+
+
+#: What makes the reader of some slices, and these.
+PlannedPart = tuple[Callable[[], SliceReader], list[QueueSlice]]
 
 
 class QueryOptions(TypedDict, total=False):
@@ -101,7 +106,7 @@ class Query:
         """
         return Scan(undisturbed(lambda: list(self._planned(take))), self.columns, self._tags)
 
-    def _planned(self, take: TakeStores) -> Iterator[tuple[SliceReader, list[QueueSlice]]]:
+    def _planned(self, take: TakeStores) -> Iterator[PlannedPart]:
         lose_part = None if self._fail_on_data_loss else _log_part
         stores = take(QueueChoice(self._wants, self._wants_topic), lose_part)
         for topic in sorted(set(self._topics or ()).difference(*map(topics_of, stores))):
@@ -116,7 +121,8 @@ class Query:
             wants = self._wanted_of(clusters_of(store.configured))
             request = ScanRequest(wants, self._starting, self._ending, self._selection)
             for slices in plan(store, request, PartitionLimits(), lose):
-                reader = SliceReader(
+                reader = partial(
+                    SliceReader,
                     store.files.needed_for(slices),
                     self._read_columns,
                     selection=self._selection,
@@ -180,7 +186,7 @@ class Scan:
 
     def __init__(
         self,
-        parts: Iterable[tuple[SliceReader, list[QueueSlice]]],
+        parts: Iterable[PlannedPart],
         columns: tuple[str, ...],
         tags: tuple[str, ...] | None,
     ) -> None:
@@ -189,8 +195,10 @@ class Scan:
         self._tags = None if tags is None else pa.array(tags, pa.string())
 
     def __iter__(self) -> Iterator[Any]:
-        for reader, part in ((reader, part) for reader, slices in self._parts for part in slices):
-            for batch in reader.read(part):
+        for new_reader, slices in self._parts:
+            # A reader keeps what it has read of an archive, and files open: only one at a time.
+            reader = new_reader()
+            for batch in (batch for part in slices for batch in reader.read(part)):
                 if self._tags is not None:
                     batch = batch.filter(pc.is_in(batch.column("tags"), self._tags))
                     batch = batch.select(self.schema.names)
