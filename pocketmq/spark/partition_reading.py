@@ -67,10 +67,9 @@ class FileReader:
             decompress=self.decompress,
             fail_on_data_loss=self.fail_on_data_loss,
         )
-        for part in slices:
-            for batch in reader.read(part):
-                # The same arrays under Spark's schema, which may call columns not nullable.
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        for batch in reader.read_all(slices):
+            # The same arrays under Spark's schema, which may call columns not nullable.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
 
 def handed_over(reader: T) -> T:

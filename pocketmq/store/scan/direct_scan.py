@@ -46,5 +46,4 @@ def scan(
     # After planning, so that the reader finds every file that the plan speaks of.
     reader = SliceReader(local_files(root), columns, selection=request.selection)
     for partition in partitions:
-        for part in partition:
-            yield from reader.read(part)
+        yield from reader.read_all(partition)

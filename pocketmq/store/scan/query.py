@@ -198,7 +198,7 @@ class Scan:
         for new_reader, slices in self._parts:
             # A reader keeps what it has read of an archive, and files open: only one at a time.
             reader = new_reader()
-            for batch in (batch for part in slices for batch in reader.read(part)):
+            for batch in reader.read_all(slices):
                 if self._tags is not None:
                     batch = batch.filter(pc.is_in(batch.column("tags"), self._tags))
                     batch = batch.select(self.schema.names)

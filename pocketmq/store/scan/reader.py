@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.errors import RecordsLost, StoreRecovering
 from pocketmq.store.scan.freed_memory import keep_freed_memory
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
-from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, QueueSlice, Rows
+from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, QueueSlice, Rows, joined
 from pocketmq.store.scan.queues.segments import NO_SEGMENTS, Int64Array
 from pocketmq.store.scan.queues.selection import ALL_RECORDS, Selection
 from pocketmq.store.scan.records.bodies import MAX_INFLATED, TooLarge, read_bodies
@@ -40,6 +40,9 @@ _BLOCK_ROWS: Final = 16_384
 _FIRST_ROWS: Final = 256
 """The first block is small: a LIMIT is often done with it."""
 
+_SHORT: Final = 1024
+"""Slices of so many records or fewer share blocks."""
+
 _AHEAD: Final = 4
 """Blocks that are being read while an earlier one is taken apart."""
 
@@ -52,7 +55,31 @@ _NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 # What the columns of `ENTRY_COLUMNS` are made of.
 _OF_ENTRIES: Final = np.dtype([("physical_offset", np.int64), ("size", np.int32)])
 
+_NO_QUEUE: Final = np.empty(0, np.intp)
+
 _Mask = npt.NDArray[np.bool_]
+
+
+class _Part(NamedTuple):
+    """Rows that make a block: of one queue, or of several, one after another."""
+
+    queues: Sequence[QueueSlice]
+    rows: Rows
+    queue: npt.NDArray[np.intp]
+    """For each row the number of its queue; empty if there is only one."""
+
+    def queue_ids(self) -> npt.NDArray[np.int64]:
+        """Return the id of each row's queue."""
+        return np.array([wanted.queue_id for wanted in self.queues], np.int64)[self.queue]
+
+    def have_topics(self, topics: Places) -> bool:
+        """Return whether the topics at these places are those of the rows."""
+        names = [wanted.topic.encode() for wanted in self.queues]
+        lengths = np.array([len(name) for name in names], np.int64)
+        if not np.array_equal(topics.length, lengths[self.queue]):
+            return False
+        expected = pa.array(names, pa.binary()).take(pa.array(self.queue))
+        return bool(topics.gather().equals(expected))
 
 
 class SliceReader:
@@ -102,15 +129,62 @@ class SliceReader:
         self._first_loss: StoreError | None = None
         self._patience = patience or Patience()
 
+    def read_all(self, slices: Iterable[QueueSlice]) -> Iterator[Any]:
+        """Return the records of several slices, in their order, as `read` does. Short slices share
+        batches: most of what a batch costs does not depend on how many records it has."""
+        for group in _groups(slices):
+            if len(group) == 1 or self._files.has_log_per_queue:
+                for wanted in group:
+                    yield from self.read(wanted)
+            else:
+                yield from self._read_together(group)
+
     def read(self, wanted: QueueSlice) -> Iterator[Any]:
         """Return the records of a slice as `pyarrow.RecordBatch`es of a few MiB."""
-        skipped = self.skipped
-        self._first_loss = None
+        self._open_log(wanted)
+        skipped = self._begin()
+        for part in self._ahead(self._parts(wanted)):
+            for block in self._blocks(part.queues[0], part.rows):
+                yield self._batch(block)
+        self._tell(wanted, skipped)
+
+    def _read_together(self, group: Sequence[QueueSlice]) -> Iterator[Any]:
+        """Return the records of short slices. A slice of which something is missing is read by
+        itself, which tells what."""
+        self._open_log(group[0])
+        skipped = self._begin()
+        try:
+            chosen = [(wanted, rows) for wanted in group for rows in self._chosen(wanted)]
+        except RecordsLost:
+            chosen = None
+        if chosen is None or self.skipped > skipped:
+            self.skipped = skipped
+            for wanted in group:
+                yield from self.read(wanted)
+            return
+        for part in self._ahead(self._joined(chosen) if chosen else iter(())):
+            block = self._common_block(part)
+            if block is not None:
+                if len(block):
+                    yield self._batch(block)
+                continue
+            for number, wanted in enumerate(part.queues):
+                skipped = self._begin()
+                for block in self._blocks(wanted, part.rows.take(part.queue == number)):
+                    yield self._batch(block)
+                self._tell(wanted, skipped)
+
+    def _open_log(self, wanted: QueueSlice) -> None:
         if self._log is NO_SEGMENTS or self._files.has_log_per_queue:
             self._log = self._files.log(wanted.topic, wanted.queue_id)
-        for part in self._ahead(self._parts(wanted)):
-            for block in self._blocks(wanted, part):
-                yield self._batch(block)
+
+    def _begin(self) -> int:
+        """Return how many records were left out before a slice."""
+        self._first_loss = None
+        return self.skipped
+
+    def _tell(self, wanted: QueueSlice, skipped: int) -> None:
+        """Log that records of a slice were left out."""
         if self.skipped > skipped:
             log.warning(
                 "%s/%d: left out %d records; the first: %s",
@@ -120,18 +194,33 @@ class SliceReader:
                 self._first_loss,
             )
 
-    def _parts(self, wanted: QueueSlice) -> Iterator[Rows]:
+    def _parts(self, wanted: QueueSlice) -> Iterator[_Part]:
         """Return the wanted rows, as many together as make a block."""
         limit = _FIRST_ROWS
-        for rows in self._rows(wanted):
-            chosen = self._selection.rows(rows, wanted.topic)
-            cost: Int64Array = chosen.size
-            if self._with_heads:
-                read = self._log.source.cost(chosen.physical, chosen.size)
-                cost = np.maximum(cost, read // _READ_SHARE)
-            for part in _parts(chosen, cost, limit):
-                yield part
+        for rows in self._chosen(wanted):
+            for cut in _cuts(self._cost(rows), limit):
+                yield _Part([wanted], rows.take(cut), _NO_QUEUE)
                 limit = _BLOCK_ROWS
+
+    def _joined(self, chosen: Sequence[tuple[QueueSlice, Rows]]) -> Iterator[_Part]:
+        """Return rows of several queues, as many together as make a block."""
+        queues = [wanted for wanted, _ in chosen]
+        rows = joined([rows for _, rows in chosen])
+        queue = np.repeat(np.arange(len(chosen)), [len(rows.offset) for _, rows in chosen])
+        for cut in _cuts(self._cost(rows), _BLOCK_ROWS):
+            first, last = queue[cut][[0, -1]].tolist()
+            yield _Part(queues[first : last + 1], rows.take(cut), queue[cut] - first)
+
+    def _chosen(self, wanted: QueueSlice) -> Iterator[Rows]:
+        """Return the rows that may be wanted, as far as the consume queue tells."""
+        return (self._selection.rows(rows, wanted.topic) for rows in self._rows(wanted))
+
+    def _cost(self, rows: Rows) -> Int64Array:
+        """Return what each row counts towards the bytes of a block."""
+        if not self._with_heads:
+            return rows.size
+        read = self._log.source.cost(rows.physical, rows.size)
+        return np.maximum(rows.size, read // _READ_SHARE)
 
     def _rows(self, wanted: QueueSlice) -> Iterator[Rows]:
         """Return the wanted rows. A broker that recovers from a crash empties the ends of its
@@ -207,12 +296,12 @@ class SliceReader:
             return True
         raise StoreRecovering(str(self._files), RECOVERY_SECONDS)
 
-    def _ahead(self, parts: Iterator[Rows]) -> Iterator[Rows]:
+    def _ahead(self, parts: Iterator[_Part]) -> Iterator[_Part]:
         """Return the same parts, but begin to read some of them early."""
-        coming: deque[Rows] = deque()
+        coming: deque[_Part] = deque()
         for part in parts:
             if self._with_heads:
-                self._log.source.expect(part.physical, part.size)
+                self._log.source.expect(part.rows.physical, part.rows.size)
             coming.append(part)
             if len(coming) > _AHEAD:
                 yield coming.popleft()
@@ -280,18 +369,73 @@ class SliceReader:
                 block = block.without(read.broken)
         return block
 
+    def _common_block(self, part: _Part) -> Block | None:
+        """Return records of several queues in one block; None if some are not as they should be, or
+        inflate to a lot."""
+        rows = part.rows
+        try:
+            records, inside = locate(self._log, rows.physical, rows.size)
+        except FileNotFoundError:
+            return None
+        if not inside.all():
+            return None
+        if not self._with_heads:
+            return self._block_of(part, slice(None), _fields_of(rows), NO_PLACES)
+        if self._log.source.fetch(rows.physical, rows.size) is not None:
+            return None
+        heads = Heads(records)
+        fields, bodies, texts = heads.fields, heads.body, heads.properties
+        good = heads.good & (fields["physical_offset"] == rows.physical)
+        good &= (fields["queue_id"] == part.queue_ids()) & (fields["queue_offset"] == rows.offset)
+        if not good.all() or not part.have_topics(heads.topic):
+            return None
+        number: slice | npt.NDArray[np.intp] = slice(None)
+        chosen = self._selection.heads(fields)
+        if chosen is not None and not chosen.all():
+            number = np.flatnonzero(chosen)
+            fields, bodies, texts = fields[number], bodies.rows(number), texts.rows(number)
+        block = self._block_of(part, number, fields, texts)
+        if self._with_bodies:
+            try:
+                read = read_bodies(
+                    bodies, fields, inflate=self._decompress, most_inflated=self._most_inflated
+                )
+            except TooLarge:
+                return None
+            if read.broken.any():
+                return None
+            block.bodies = read.values
+        return block
+
+    def _block_of(
+        self,
+        part: _Part,
+        row: slice | npt.NDArray[np.intp],
+        fields: npt.NDArray[Any],
+        texts: Places,
+    ) -> Block:
+        """Return some rows of several queues as a block."""
+        queue = part.queue[row]
+        topics = pa.array([wanted.topic for wanted in part.queues], pa.string())
+        return Block(
+            self._broker_name,
+            topics.take(pa.array(queue)),
+            part.queue_ids()[row],
+            part.rows.offset[row],
+            fields,
+            texts,
+            decompress=self._decompress,
+        )
+
     def _of_entries(self, wanted: QueueSlice, rows: Rows) -> Block:
         """Return the records as the consume queue has them. The log is not read: a page of it for
         each record would come from the disk."""
-        fields = np.empty(len(rows.offset), _OF_ENTRIES)
-        fields["physical_offset"] = rows.physical
-        fields["size"] = rows.size
         return Block(
             self._broker_name,
             wanted.topic,
             wanted.queue_id,
             rows.offset,
-            fields,
+            _fields_of(rows),
             NO_PLACES,
             decompress=self._decompress,
         )
@@ -362,6 +506,14 @@ def _have(values: Places, value: bytes, rows: _Mask) -> _Mask:
     return found
 
 
+def _fields_of(rows: Rows) -> npt.NDArray[Any]:
+    """Return what entries of a consume queue say of records, as heads say it."""
+    fields = np.empty(len(rows.offset), _OF_ENTRIES)
+    fields["physical_offset"] = rows.physical
+    fields["size"] = rows.size
+    return fields
+
+
 class _NotThere(Exception):
     """Entries that were there at planning time are missing."""
 
@@ -375,14 +527,33 @@ def _why(view: memoryview, at: int) -> str:
     return f"the record of {topic}/{queue_id} offset {offset}"
 
 
-def _parts(rows: Rows, cost: Int64Array, limit: int) -> Iterator[Rows]:
-    """`rows` in pieces that cost at most `BLOCK_BYTES` (or one record); the first has `limit`
-    rows."""
+def _groups(slices: Iterable[QueueSlice]) -> Iterator[list[QueueSlice]]:
+    """Return the slices in their order: short ones together, as many as have the records of a
+    block, and others alone."""
+    group: list[QueueSlice] = []
+    records, limit = 0, _FIRST_ROWS
+    for wanted in slices:
+        is_short = len(wanted) <= _SHORT and not wanted.topic.startswith(LIGHT_QUEUE_PREFIX)
+        if group and (not is_short or records >= limit):
+            yield group
+            group, records, limit = [], 0, _BLOCK_ROWS
+        if is_short:
+            group.append(wanted)
+            records += len(wanted)
+        else:
+            yield [wanted]
+    if group:
+        yield group
+
+
+def _cuts(cost: Int64Array, limit: int) -> Iterator[slice]:
+    """Return the rows of these costs in pieces of at most `BLOCK_BYTES` (or one record); the first
+    has `limit` rows."""
     before = np.cumsum(cost) - cost
     start = 0
-    while start < len(rows.offset):
+    while start < len(cost):
         stop = int(np.searchsorted(before, before[start] + BLOCK_BYTES, side="left"))
         stop = min(max(stop, start + 1), start + limit)
-        yield rows.take(slice(start, stop))
+        yield slice(start, stop)
         start = stop
         limit = _BLOCK_ROWS

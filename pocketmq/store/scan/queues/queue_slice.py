@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -40,6 +40,16 @@ class Rows(NamedTuple):
             self.size[chosen],
             None if code is None else code[chosen],
         )
+
+
+def joined(pieces: Sequence[Rows]) -> Rows:
+    """Return the rows of several queues, one after another, without the codes of their tags."""
+    return Rows(
+        np.concatenate([rows.offset for rows in pieces]),
+        np.concatenate([rows.physical for rows in pieces]),
+        np.concatenate([rows.size for rows in pieces]),
+        None,
+    )
 
 
 class Tail(NamedTuple):

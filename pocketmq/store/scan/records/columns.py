@@ -61,10 +61,11 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 class Block:
-    """Some records of one queue, all of them good.
+    """Some records of one queue, or of several, all of them good.
 
     Attributes:
-        broker_name, topic, queue_id, queue_offset: of the queue that holds them.
+        broker_name, topic, queue_id, queue_offset: of the queue that holds them. Of several queues
+            `topic` is an Arrow array, and `queue_id` an array.
         fields: heads as in `pocketmq.store.scan.records.heads.Heads`.
         texts: where the properties texts lie.
         bodies: an Arrow array; None when they are not needed.
@@ -74,8 +75,8 @@ class Block:
     def __init__(
         self,
         broker_name: str,
-        topic: str,
-        queue_id: int,
+        topic: Any,
+        queue_id: int | npt.NDArray[np.int64],
         queue_offset: Int64Array,
         fields: npt.NDArray[Any],
         texts: Places,
@@ -117,6 +118,18 @@ class Block:
     def properties(self) -> PropertyTable:
         """The properties, taken apart."""
         return PropertyTable(self.texts)
+
+    def topics(self) -> Any:
+        """Return the topic of each record."""
+        if isinstance(self.topic, str):
+            return pa.repeat(pa.scalar(self.topic), len(self))
+        return self.topic
+
+    def queue_ids(self) -> Any:
+        """Return the id of each record's queue."""
+        if isinstance(self.queue_id, int):
+            return pa.repeat(pa.scalar(self.queue_id, pa.int32()), len(self))
+        return pa.array(self.queue_id.astype(np.int32))
 
     def integers(self, field: str, kind: npt.DTypeLike) -> Any:
         """Return a field of the head in the byte order of this machine."""
@@ -174,8 +187,8 @@ class Block:
 
 
 _MAKERS: Final[dict[str, Callable[[Block], Any]]] = {
-    "topic": lambda block: pa.repeat(pa.scalar(block.topic), len(block)),
-    "queueId": lambda block: pa.repeat(pa.scalar(block.queue_id, pa.int32()), len(block)),
+    "topic": Block.topics,
+    "queueId": Block.queue_ids,
     "brokerName": lambda block: pa.repeat(pa.scalar(block.broker_name), len(block)),
     "queueOffset": lambda block: pa.array(block.queue_offset),
     "physicalOffset": lambda block: block.integers("physical_offset", np.int64),
