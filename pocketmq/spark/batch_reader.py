@@ -30,7 +30,7 @@ from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.segments import Unreadable, undisturbed
 from pocketmq.store.scan.queues.selection import EVERYTHING, Range, Selection
 from pocketmq.store.scan.records.topic_table import broker_name
-from pocketmq.store.scan.replicas import parts_to_read, read_twice
+from pocketmq.store.scan.replicas import Diverged, parts_to_read, read_twice
 from pocketmq.store.scan.scanned_store import ScannedStore
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_TWICE: Final = "each message that both have would be read twice"
+DIVERGED: Final = "they were copies, but end with different messages at the same offsets"
 
 
 class RocketMQReader(DataSourceReader):
@@ -87,7 +88,11 @@ class RocketMQReader(DataSourceReader):
         check_names(stores, options, self._lose)
         limits = limits_per_store(options, len(stores), self._schema.names)
         local = [store for store in stores if isinstance(store, StoreSnapshot)]
-        parts = dict(zip(map(id, local), parts_to_read(local), strict=True))
+        try:
+            parts = dict(zip(map(id, local), parts_to_read(local), strict=True))
+        except Diverged as error:
+            store, other = error.store, error.other
+            raise two_of_one(store.broker_name, store.root, other.root, DIVERGED) from None
         return [
             each
             for store in stores

@@ -44,6 +44,14 @@ def note(name, get):
 def read():
     return spark.read.format("rocketmq").load(store)
 
+def sunk():
+    stream = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(store)
+    query = (
+        stream.writeStream.foreachBatch(table_sink(copy + "/table")).trigger(availableNow=True)
+        .option("checkpointLocation", copy + "/sunk").start()
+    )
+    query.awaitTermination()
+
 def streamed():
     stream = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(store)
     query = (
@@ -55,7 +63,7 @@ def streamed():
     return spark.read.parquet(copy + "/rows").count()
 
 note("by itself", lambda: read().count())
-from pocketmq.spark import lag, pruned, register
+from pocketmq.spark import lag, pruned, register, table_sink
 if zip:
     spark.addArtifacts(zip, pyfile=True)
 register(spark)
@@ -63,6 +71,8 @@ note("registered", lambda: read().count())
 tags = lambda: pruned(read(), lambda t: t.groupBy("tags").count()).collect()
 note("tags", lambda: {row.tags: row["count"] for row in tags()})
 note("streamed", streamed)
+if not zip:
+    note("sunk", sunk)
 spark.stop()
 print(json.dumps(results))
 """
@@ -125,6 +135,7 @@ def test_a_server_that_has_pocketmq(tmp_path: Path, store: Path) -> None:
     assert (found["by itself"], found["registered"], found["streamed"]) == (100, 100, 100)
     assert found["tags"] == {"a": 50, "b": 50}
     assert found["lag"] == {"0": 0, "1": 0}
+    assert "table_sink does not work with Spark Connect" in found["sunk"]
 
 
 def test_a_client_brings_the_source_for_batches(tmp_path: Path, store: Path) -> None:

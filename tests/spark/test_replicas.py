@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from pocketmq.spark.options.option_error import OptionError
 from pocketmq.spark.source import RocketMQDataSource
 
 BODY = StructType([StructField("queueOffset", LongType()), StructField("body", BinaryType())])
@@ -153,3 +154,22 @@ def test_brokers_of_one_name_that_are_no_copies(tmp_path: Path) -> None:
             store.put(body=f"{broker}{number}".encode())
         paths.append(str(store.write()))
     assert len(read(path=",".join(paths))) == 20
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_copies_that_end_with_other_messages_are_refused(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """As when a master loses its newest messages in a crash, and its slave does not."""
+    master, slave = (MadeStore(tmp_path / name / "store", 4096) for name in ("a", "b"))
+    for number in range(100):
+        master.put(queue_id=number % 3, body=b"%d" % number)
+        slave.put(queue_id=number % 3, body=b"%d" % number)
+    for number in range(10):
+        slave.put(body=b"lost %d" % number)
+    for number in range(5):
+        master.put(body=b"new %d" % number)
+    paths = [str(master.write()), str(slave.write())]
+    with pytest.raises(OptionError, match="were copies, but end with different messages"):
+        read(path=",".join(paths[number] for number in order))
+    assert len(read(path=paths[0])) == 105

@@ -19,10 +19,24 @@ from pocketmq.store.scan.scanned_store import ScannedStore
 _NOTHING: Final = Range(0, 0)
 
 
+class Diverged(Exception):
+    """Two stores begin alike and end with other messages at the same offsets, as those of a master
+    that has lost messages in a crash and of its slave."""
+
+    def __init__(self, store: StoreSnapshot, other: StoreSnapshot) -> None:
+        super().__init__(f"{store.root} and {other.root}")
+        self.store = store
+        self.other = other
+
+
 def parts_to_read(stores: Sequence[StoreSnapshot]) -> list[Range]:
     """Return for each store between which physical offsets it is to be read, so that no message is
     read of two copies: of copies, all of the one whose log is the longest, and of the others what
-    lies before it."""
+    lies before it.
+
+    Raises:
+        Diverged: two were copies, and are not any more.
+    """
     parts = [EVERYTHING] * len(stores)
     by_broker: dict[str, list[int]] = {}
     for number, store in enumerate(stores):
@@ -33,7 +47,12 @@ def parts_to_read(stores: Sequence[StoreSnapshot]) -> list[Range]:
         kept: list[int] = []
         for number in sorted(numbers, key=lambda number: -_end(stores[number])):
             store = stores[number]
-            begins = [stores[other].log.begin for other in kept if are_copies(stores[other], store)]
+            begins = []
+            for other in (stores[number] for number in kept):
+                if are_copies(other, store):
+                    begins.append(other.log.begin)
+                elif begin_alike(other, store):
+                    raise Diverged(store, other)
             if begins:
                 parts[number] = Range(0, min(begins)) if store.log.begin < min(begins) else _NOTHING
             kept.append(number)
@@ -66,6 +85,19 @@ def are_copies(longer: StoreSnapshot, shorter: StoreSnapshot) -> bool:
         if size != FILLER_SIZE:
             record = _bytes(shorter, physical, size)
             return record is not None and record == _bytes(longer, physical, size)
+    return False
+
+
+def begin_alike(longer: StoreSnapshot, shorter: StoreSnapshot) -> bool:
+    """Return whether the oldest record of any queue of `shorter` that `longer` may have is the same
+    in both."""
+    for queue in shorter.queues.values():
+        offset = queue.first_from(longer.log.begin)
+        if offset < queue.known_end:
+            physical, size = queue.entry(offset)
+            record = _bytes(shorter, physical, size)
+            if record is not None and record == _bytes(longer, physical, size):
+                return True
     return False
 
 
