@@ -22,7 +22,6 @@ from pocketmq.archive.sparse_log import log_of
 from pocketmq.archive.sync import sync
 from pocketmq.store.errors import StoreCorrupt
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.planning import partitioning
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
 from pocketmq.store.scan.queues.segments import ByteSource, Segments
@@ -73,11 +72,11 @@ def test_an_archive_in_a_bucket_gives_the_rows_of_the_store(made: Make, bucket: 
 def test_a_scan_keeps_the_bytes_of_one_partition_at_a_time(
     made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = made(300)
-    store.write()
     place = str(tmp_path / "archives")
-    synced(store.root, place)
-    monkeypatch.setattr(partitioning, "SPLIT_BYTES", len(store.log) // 10)
+    for name in ("broker-a", "broker-b", "broker-c"):
+        store = made(name=name)
+        store.write()
+        synced(store.root, place)
     logs: list[weakref.ref[ByteSource]] = []
 
     def noted(*arguments: Any, **options: Any) -> Segments:
@@ -89,7 +88,7 @@ def test_a_scan_keeps_the_bytes_of_one_partition_at_a_time(
     most = 0
     for _ in open_store(place).batches():
         most = max(most, sum(log() is not None for log in logs))
-    assert len(logs) >= 10
+    assert len(logs) == 3
     assert most == 1
 
 
