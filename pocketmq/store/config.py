@@ -76,21 +76,21 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         timer_precision_ms: the length of a slot of the timer wheel, of 100, 200, 500 or 1000; use
             `timer_precision`. A store that has timed messages keeps the one it was written with.
         timer_max_delay_sec: the furthest delivery time, seconds.
-        timer_roll_window_slot: a message that waits for more slots than this is stored anew in
-            between, lest its commit-log file expires.
+        timer_roll_window_slot: a message that is due in more slots than this is stored again
+            before it is due, lest its commit-log file expires.
         timer_congest_num_each_slot: messages of one slot above which more may be refused.
         timer_flush_interval_ms: how often the progress of timed messages is written.
         mapped_file_size_timer_log: of each file of the timer log.
         message_index_enable: whether messages can be found by their keys.
-        max_hash_slot_num, max_index_num: of each index file. A file of another size is built anew.
+        max_hash_slot_num, max_index_num: of each index file. A file of another size is rebuilt.
         max_msgs_num_batch: messages that one query finds at most.
         default_query_max_num: messages that a query by unique key finds at most.
         delete_when: hours of the day (`"04"`, `"04;16"`) at which commit-log files expire ...
-        file_reserved_time: ... that have not been written to for so many hours.
+        file_reserved_time: ... that have not been written to for this many hours.
         disk_max_used_space_ratio: percentage of the disk from which on these expire at any time.
         disk_space_clean_forcibly_ratio: from which on files are removed whatever their age (30 to
             85), if clean_file_forcibly_enable.
-        disk_space_warning_level_ratio: from which on that is said (35 to 90).
+        disk_space_warning_level_ratio: from which on a warning is logged (35 to 90).
         clean_resource_interval: between two looks at what can be removed.
         delete_commit_log_files_interval: between the removals of two commit-log files.
         delete_file_batch_max: commit-log files removed in one round.
@@ -161,8 +161,8 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
 
     @property
     def copied_file(self) -> Path:
-        """The file that is there while the log is copied from a master, so that the last record
-        that a start finds may lack its end; not of the official broker."""
+        """The file that exists while the log is copied from a master. It tells a start that the
+        last record may be incomplete. The official broker has no such file."""
         return self.root / "copied"
 
     @property

@@ -85,7 +85,7 @@ class Epochs:
 
     def until(self, end: int) -> Epochs:
         """Return the list of a log that ends at `end`. Unlike `cut` it keeps an epoch that begins
-        there, of which there is no byte yet."""
+        there and has no bytes yet."""
         return Epochs(entry for entry in self.entries if entry.start <= end)
 
     def expired(self, offset: int) -> Epochs:

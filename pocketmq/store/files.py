@@ -50,7 +50,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether there is no room on the disk, or not for this user."""
+    """Return whether the disk is full, or this user's quota is used up."""
     return error.errno in _FULL
 
 
@@ -103,11 +103,11 @@ class MappedFile:
             self.save_descriptor()
 
     def allocate(self, size: int | None = None) -> None:
-        """Make sure that the first `size` bytes (every byte, without it) have blocks on the disk:
-        a copied file may be sparse, and an index file is made so.
+        """Make sure that the first `size` bytes (by default all) have blocks on the disk: a copied
+        file may be sparse, and an index file is created sparse.
 
         Raises:
-            DiskFull: they have not, and there is no room.
+            DiskFull: there is no room for missing blocks.
         """
         with self._descriptor() as fd:
             _allocate(self._files, fd, self.path, self.size if size is None else size)
@@ -130,7 +130,7 @@ class MappedFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether `map` and `view` are there."""
+        """Whether `map` and `view` exist."""
         return hasattr(self, "map")
 
     def unmap(self) -> bool:
@@ -241,7 +241,7 @@ class MappedFile:
             os.close(fd)
 
     def data_end(self) -> int:
-        """Return a byte behind which there are only zeros; not always the first such one."""
+        """Return an offset after which there are only zeros; not always the first such offset."""
         return min(max((end for _, end in self.data_extents(0)), default=0), self.size)
 
     def has_data(self, start: int) -> bool:
@@ -322,13 +322,13 @@ class Files:
     ) -> MappedFile:
         """Create, allocate and map a file of zeros.
 
-        With `most_descriptors` it is not created when so many are open.
+        With `most_descriptors`, fail if this many descriptors are open.
 
-        With `allocated` only its first bytes get blocks now: the rest is `MappedFile.allocate`'s
-        to ask for, before it is written to.
+        With `allocated` only its first bytes get blocks now: call `MappedFile.allocate` for the
+        rest before writing to it.
 
         Raises:
-            DiskFull: no room; nothing is left behind.
+            DiskFull: no room; no file remains.
             FileExistsError: there is such a file.
             OSError: EMFILE, too many descriptors are open.
         """
@@ -416,8 +416,8 @@ class Files:
             os.close(fd)
 
     def make_directory(self, directory: Path) -> None:
-        """Create a directory and what is missing above it, and wait until their names are on the
-        disk. Does nothing when it is there. Raises OSError."""
+        """Create a directory and its missing parents, and wait until their names are on the disk.
+        Does nothing if it exists. Raises OSError."""
         for changed in make_directories(directory):
             self.sync_directory(changed)
 
@@ -445,8 +445,8 @@ class Files:
             return bytes(16)
 
     def identity(self, path: Path) -> tuple[int, int]:
-        """Return two numbers that no other file or directory has while it is there, and no copy of
-        it; zeros where there is none."""
+        """Return two numbers that identify an existing file or directory, and tell it from a copy;
+        zeros if it does not exist."""
         try:
             found = path.stat()
         except OSError:
@@ -454,7 +454,7 @@ class Files:
         return found.st_dev, found.st_ino
 
     def read(self, path: Path) -> bytes | None:
-        """Return the whole content of a small file; None where there is none. Raises as
+        """Return the whole content of a small file; None if it does not exist. Raises as
         `read_small`."""
         try:
             return read_small(path)
@@ -524,7 +524,7 @@ class Files:
         return True
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there. Raises OSError."""
+        """Remove a file, if it exists. Raises OSError."""
         path.unlink(missing_ok=True)
 
     def remove_directory(self, directory: Path) -> None:

@@ -54,7 +54,7 @@ def check_kind(root: Path) -> None:
 
 
 def check_readable(root: Path) -> None:
-    """Check that a scan finds the messages of the store at `root`, whoever keeps its tables.
+    """Check that a scan finds the messages of the store at `root`, whichever broker wrote it.
 
     Raises:
         ForeignStore: its log or its queues are of another kind.

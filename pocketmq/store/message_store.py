@@ -64,7 +64,7 @@ class MessageStore:
 
     `store_host` is the broker's packed address, which is part of every record and message id.
     After a put fails because the disk is full, puts are refused for `disk_retry` seconds before the
-    disk is tried again. Tests replace `files`, `clock` (milliseconds), and what the index goes by.
+    disk is tried again. Tests replace `files`, `clock` (milliseconds) and `index_pace`.
 
     Attributes:
         config: the settings.
@@ -76,7 +76,7 @@ class MessageStore:
         recovery_progress: how far `open` is; any thread may ask.
         replica: the log while this store is the copy of a master's.
         on_flushed: called after each flush of the log, if it is set.
-        confirmed_before: the confirmOffset of before this `open`; 0 if there was none.
+        confirmed_before: the confirmOffset before this `open`; 0 if there was none.
         settle, put, put_batch, put_many, put_run: see `StoreWriter`. These and the ones below are
             bound here, so that they cost no further call.
         refuse, accept, lack_replicas: see `StoreWriter`.
@@ -119,7 +119,7 @@ class MessageStore:
         self._was_closed = False
         self._closed = False
         self._started = False
-        self._marked = False  # the trace of a crash is there, so that files may be written
+        self._marked = False  # the abort file exists, so that files may be written
         self._table = table = ConsumeQueueTable(
             files, config.consume_queue_directory, config.consume_queue_file_size, self._retired
         )
@@ -244,7 +244,8 @@ class MessageStore:
 
     @property
     def was_ours(self) -> bool:
-        """Whether no other broker had the store between this `open` and the last one of ours."""
+        """Whether no broker of another kind used the store since a pocketmq broker last opened
+        it."""
         return self._checkpoint.exact
 
     @property
@@ -528,8 +529,8 @@ class MessageStore:
         self.replica.start()
 
     def lead(self) -> None:
-        """Take puts again, behind the last whole record that was received: `cut` what is behind it
-        before. Raises OSError."""
+        """Take puts again, after the last whole record that was received: first `cut` what follows
+        it. Raises OSError."""
         self.replica.stop()
         self._files.remove(self.config.copied_file)
         self.accept()

@@ -1,7 +1,7 @@
 """numpy, imported on a thread.
 
-The import takes 50 to 110 ms, which no request should wait for. Whatever is quicker with numpy asks
-`numpy_loader`, and goes without until it is there.
+The import takes 50 to 110 ms, which no request should wait for. Code that is faster with numpy asks
+`numpy_loader`, and works without numpy until it is loaded.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 
 
 class NumpyLoader:
-    """Imports numpy, and what requests use it by, once.
+    """Imports numpy, and the modules through which requests use it, once.
 
     Attributes:
-        is_loaded: they are there.
+        is_loaded: they are loaded.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class NumpyLoader:
         self._thread: threading.Thread | None = None
 
     def ask(self) -> bool:
-        """Tell whether they are there; if not, they are going to be."""
+        """Tell whether they are loaded; if not, start loading them."""
         if self._thread is None:
             self.load()
         return self.is_loaded

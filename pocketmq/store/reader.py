@@ -37,9 +37,10 @@ _FOUND: Final = GetStatus.FOUND
 _NO_MATCHED_MESSAGE: Final = GetStatus.NO_MATCHED_MESSAGE
 _REMOVING: Final = GetStatus.MESSAGE_WAS_REMOVING
 MAX_PULL_BYTES: Final = 256 * 1024
-_FEW: Final = 8  # messages; what a consumer gets that is not behind
-#: Bytes of a slice, on average, below which many cost their reader more than a copy of all of them:
-#: of 32 slices of 1 KiB each, a connection makes such a copy anyway, 1 µs later in a pull of 20.
+_FEW: Final = 8  # messages; what a consumer gets that does not lag
+#: Bytes of a slice, on average, below which many slices cost their reader more than one copy of
+#: all: of 32 slices of 1 KiB each, a connection makes such a copy anyway, 1 µs later in a pull of
+#: 20.
 _SMALL: Final = 8 * 1024
 # Messages that are searched at once: those of the first search may be all that a read needs.
 _SEARCHED_FIRST: Final = 128
@@ -62,8 +63,8 @@ class DiskLimits(msgspec.Struct, frozen=True):
     """Smaller limits of a read for messages that are probably no longer in memory.
 
     Attributes:
-        memory: a message counts as in memory up to so many bytes before the end of the log.
-        max_messages, max_bytes: the limits once a message lies before that.
+        memory: a message counts as in memory within this many bytes of the end of the log.
+        max_messages, max_bytes: the limits for messages before that.
     """
 
     memory: int
@@ -126,11 +127,11 @@ class StoreReader:
         those whose properties it accepts; at most maxFilterMessageSize bytes of consume queue are
         scanned for them, and `accept` is asked no more often than FILTER_WORK allows. `disk` bounds
         the read further where messages are old. One call never reads beyond the consume-queue file
-        that `offset` lies in.
+        that contains `offset`.
 
         Each entry is compared with the head of its record, and with checkCRCOnRead with all of it.
-        A damaged entry is rebuilt from the log; a message that cannot be read is left out, and
-        the next offset is behind it.
+        A damaged entry is rebuilt from the log; a message that cannot be read is skipped, and the
+        next offset is after it.
         """
         self._settle()
         self._filter_work = 0
@@ -458,7 +459,7 @@ class StoreReader:
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind the newest readable message; 0 for an unknown queue."""
+        """Return the offset after the newest readable message; 0 for an unknown queue."""
         queue = self._find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -471,8 +472,8 @@ class StoreReader:
     ) -> int:
         """Return where a store timestamp (ms) lies in a queue.
 
-        `lower`: the first message stored at that time or later (max_offset if there is none);
-        `upper`: the last one stored at that time or earlier (min_offset if there is none).
+        `lower`: the first message stored at that time or later (max_offset without one);
+        `upper`: the last one stored at that time or earlier (min_offset without one).
         0 for an unknown queue.
         """
         queue = self._find(topic, queue_id)
@@ -489,13 +490,13 @@ class StoreReader:
         return self.store_time_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return the store timestamp (ms) of the message at `offset`; -1 where there is none."""
+        """Return the store timestamp (ms) of the message at `offset`; -1 without a message."""
         queue = self._find(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
         return self._log.store_timestamp_at(entry[0], entry[1]) if entry is not None else -1
 
     def properties_at(self, topic: str, queue_id: int, offset: int) -> dict[str, str] | None:
-        """Return the properties of the message at `offset`; None where there is none."""
+        """Return the properties of the message at `offset`; None without a message."""
         queue = self._find(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
         return self._properties(entry[0], entry[1]) if entry is not None else None

@@ -27,7 +27,7 @@ class PutResult(msgspec.Struct, gc=False):
     Attributes:
         physical_offset: of the (first) record in the commit log, bytes.
         queue_offset: of the (first) message in its queue; those of a batch follow each other.
-        end_offset: physical offset behind the last record: what `when_flushed` waits for.
+        end_offset: physical offset after the last record: what `when_flushed` waits for.
         store_timestamp: Unix milliseconds, the same for all of a batch.
         physical_offsets: of every record of a batch; empty for a single message.
         remark: why it was not stored.

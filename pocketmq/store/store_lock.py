@@ -190,8 +190,8 @@ def _names_of(process: int) -> set[str]:
 
 
 def _holder_of_lock(root: Path) -> int | None:
-    """Return the id of the process that has the store at `root` open, or `_UNKNOWN`; None when
-    there is none."""
+    """Return the id of the process that has the store at `root` open, or `_UNKNOWN`; None if no
+    process has."""
     path = root / LOCK_FILE
     if not path.exists():
         return None
@@ -229,8 +229,8 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def wait_until_unlocked(root: Path, directory: Path, timeout: float = _UNLOCK_SECONDS) -> None:
-    """Wait until the lock of a directory of the store at `root` is free: a process that a killed
-    broker left behind has it for some milliseconds. Raises StoreLocked when it keeps the lock for
+    """Wait until the lock of a directory of the store at `root` is free: a process that outlives
+    its killed broker holds it for some milliseconds. Raises StoreLocked when it keeps the lock for
     `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -242,4 +242,4 @@ def wait_until_unlocked(root: Path, directory: Path, timeout: float = _UNLOCK_SE
                 raise StoreLocked(root) from None
             time.sleep(0.01)
         except OSError:
-            return  # there is no such directory, or it cannot be locked at all
+            return  # the directory is missing, or cannot be locked

@@ -598,7 +598,7 @@ class StoreWriter:
             self._recover()
 
     def _try_again(self) -> bool:
-        """Return whether there is no reason any more to refuse."""
+        """Return whether no reason to refuse remains."""
         if self._stance or self._failed or not self._trouble:
             return False
         return time.monotonic() >= self._retry_at and self._recover()

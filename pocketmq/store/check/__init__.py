@@ -1,7 +1,7 @@
-"""Says what is wrong with a store, and changes nothing; a broker may have it open.
+"""Reports what is wrong with a store without changing it; a broker may have it open.
 
 - `dry_files` shows the files of a store so that nothing reaches the disk;
-- `record_scan` finds the records of one commit-log file, and the places where there are none;
+- `record_scan` finds the records of one commit-log file, and the gaps between them;
 - `log_check`, `queue_check` and `index_check` look at the parts of a store;
-- `store_check` puts them together, and asks recovery itself whether a broker would start.
+- `store_check` combines them, and runs recovery dry to see whether a broker would start.
 """

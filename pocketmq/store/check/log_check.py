@@ -44,10 +44,10 @@ Met: TypeAlias = Callable[[int, Records, IntArray], None]
 
 
 class LogFile(NamedTuple):
-    """A file that is there, or should be.
+    """A file that exists, or should.
 
     Attributes:
-        size: its bytes; 0 also where there is none.
+        size: its bytes; 0 if the file is missing.
     """
 
     path: Path
@@ -168,17 +168,17 @@ class LogCheck:
     """One look through a commit log.
 
     `flushed` is the physical offset up to which it was on the disk, if that is known. `open`: a
-    broker is writing to it. `processes` look at its files; without it, as many as pay off.
+    broker is writing to it. `processes` is how many read its files; by default as many as pay off.
 
     Attributes:
         files: see `list_files`; without empty ones at the end, which a start removes.
         strange: files that do not belong to the run.
         begin: physical offset of the first byte.
-        end: behind the last record.
-        records: how many there are.
+        end: physical offset after the last record.
+        records: their number.
         damage: where records are missing, in order.
         altered: records that can be read, but differ from their own checksums.
-        torn: physical offset of what was not written completely at the end; None without it.
+        torn: physical offset of an incomplete write at the end; None without one.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class LogCheck:
 
     @property
     def misfits(self) -> list[LogFile]:
-        """Files that have another size than the others, in which there is no damage otherwise."""
+        """Files that differ in size from the others, without other damage."""
         return [
             file
             for file in self.files

@@ -29,7 +29,7 @@ NO_END: Final = 1 << 63
 
 
 class Unreadable(NamedTuple):
-    """A place where there is no record, though there should be."""
+    """A place without a record where one should be."""
 
     where: str
     reason: str
@@ -46,8 +46,8 @@ class LogDump:
     """The records of a commit log that begin within `span`.
 
     A file is left out if none of its records was stored within `times` (ms, as offsets of a span);
-    of the others all records are given. `flushed` is the physical offset up to which the log is
-    known to be on the disk; with `open` a broker writes to what lies behind.
+    of the other files all records are given. `flushed` is the physical offset up to which the log
+    is known to be on the disk; with `open`, a broker writes after it.
     """
 
     def __init__(

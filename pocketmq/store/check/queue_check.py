@@ -105,8 +105,8 @@ class QueueFiles:
 
     Attributes:
         begin, end: the queue offsets that have entries, as they were found.
-        not_entered: how many messages of the log belong behind `end`; `missing` of them should
-            have been entered.
+        not_entered: the number of messages of the log that belong at `end` or later; `missing` of
+            them should have been entered.
         mistagged: queue offsets [begin, end) whose entries lead to their messages, but have other
             tags codes than these.
     """
@@ -162,7 +162,7 @@ class QueueFiles:
         return self.directory / f"{base:020d}"
 
     def at(self, offsets: npt.NDArray[np.int64]) -> EntryArray:
-        """Return the entries of some offsets; zeros where there is none."""
+        """Return the entries of some offsets; zeros where an entry is missing."""
         found = np.zeros(len(offsets), ENTRY_DTYPE)
         per_file = self._size // UNIT
         files, numbers = np.divmod(offsets, per_file)
@@ -194,8 +194,8 @@ class QueueFiles:
         return 2 * agreeing >= int(alive)
 
     def has_place_for(self, offset: int, physical: int) -> bool:
-        """Return whether the message of a queue offset may be at a physical offset: its entry, or
-        what it would come before or behind, says so."""
+        """Return whether the message of a queue offset may be at a physical offset: its own entry
+        says so, or for an offset outside of the entries, the first or the last entry."""
         if offset >= self.end:
             return physical > self._last_physical
         if offset >= self.begin:
@@ -226,7 +226,7 @@ class QueueFiles:
             code = entries["tags_code"]
             self.mistagged += ranges(offsets[fits & (code != codes) & (code >= _LEAST_CODE)])
         others = ~fits & (physical >= deleted)
-        # An entry of a later record: the topic was deleted and made anew, and the record is of its
+        # An entry of a later record: the topic was deleted and recreated, and the record is of its
         # earlier life. If the entry is damaged instead, no record agrees with it.
         older = others & (entries["physical"] > physical) & (entries["size"] > 0)
         self._older += ranges(offsets[older])
@@ -246,7 +246,7 @@ class QueueFiles:
 
     def disagreements(self, log_begin: int, log_end: int, *, open: bool) -> list[Disagreement]:
         """Return what does not fit, once every record was compared. Entries of records before
-        `log_begin` have expired; with `open`, those behind `log_end` were made in the meantime."""
+        `log_begin` have expired; with `open`, those after `log_end` were made in the meantime."""
         found = [
             Disagreement(self.topic, self.queue_id, *each, "the entry does not lead to its message")
             for each in ([] if open else self._wrong)
@@ -292,9 +292,9 @@ class QueueCheck:
         entered: int,
         deleted: Mapping[str, int],
     ) -> None:
-        """`otherwise` is the size of the files where there are none. The queues of `foreign` topics
-        are of another kind. Messages before the physical offset `entered` are in their queues;
-        those of a `deleted` topic before its physical offset need not be."""
+        """`otherwise` is the file size to use where there are no files. The queues of `foreign`
+        topics are of another kind. Messages before the physical offset `entered` are in their
+        queues; those of a `deleted` topic before its physical offset need not be."""
         self._foreign = foreign
         self._entered = entered
         self._deleted = deleted
@@ -315,7 +315,7 @@ class QueueCheck:
 
     @property
     def not_entered(self) -> int:
-        """How many messages of the log belong behind the ends of their queues."""
+        """The number of messages of the log that belong after the ends of their queues."""
         return sum(queue.not_entered for queue in self.queues.values())
 
     @property

@@ -23,8 +23,8 @@ _size: Final = Struct(">i").unpack_from
 
 
 class Gap(NamedTuple):
-    """Bytes [begin, end) of a file in which there is no record, though there should be: at `end`
-    there is a record, or the blank that ends the file, or the end of the file."""
+    """Bytes [begin, end) of a file without a record where one should be. At `end` a record begins,
+    or the padding that ends the file, or the file ends."""
 
     begin: int
     end: int
@@ -48,11 +48,11 @@ def scan_file(
     *,
     whole: bool = True,
 ) -> Iterator[Found]:
-    """Return what is in a file, in its order: blocks of records, gaps, and at last its end. A gap
-    that reaches the end of the file has no end of records behind it.
+    """Return what is in a file, in its order: blocks of records, gaps, and at last its end. If a
+    gap reaches the end of the file, no end of records follows it.
 
-    `advanced` is called with the bytes that were looked at since the last call. A file that is not
-    `whole` was cut short, so that there need be no room for a blank behind the last record.
+    `advanced` is called with the number of bytes looked at since the last call. A file that is not
+    `whole` was cut short, so that there need be no room for padding after the last record.
     """
     spare = MIN_BLANK if whole else 0
     view, base = file.view, file.base_offset

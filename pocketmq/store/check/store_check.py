@@ -44,8 +44,8 @@ from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.store_lock import ABORT_FILE, is_locked
 from pocketmq.store.timer.timer_index import TimerIndex
 
-_ALL: Final = 1 << 62  # behind every physical offset
-#: The key of each table, and its type as far as it matters here.
+_ALL: Final = 1 << 62  # after every physical offset
+#: The key of each table, and the part of its type that matters here.
 _SHAPES: Final = {
     "topics.json": ("topicConfigTable", dict[str, dict[str, Any]]),
     "subscriptionGroup.json": ("subscriptionGroupTable", dict[str, dict[str, Any]]),
@@ -261,8 +261,8 @@ class StoreCheck:
         self._part("consumequeue", files, files * queues.file_size, queues.entries)
 
     def _existing_topics(self, queues: QueueCheck) -> set[str]:
-        """Return the topics that were not deleted, as far as somebody knows: by topics.json, and by
-        the queues that are there."""
+        """Return the topics known not to be deleted: those in topics.json, and those with
+        queues."""
         root = self._config.root
         if has_topics(root):
             return {*known_topics(root), *lost_topics(root, queues.queues)}
@@ -313,7 +313,7 @@ class StoreCheck:
     def _report_timers(self, log: LogCheck, queues: QueueCheck, state: State) -> None:
         timer_queue = TIMER_TOPIC, 0
         queue = queues.queues.get(timer_queue)
-        # A start enters what the queue does not have: in a snapshot, all behind the checkpoint.
+        # A start enters what the queue lacks: in a snapshot, all after the checkpoint.
         end = queues.unknown.get(timer_queue, 0)
         if queue is not None:
             end = queue.end + queue.not_entered
@@ -362,8 +362,8 @@ class StoreCheck:
         )  # fmt: skip
 
     def _refusal(self, state: State, *, ours: bool) -> str:
-        """Return why a broker would not start; nothing if it would. `ours`: no other broker has had
-        the store since one of ours."""
+        """Return why a broker would not start; nothing if it would. `ours`: no broker of another
+        kind has used the store since a pocketmq broker last did."""
         try:
             for name in TABLES:
                 path = self._config.root / "config" / name

@@ -35,8 +35,8 @@ class TimerCheck:
     """The timers of one store.
 
     Attributes:
-        files: those that are there.
-        waiting: how many messages wait.
+        files: those that exist.
+        waiting: the number of pending messages.
         problems: what is wrong.
     """
 
@@ -125,7 +125,7 @@ class TimerCheck:
         occupied = wheel.occupied(checkpoint.read_time)
         if self._crashed and any(slot.last >= units.end for _, slot in occupied):
             self.waiting = sum(slot.messages for _, slot in occupied)
-            return  # the wheel is ahead of the log: a start makes it anew
+            return  # the wheel is ahead of the log: a start rebuilds it
         # After a crash, a start links these to their slots.
         flushed = checkpoint.log_flushed if self._crashed else units.end
         unlinked = np.unique(slots[positions >= flushed])

@@ -75,7 +75,7 @@ cdef bint may_be_reserved(const uint8_t *at, const uint8_t *end) noexcept nogil:
 
 
 cdef inline bint is_open(Item *item, Py_ssize_t suffix) noexcept nogil:
-    """Whether a separator belongs between the properties and a suffix of so many bytes."""
+    """Whether a separator belongs between the properties and a suffix of this many bytes."""
     return (
         suffix > 0
         and item.properties_length > 0
@@ -212,8 +212,8 @@ def take_apart(
     property that it cannot have.
 
     `head` is that of a record, of which only the size, the CRC, the flag, the offsets and the body
-    length are written anew; `topic` is what stands behind the body. `suffix` is added to the
-    properties of each; `suffix_code` is its tags code. `crc` and `tags_code` are called with bytes.
+    length are rewritten; `topic` is what follows the body. `suffix` is added to the properties of
+    each; `suffix_code` is its tags code. `crc` and `tags_code` are called with bytes.
     """
     cdef CompiledBatch batch = CompiledBatch.__new__(CompiledBatch)
     cdef const uint8_t *here

@@ -1,11 +1,11 @@
 """Finds the index keys of many records at once and hashes them, without a loop over records.
 
-Behind its body a record has its topic and its properties. These tails, one after another in one
+A record's body is followed by its topic and its properties. These tails, one after another in one
 buffer, are searched by numpy: every 0x01 ends a property's name, and whether the bytes before it
 are `UNIQ_KEY` or `KEYS` is one comparison of integers.
 
 Java's hash of a string is a polynomial in 31 modulo 2^32, and 31 has an inverse there. So one
-running sum over the whole buffer, of each byte times a power of that inverse, has the hash of any
+running sum over the whole buffer, of each byte times a power of that inverse, gives the hash of any
 part of it: the difference of two sums, times a power of 31. Reference: IndexService.buildIndex,
 MessageDecoder.string2messageProperties.
 """
@@ -200,8 +200,8 @@ class _Tails:
     def _values(
         self, names: IntArray, row: IntArray, closing: IntArray, word: str, name: int
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Row, begin and end of the values of one property: the last one of each row that is not
-        empty. `names` are the places behind names, `name` the wanted one as a `word`."""
+        """Row, begin and end of the values of one property: the last non-empty one of each row.
+        `names` are the offsets after names, `name` the wanted one as a `word`."""
         width = np.dtype(word).itemsize
         begin = names - width
         wanted = begin >= self.properties[row]

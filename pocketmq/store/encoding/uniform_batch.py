@@ -57,7 +57,7 @@ def take_apart_uniform(
         return None
     tail = shared.suffix
     if length and tail:
-        # The last bytes of all messages: the separator is there in each, or in none.
+        # The last bytes of all messages: all end with the separator, or none does.
         separated = bytes(body[size - 1 :: size]).count(SEPARATOR)
         if not separated:
             tail = b"\x02" + tail

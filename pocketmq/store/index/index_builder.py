@@ -63,10 +63,10 @@ class IndexBuilder:
         self._files = files
 
     def turn(self, end: int, enough: int | None = None) -> bool:
-        """Enter the keys of the next records before the physical offset `end`, where one ends, but
-        of none that begins at `enough` or behind; False when there were none.
+        """Enter the keys of the next records before the physical offset `end`, where a record ends,
+        except records that begin at `enough` or later; False when there were none.
 
-        Raises DiskFull, OSError; the same records come again next time.
+        Raises DiskFull, OSError; the next call retries the same records.
         """
         position = max(self.position, self._files.first_offset)
         if position >= end:
@@ -99,8 +99,8 @@ def record_places(
     *,
     most_records: int = TURN_RECORDS,
 ) -> tuple[Sequence[int], int]:
-    """Return where the next records begin within a file, of about `most` bytes, and the physical
-    offset behind them.
+    """Return where the next records, about `most` bytes of them, begin within a file, and the
+    physical offset after the last.
 
     `view` is the file at `path`, whose first byte has the physical offset `base`; `position` and
     `end` are physical offsets too.

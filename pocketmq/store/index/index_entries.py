@@ -83,19 +83,19 @@ def write_entries(
 
 
 def link_entries(view: memoryview, slot_count: int, first: int, behind: int) -> None:
-    """Make the slots lead to the entries from `first` to `behind`, which are the last ones. Some
-    may do so already."""
+    """Link the slots to the last entries, those from `first` up to `behind`. Some may be linked
+    already."""
     slots = np.ndarray(slot_count, ">i4", view, HEADER_SIZE)
     at = entries_at(slot_count) + first * ENTRY_SIZE
     entries = np.ndarray(max(0, behind - first), _ENTRY, view, at)
-    # The newest entry of each slot, which comes first from behind.
+    # The newest entry of each slot: the first one, counted from the end.
     slot, number = np.unique(entries["key"][::-1] % slot_count, return_index=True)
     slots[slot] = behind - 1 - number
 
 
 def unlink_entries(view: memoryview, slot_count: int, count: int, behind: int) -> None:
-    """Make the slots lead to where they led before the entries from `count` to `behind` were
-    written. Slots need not lead to all of these entries yet."""
+    """Link the slots to the entries that they had before those from `count` up to `behind` were
+    written. Slots need not be linked to all of these entries yet."""
     slots = np.ndarray(slot_count, ">i4", view, HEADER_SIZE)
     at = entries_at(slot_count) + count * ENTRY_SIZE
     entries = np.ndarray(max(0, behind - count), _ENTRY, view, at)

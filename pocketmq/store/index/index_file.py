@@ -112,7 +112,7 @@ class IndexFile:
     def create(
         cls, files: Files, path: Path, slots: int, capacity: int, previous: IndexFile | None
     ) -> IndexFile:
-        """Return a new file that goes on behind `previous`. Raises DiskFull, FileExistsError."""
+        """Return a new file that continues `previous`. Raises DiskFull, FileExistsError."""
         size = file_size(slots, capacity)
         mapped = files.create(path, 0, size, allocated=min(entries_at(slots) + _STEP, size))
         file = cls(mapped, slots, capacity)
@@ -148,7 +148,7 @@ class IndexFile:
         return taken
 
     def _advance(self, keys: KeyBatch, new_slots: int) -> None:
-        """Count the entries that were written behind the last one."""
+        """Count the entries that were written after the last one."""
         if self.count <= 1:
             self.begin_offset = int(keys.physical[0])
             self.begin_timestamp = int(keys.timestamp[0])
@@ -217,7 +217,7 @@ class IndexFile:
             self._allocated = allocated
 
     def _write_header(self) -> None:
-        # In one piece: no number in it is ever seen, or left behind, half-written.
+        # In one piece: no reader and no crash ever sees a number half-written.
         self.file.map[:HEADER_SIZE] = _HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,

@@ -28,5 +28,5 @@ def entries_at(slots: int) -> int:
 
 
 def file_size(slots: int, capacity: int) -> int:
-    """Return the bytes of an index file with so many slots and entries."""
+    """Return the size in bytes of an index file with this many slots and entries."""
     return entries_at(slots) + capacity * ENTRY_SIZE

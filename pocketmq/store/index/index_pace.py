@@ -14,13 +14,13 @@ class IndexPace(msgspec.Struct, frozen=True):
     """Sizes in bytes of the commit log, times in seconds.
 
     Attributes:
-        busy_bytes: with so many added in a tenth of a second (some ten thousand messages a second),
-            the thread waits. If it followed at once, it would take a fifth from the rate of sends:
-            it and the event loop wait for each other's lock.
-        most_behind: it waits no longer when it is so far behind.
+        busy_bytes: when this much was added in a tenth of a second (some ten thousand messages a
+            second), the thread waits. If it followed at once, it would cost a fifth of the rate of
+            sends: it and the event loop wait for each other's lock.
+        most_behind: with a backlog larger than this, the thread no longer waits.
         process_behind: a backlog that is worth a process, which takes 0.3 s to start.
         stretch: what the process is given at a time: a second of its time.
-        process_idle: the process ends so long after the last time that it had much to do.
+        process_idle: the process ends when it has not had much to do for this long.
         process_closing: how long a store that is closed waits for the process.
         query: how long a query waits for the index to reach the end of the log.
     """
@@ -46,8 +46,8 @@ class Inflow:
         self._seen = readable
 
     def is_much(self, readable: int, behind: int, *, with_process: bool) -> bool:
-        """Return whether it is, by what was added since the last call; not any more when the index
-        is so far `behind` that it has to go on."""
+        """Return whether it is busy, by what was added since the last call; False once the index
+        is so far `behind` that it must go on."""
         added, self._seen = readable - self._seen, readable
         most = self._pace.stretch if with_process else self._pace.most_behind
         return added >= self._pace.busy_bytes and behind < most

@@ -1,9 +1,9 @@
-"""The index files of a store, oldest first, each named by the time when it was made.
+"""The index files of a store, oldest first, each named by its creation time.
 
-What they hold is derived from the commit log. After a crash a file that was not full, or that the
-checkpoint does not vouch for, is dropped with all behind it; keys are then entered from
-`end_offset` on, which enters the dropped ones again. Where the machine has been running since, all
-are kept, and what the last process had begun to enter is finished. Reference: IndexService.
+Their content is derived from the commit log. After a crash a file that was not full, or that the
+checkpoint does not vouch for, is dropped with all later ones; keys are then entered again from
+`end_offset` on. If the machine has been running since, all files are kept, and what the last
+process had begun to enter is finished. Reference: IndexService.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class IndexTable:
         return sorted(path for path in self.directory.iterdir() if path.is_file())
 
     def _unknown(self) -> list[Path]:
-        """Return the files that were made behind the last one."""
+        """Return the files that were made after the last one."""
         last = self.mapped[-1].file.path.name if self.mapped else ""
         return [path for path in self._paths() if _NAME.fullmatch(path.name) and path.name > last]
 

@@ -5,10 +5,10 @@ the rate of sends. So the index thread hands large backlogs to `index_process`, 
 time: a line with the physical offsets, answered by a line with the one that was reached. Between a
 line and its answer only that process writes to the index files, and otherwise only the thread.
 
-It must not outlive the broker and write into files that the next one has. It looks before every
-turn whether the broker is still there. And the index directory is locked (`flock`) before it
-starts, by a descriptor that it inherits and the broker closes: so the lock is there as long as
-the process is, whatever happened to the broker, and the next one waits for it.
+It must not outlive the broker and write into files that the next one has. Before every turn it
+checks that the broker still runs. Before it starts, the index directory is locked (`flock`) through
+a descriptor that it inherits and the broker closes: the lock lasts as long as the process, whatever
+happened to the broker, and the next broker waits for it.
 """
 
 from __future__ import annotations

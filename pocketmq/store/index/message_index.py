@@ -2,7 +2,7 @@
 
 A put does no work for the index. Now and then the thread walks through the records that were added,
 collects their keys with numpy and enters them into the index files. While many messages come in, it
-leaves the processor to them, until it is 512 MiB behind. It hands a large backlog to a process
+leaves the processor to them, until it lags by 512 MiB. It hands a large backlog to a process
 (`index_worker`), which does not take the interpreter lock from the event loop. A query first waits
 until the index has caught up with the log, so that a sender finds the message it just sent.
 Reference: ReputMessageService, DefaultMessageStore queryMessage.

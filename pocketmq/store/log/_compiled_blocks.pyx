@@ -52,8 +52,8 @@ def record_places(
     int64_t least,
     int64_t[::1] places not None,
 ):
-    """See `record_blocks.record_places_in_python`; `least` bytes are a record's. Fills `places`, and
-    returns how many there are and the byte behind the records."""
+    """See `record_blocks.record_places_in_python`; `least` is the size of the smallest record.
+    Fills `places`; returns the number of places and the offset after the records."""
     cdef Py_ssize_t count = 0
     cdef int64_t size
     if at < 0 or stop > len(view) or least < 4:

@@ -1,18 +1,17 @@
 """The `checkpoint` file: up to where everything is certainly on the disk.
 
-It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes, and
-the official broker goes by the timestamps in them. A clock may be set back, so we go by offsets.
-Behind the 40 bytes, which that broker leaves alone, there are these once more,
-`entered_offset`, the boot id of the machine, `queue_bounds`, `last_write`, and a CRC-32 of all that
-is ours: as long as the 40 bytes and their copy are equal, no other broker has written to the store
-since. A wrong offset could make a start cut off what was flushed, so a checkpoint whose checksum is
-wrong counts for nothing, like one that is missing.
+It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes. The
+official broker uses their timestamps; pocketmq uses offsets, because a clock may be set back. The
+next bytes, which that broker leaves alone, hold a copy of these 40, `entered_offset`, the boot id
+of the machine, `queue_bounds`, `last_write`, and a CRC-32 of all these. While the 40 bytes and
+their copy are equal, no other broker has written to the store since. A wrong offset could make a
+start cut off what was flushed, so a checkpoint with a wrong checksum is treated as missing.
 
-Farther behind are two places for the *mark*: up to where messages have their entries, on the disk
-or not. The broker writes it once in each turn of the event loop, to both places by turns, so a kill
-in the middle of one leaves the other. It counts as long as the machine runs: then nothing that a
-process wrote is lost. It names the boot and the files that it is about, so it is void in a copy.
-Reference: StoreCheckpoint.
+After them come two places for the *mark*: up to where messages have their entries, on the disk or
+not. The broker writes it once in each turn of the event loop, alternating between the places, so a
+kill in the middle of a write leaves the other. It counts as long as the machine runs: until then
+nothing that a process wrote is lost. It names the boot and the files it belongs to, so it is void
+in a copy. Reference: StoreCheckpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class FlushedUpTo(NamedTuple):
 def read_flushed(path: Path) -> FlushedUpTo | None:
     """Return what the checkpoint at `path` says, also while a broker writes to it.
 
-    None when there is no checkpoint, or not a whole one. Raises OSError, and as `read_small`.
+    None without a whole checkpoint. Raises OSError, and as `read_small`.
     """
     timestamp = 0
     for _ in range(_READINGS):
@@ -97,11 +96,11 @@ def _is_exact(raw: ReadableBuffer) -> bool:
 
 
 class EnteredUpTo(NamedTuple):
-    """Up to where messages are in their consume queues, as the checkpoint of our broker says.
+    """Up to where messages are in their consume queues, by a pocketmq broker's checkpoint.
 
     Attributes:
         offset: physical offset.
-        queue_bounds: the digest of the file `queuebounds`; 0 if there is none.
+        queue_bounds: the digest of the file `queuebounds`; 0 without that file.
     """
 
     offset: int
@@ -142,18 +141,18 @@ class Checkpoint:
         index_timestamp: the same for the index.
         master_flushed_offset: physical offset, of replication.
         confirm_physical_offset: up to which the commit log is known to be flushed. The official
-            broker reads it in controller mode only, where what lies behind waits to be confirmed.
+            broker reads it in controller mode only, where later messages wait to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
             consume queues; not of the official broker.
         queue_bounds: the digest of the file `queuebounds` that was written when the store was last
-            closed (`queue.queue_bounds`), or mended; 0 when there is none, or another broker has
-            used the store since. Not of the official broker.
+            closed (`queue.queue_bounds`), or repaired; 0 without that file, or if another broker
+            has used the store since. Not of the official broker.
         last_write: physical offset at which the write into the commit log began that ends at
-            `confirm_physical_offset`, or an earlier one; a record begins there. A start looks
-            whether what is there can be read. 0 when it is not known. Not of the official broker.
+            `confirm_physical_offset`, or an earlier one; a record begins there. A start checks that
+            the records there can be read. 0 when it is not known. Not of the official broker.
         holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
             official broker can enter into their queues, and it looks for them from that time on.
-        exact: whether the file, when it was opened, was as we had written it, so that the two
+        exact: whether the file, when it was opened, was as pocketmq wrote it, so that the two
             offsets can be relied on.
         reliable: whether it was written at all: one of zeros says nothing of what was flushed.
         same_boot: whether the machine has been running since the last process opened the store, so

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _HEAD: Final = Struct(">iI20xqi8x")  # size, magic, physicalOffset, sysFlag
 _unpack_i64: Final = Struct(">q").unpack_from
-_STORE_TIMESTAMP_AT: Final = (56, 68)  # behind an IPv4 or IPv6 born host
+_STORE_TIMESTAMP_AT: Final = (56, 68)  # after an IPv4 or IPv6 born host
 _NEVER: Final = 1 << 63
 _SIZE_BYTES: Final = 4
 _LONG_WAITS: Final = 1000  # a second has no more
@@ -54,10 +54,10 @@ class CommitLog:
     Attributes:
         files: the run of mapped files.
         end: physical offset of the next record.
-        written: what lies before this physical offset is in the files. Other threads look at this,
+        written: everything before this physical offset is in the files. Other threads look at this,
             never at `end`.
-        whole: physical offset behind the last record that is known to be whole: `written`, except
-            on a slave, which gets the log in pieces and looks at the records later (`checked`).
+        whole: physical offset after the last record known to be whole: `written`, except on a
+            slave, which gets the log in pieces and checks the records later (`checked`).
         last_write: physical offset at which the last write began: what lies between it and
             `written` is whole records.
         max_record_size: bytes of the largest record (or batch) that fits into a file.
@@ -111,8 +111,8 @@ class CommitLog:
         return self._limit - self.end
 
     def resume(self, end: int, last_write: int) -> None:
-        """Go on appending at `end`, which recovery found, behind the record at `last_write`. What
-        lies behind `end` is removed, so that no later recovery takes remains of an earlier life for
+        """Go on appending at `end`, which recovery found, after the record at `last_write`. Bytes
+        after `end` are removed, so that no later recovery takes remains of an earlier life for
         messages. Raises DiskFull."""
         self.files.truncate(end)
         self.end = self.written = self.whole = end
@@ -223,8 +223,8 @@ class CommitLog:
         self.end = self.written = self.whole = self.last_write = physical_offset
 
     def append_raw(self, data: memoryview) -> None:
-        """Write bytes of a master's log behind `written`, past the buffer, whatever they hold. They
-        end with the file, or before. A file that is full is followed by a new one.
+        """Write bytes of a master's log at `written`, past the buffer, whatever they hold. They
+        must not cross the end of the file. A file that is full is followed by a new one.
 
         Raises DiskFull, OSError; the log is unchanged then.
         """
@@ -294,7 +294,7 @@ class CommitLog:
         return timestamp
 
     def next_file(self, physical_offset: int) -> int:
-        """Return where the file behind the one that holds `physical_offset` begins."""
+        """Return where the file after the one that holds `physical_offset` begins."""
         return physical_offset - physical_offset % self.file_size + self.file_size
 
     def dirty_files(self, start: int, end: int) -> list[MappedFile]:
@@ -314,7 +314,7 @@ class CommitLog:
         self._widen(size)
 
     def _roll(self) -> None:
-        """Go on in a new file. The old one gets its blank only when the new one is there."""
+        """Go on in a new file. The old one gets its padding only once the new one exists."""
         previous = self._file
         base = previous.base_offset + previous.size if previous is not None else self.end
         self._next_file(base)

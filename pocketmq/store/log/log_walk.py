@@ -1,10 +1,10 @@
-"""Walks through the records of a commit log, and finds out what lies behind the last one.
+"""Walks through the records of a commit log, and finds out what follows the last one.
 
-Recovery trusts nothing but what it can decode: a record counts when its magic, its lengths, its
-body's CRC and its own physical offset are right. Where the walk ends there may be zeros (the end),
-a torn record (a crash while it was written), or worse: a bad place with good records behind it.
-That CRC does not cover the properties; the one of the whole record does, where there is one and it
-is to be checked (`record_crc`). Where a power failure may have torn a record, zeros in them
+Recovery trusts only what it can decode: a record counts if its magic, its lengths, its body's CRC
+and its own physical offset are right. Where the walk ends there may be zeros (the end), a torn
+record (a crash while it was written), or worse: a bad place followed by good records. The body's
+CRC does not cover the properties; the CRC of the whole record does, if there is one and it is to be
+checked (`record_crc`). Where a power failure may have torn a record, zeros in its properties
 count as a hole: a sector that is missing.
 """
 
@@ -30,7 +30,7 @@ from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
 
 class Survivors(NamedTuple):
-    """Good records behind a bad place."""
+    """Good records after a bad place."""
 
     physical_offset: int  # of the first one
     store_timestamp: int  # of the first one, ms
@@ -41,15 +41,15 @@ class LogWalk:
     """The records from `start` (a record's physical offset, or a file's begin) to the end.
 
     `timestamp` is the store timestamp of the record before `start`, if that is known. Records that
-    end behind `torn_behind`, a physical offset, may have been torn by a power failure; None: no
-    record may. The last record may lack its end if it ends behind `cut_behind`. With `whole_crc`, a
+    end after the physical offset `torn_behind` may have been torn by a power failure; None: no
+    record may. The last record may be incomplete if it ends after `cut_behind`. With `whole_crc`, a
     record that differs from its own checksum does not count.
 
     Attributes:
-        end: physical offset behind the last good record; right when the iteration is over.
+        end: physical offset after the last good record; right when the iteration is over.
         last: physical offset of the last good record; `start` without one.
-        reached: what was read, physical offset: `end`, or the end of the last file if nothing more
-            was written into it.
+        reached: physical offset up to which bytes were read: `end`, or the end of the last file if
+            nothing more was written into it.
         store_timestamp: of the last record met (ms).
         torn_behind: as given.
         reason: why the walk ended at `end`; None when the files ended.
@@ -102,7 +102,7 @@ class LogWalk:
             file = next_file
 
     def next_part(self) -> tuple[MappedFile, int]:
-        """Return the file of the next record, and the byte of it behind which records may be cut
+        """Return the file of the next record, and the offset in it after which records may be cut
         short. To be called while a record is looked at."""
         file = self._files.find(self.end - 1)
         assert file is not None
@@ -125,8 +125,8 @@ class LogWalk:
         return False
 
     def interrupted(self) -> bool:
-        """Return whether a whole record lies at `end` but for its first four bytes, which are zero:
-        those are written last, so nobody was told that the record is there."""
+        """Return whether a whole record is at `end` except for its first four bytes, which are
+        zero: those are written last, so the record was never acknowledged."""
         file = self._files.find(self.end)
         if file is None:
             return False
@@ -142,17 +142,17 @@ class LogWalk:
             return False
 
     def remains(self) -> bool:
-        """Return whether anything but zeros lies behind `end`."""
+        """Return whether anything but zeros follows `end`."""
         return self._has_data_from(self.end)
 
     def _has_data_from(self, end: int) -> bool:
         return any(file.has_data(max(0, end - file.base_offset)) for file in self._behind(end))
 
     def survivors(self, *, wiped: bool) -> Survivors | None:
-        """Good records behind `end` that were written after the last one before it.
+        """Good records after `end` that were written after the last one before it.
 
-        Older ones are remains of an earlier life of the log, which a recovery cut off; unless it
-        `wiped` what it cut off, as ours does and the reference's does not.
+        Older ones are remains of an earlier life of the log that a recovery cut off; unless it
+        `wiped` them, as pocketmq's does and the reference's does not.
         """
         for file in self._behind(self.end):
             start = max(0, self.end - file.base_offset)

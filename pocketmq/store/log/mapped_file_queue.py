@@ -43,9 +43,9 @@ class MappedFileQueue:
         retired: Retirement,
         mappings: QueueMappings | None = None,
     ) -> None:
-        """`setting` is the name of the property behind `file_size`, for error messages. With
-        `mappings` this is one of many runs: its files save descriptors, and only those are mapped
-        that `find` or `use` was lately called for."""
+        """`setting` is the property that sets `file_size`, for error messages. With `mappings` this
+        is one of many runs: its files save descriptors, and only those are mapped for which `find`
+        or `use` was called lately."""
         self.directory = directory
         self.file_size = file_size
         self.retired = retired
@@ -62,11 +62,11 @@ class MappedFileQueue:
     def load(
         self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt_from: int | None = None
     ) -> None:
-        """Map what is there. The first sync of each file includes `unsynced_directories`: after a
-        crash nobody knows whether the names in them are on the disk.
+        """Map the files. The first sync of each file includes `unsynced_directories`: after a
+        crash it is not known whether the names in them are on the disk.
 
-        `rebuilt_from`: what is missing from this offset on will be made again, so if a power
-        failure took a file in between, those behind it are removed.
+        `rebuilt_from`: what is missing from this offset on will be rebuilt, so if a power failure
+        took a file in between, the later ones are removed.
 
         Raises:
             NotAFile: a directory has the name of a file.
@@ -122,7 +122,7 @@ class MappedFileQueue:
         return file
 
     def _check(self, number: int, before: int | None, paths: list[Path], sizes: list[int]) -> None:
-        """Raise what is wrong with a file of `paths` behind the one at offset `before`."""
+        """Raise what is wrong with a file of `paths` after the one at offset `before`."""
         path, size = paths[number], sizes[number]
         base = int(path.name)
         if not size:
@@ -165,7 +165,7 @@ class MappedFileQueue:
         return self.directory / f"{base_offset:020d}"
 
     def create(self, base_offset: int, *, allocated: int | None = None) -> MappedFile:
-        """Create the file at `base_offset`, which is behind the last one, and append it.
+        """Create the file at `base_offset`, after the last one, and append it.
 
         `allocated` is that of `Files.create`.
 
@@ -187,7 +187,7 @@ class MappedFileQueue:
         return file
 
     def append(self, file: MappedFile) -> None:
-        """Add a file, made elsewhere, behind the last one."""
+        """Append a file that was made elsewhere."""
         self.mapped = (*self.mapped, file)
 
     def own(self, file: MappedFile) -> MappedFile:

@@ -50,7 +50,7 @@ class QueueMappings:
         file.used = True
 
     def without_exhaustion(self, action: Callable[[], Result]) -> Result:
-        """Do what needs a descriptor or a map. While there is none, unmap a file and try again.
+        """Do what needs a descriptor or a map. While the system has none, unmap a file and retry.
         Raises what `action` raises."""
         while True:
             try:

@@ -82,9 +82,9 @@ class Block(NamedTuple):
 
     Attributes:
         records: those that count.
-        end: the byte behind them.
-        is_bad: whether there should be another record at `end`, by the sizes of those before it,
-            that does not count.
+        end: the offset after them.
+        is_bad: whether the sizes before `end` call for another record there, and it does not
+            count.
     """
 
     records: Records
@@ -103,8 +103,8 @@ def read_block(
     whole_crc: bool = False,
     torn_behind: int | None = None,
 ) -> Block | None:
-    """Return the records of a file from byte `at` on that end before `stop`, about `most` of them
-    at most; None if the bytes at `at` are too few for a record, or state no possible size.
+    """Return the records of a file from byte `at` on that end before `stop`, about `most` at most;
+    None if the bytes at `at` are too few for a record, or state no possible size.
 
     Args:
         base: the physical offset of the file's first byte.
@@ -199,7 +199,7 @@ def tags_codes_in_python(view: memoryview, begin: IntArray, end: IntArray) -> In
 
 
 def _torn(view: memoryview, records: Records, torn_behind: int) -> IntArray:
-    """Return the rows of the records that end behind a byte and have zeros in their properties."""
+    """Return the rows of the records that end after a byte and have zeros in their properties."""
     rows = np.flatnonzero(records.at.astype(np.int64) + records.size > torn_behind)
     if not len(rows):
         return rows
@@ -211,8 +211,8 @@ def _torn(view: memoryview, records: Records, torn_behind: int) -> IntArray:
 
 
 def record_places(view: memoryview, at: int, stop: int, most: int) -> tuple[IntArray, int]:
-    """Return where the next records before `stop` begin, as far as their sizes tell, and the byte
-    behind them."""
+    """Return where the next records before `stop` begin, by their sizes alone, and the offset after
+    them."""
     if _compiled is None:
         return record_places_in_python(view, at, stop, most)
     places = np.empty(most, np.int64)

@@ -60,7 +60,7 @@ class BlockBuilder:
     def enter(self, view: memoryview, base: int) -> tuple[int, int] | None:
         """Enter the whole records of `view`, the first of which has the physical offset `base`.
 
-        Return the physical offset behind them, and when the last one was stored (ms); None, and
+        Return the physical offset after them, and when the last one was stored (ms); None, and
         do nothing, when one of them is unusual. Raises DiskFull, OSError; then nothing is entered.
         """
         block = read_block(view, base, 0, len(view), self._topics, whole_crc=self._whole_crc)

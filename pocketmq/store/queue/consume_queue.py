@@ -1,10 +1,10 @@
 """A consume queue: where the messages of one topic and queue id lie in the commit log.
 
-Entries of 20 bytes (`store.queue.queue_entry`), that of queue offset n at byte 20·n of the run of
-files.
+Entries have 20 bytes (`store.queue.queue_entry`); that of queue offset n is at byte 20·n of the run
+of files.
 A queue that starts past 0, since the log before it is gone, begins its first file with fillers
-(0, 2^31-1, 0), as the reference does. Behind the last entry there are zeros. The queue is always
-derived from the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.
+(0, 2^31-1, 0), as the reference does. Zeros follow the last entry. The queue is always derived from
+the commit log: recovery rebuilds what a crash took. Reference: ConsumeQueue.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class ConsumeQueue:
     Attributes:
         topic_field: the topic as the records of this queue hold it.
         min_offset: of the oldest message that the commit log still has.
-        max_offset: behind the newest entry; what consumers can read ends here.
+        max_offset: after the newest entry; what consumers can read ends here.
         next_offset: what the next message gets. Ahead of `max_offset` by the messages that are
             stored but must be flushed before they may be read.
         room: offsets below this have a file, and blocks on the disk in it.
-        max_physical: physical offset behind the last entry's record, -1 without an entry.
-        lost_physical: physical offset behind the record of the last entry that was on the disk
-            after a crash, if that was behind a hole; else -1. Recovery compares it with what it
+        max_physical: physical offset after the last entry's record, -1 without an entry.
+        lost_physical: physical offset after the record of the last entry that was on the disk
+            after a crash, if a hole preceded that entry; else -1. Recovery compares it with what it
             could enter again.
         listeners: called by the store for each arrival.
         delayed: entries hold the time of delivery instead of a tags code.
@@ -85,7 +85,7 @@ class ConsumeQueue:
         self._file_end = 0
         self._files_end = 0  # the queue offset at which the last file ends
         self._flushed = 0  # entries below this are on the disk
-        # Whether the last file is known to have nothing but zeros behind `max_offset`.
+        # Whether the last file is known to have nothing but zeros after `max_offset`.
         self._zero_behind = False
         # With offsets skipped at the end: what `room` is once they have their fillers.
         self._room_behind: int | None = None
@@ -293,10 +293,10 @@ class ConsumeQueue:
 
     def first_where(self, holds: Callable[[int, int], bool], stop: int | None = None) -> int:
         """Return the lowest offset whose entry (physical offset, size) satisfies `holds`, which
-        must be false up to some entry and true from there on; `stop`, by default `max_offset`, when
-        there is none before that.
+        must be false up to some entry and true from there on; `stop`, by default `max_offset`, if
+        no entry before that does.
 
-        Fillers are neither; the result is none.
+        Fillers count as neither and are never returned.
         """
         low, high = self.min_offset, self.max_offset if stop is None else stop
         end = high
@@ -339,7 +339,7 @@ class ConsumeQueue:
         else:
             end, whole = self._end_after_crash()
             self._set_end(end, room=end if whole else None)
-            # What the last process wrote may still be in memory only, zeros behind the end as well.
+            # What the last process wrote, and its zeros after the end, may be in memory only.
             self._flushed = min(self.min_offset, end - 1)
             self._zero_behind = whole
             if not whole:
@@ -354,8 +354,8 @@ class ConsumeQueue:
         return self.min_offset
 
     def _end_after_crash(self) -> tuple[int, bool]:
-        """Return the end of the entries, and whether it is known that what is before it has blocks
-        and what is behind it is zeros: so it is in most of many queues, which have one file."""
+        """Return the end of the entries, and whether all before it is known to have blocks and all
+        after it to be zeros. That is so in most stores of many queues: each has one file."""
         from pocketmq.store.encoding.entry_array import EntryRun
 
         end = self.min_offset
@@ -399,7 +399,7 @@ class ConsumeQueue:
         if oldest is not None and is_there(*oldest[:2]):
             return
         first = self.first_where(is_there)
-        # A damaged entry may have misled the search; then the one before it is there already.
+        # A damaged entry may have misled the search; then the entry before it exists already.
         while first - 2 >= begin and (before := self.entry(first - 2)) and is_there(*before[:2]):
             first = self.first_where(is_there, stop=first - 1)
         self.min_offset = first
@@ -417,8 +417,8 @@ class ConsumeQueue:
         return taken
 
     def behind_end(self) -> Iterator[tuple[int, Entry]]:
-        """Return offset and entry of what looks like one behind the end. Only damage leaves entries
-        there."""
+        """Return offset and entry of what looks like an entry after the end. Only damage leaves
+        entries there."""
         end = self.max_offset * UNIT
         for file in self.files.mapped:
             begin = max(0, end - file.base_offset)
@@ -483,7 +483,7 @@ class ConsumeQueue:
         if room is not None:
             self.room = room
         elif end >= begin:
-            # What is there has blocks unless it was copied. The rest is for `make_room` to ask for.
+            # Existing bytes have blocks unless the file was copied. `make_room` asks for the rest.
             self.room = end
             if end > begin:
                 last_file.allocate((end - begin) * UNIT)

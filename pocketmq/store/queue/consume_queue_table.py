@@ -56,8 +56,8 @@ class ConsumeQueueTable:
         self._known = NO_BOUNDS
         self._compared = False  # whether queues must be as `_known` says when they are opened
         self._settle: Settle | None = None
-        # Topics whose queues are of another kind: an entry of ours would keep the official broker
-        # from opening the store.
+        # Topics whose queues are of another kind: an entry of this kind would keep the official
+        # broker from opening the store.
         self._batch_topics: frozenset[str] = frozenset()
         # Listeners outlive queues: a long poll may wait for a queue that has no message yet.
         self._listeners: dict[tuple[str, int], tuple[ArrivalListener, ...]] = {}
@@ -70,7 +70,7 @@ class ConsumeQueueTable:
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no queue, neither open nor on the disk, and nothing is known of why."""
+        """Whether there are no queues, neither open nor on the disk, for no known reason."""
         there = self.all or any(self.queue_ids(topic) for topic in self.topics())
         return not there and not self._known.current
 
@@ -170,8 +170,8 @@ class ConsumeQueueTable:
                 self.find(topic, queue_id)
 
     def distrust_bounds(self) -> None:
-        """Do not compare the queues with what they were at the last stop any more, and take files
-        for lost that lie behind a gap: they are built again."""
+        """Stop comparing the queues with what they were at the last stop, and treat files after a
+        gap as lost: they are rebuilt."""
         self._compared = False
         self._clean = False
 
@@ -392,9 +392,9 @@ class ConsumeQueueTable:
         return True
 
     def delete_deleted(self, deleted: Mapping[str, int]) -> None:
-        """Remove what recovery found again of topics that had been deleted: `deleted` has where the
-        log ended then, as a physical offset. A queue with messages from behind that is of a topic
-        that was made anew, and has nothing else. If a removal was cut short, there may be an empty
+        """Remove what recovery found again of deleted topics; `deleted` has the physical offset at
+        which the log ended when each was deleted. If a queue has messages after that, its topic was
+        recreated, and it has no others. If a removal was cut short, there may be an empty
         directory. Raises OSError."""
         for topic, end in deleted.items():
             for queue_id in sorted(self.queue_ids(topic)):

@@ -1,7 +1,7 @@
 """Entries of a consume queue that are damaged: rebuilt from the commit log, or skipped.
 
 The log has every message in the order of its physical offset. So the message whose entry is damaged
-lies behind the one before it in the queue, and it says itself which queue offset it has.
+comes after the one before it in the queue, and its record states its queue offset.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DamagedEntries:
 
     def deleted(self, topic: str, end: int) -> None:
         """Do not take messages of a topic before the physical offset `end` for those of its queues:
-        they were deleted. A topic that is made anew gives their queue offsets again."""
+        they were deleted. A recreated topic uses their queue offsets again."""
         note_deleted(self._deleted, topic, end)
 
     def checked(

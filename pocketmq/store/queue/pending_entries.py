@@ -30,12 +30,12 @@ _physical_offset: Final = Struct(">q").unpack_from
 
 
 class PendingEntries:
-    """The entries that wait, in the order of the log. All but `entered` and `entered_until` belong
+    """The pending entries, in the order of the log. All but `entered` and `entered_until` belong
     to the event loop's thread.
 
     Attributes:
         entered: physical offset up to which every message has its entry.
-        limit: physical offset behind which no message is entered, since replicas may not have it.
+        limit: physical offset after which no message is entered, since replicas may not have it.
     """
 
     def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, *, after_flush: bool) -> None:
@@ -93,8 +93,8 @@ class PendingEntries:
     def enter(self, end: int) -> None:
         """Let everything up to the physical offset `end` be read.
 
-        If the file of a queue cannot be opened, its entries, and all behind them, wait for the next
-        call. The failure is told as one of the log.
+        If the file of a queue cannot be opened, its entries and all later ones wait for the next
+        call. The failure is reported as one of the log.
         """
         waiting = self._waiting
         self._failure = None
@@ -109,7 +109,7 @@ class PendingEntries:
             try:
                 queue.append(entries)
             except OSError as error:
-                # A part of them may be entered; the others have their places behind it.
+                # Some of them may be entered; the others have their places after those.
                 done = (queue.max_offset - queue_offset) * UNIT
                 waiting.appendleft((until, queue, queue.max_offset, entries[done:], timestamp))
                 self._failure = error
@@ -131,8 +131,8 @@ class PendingEntries:
             self._announce()
 
     def forget_from(self, physical_offset: int) -> None:
-        """Drop what waits of records from `physical_offset` on, and take back their queue offsets.
-        What is entered is for the caller."""
+        """Drop pending entries of records from `physical_offset` on, and take back their queue
+        offsets. Entries made already are left to the caller."""
         kept: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
         for end, queue, queue_offset, entries, timestamp in self._waiting:
             before = entries

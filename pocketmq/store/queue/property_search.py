@@ -60,7 +60,7 @@ def may_have(
     for needle in needles:
         at = joined.find(needle)
         while at >= 0:
-            # From the end of one message into the next one is no match, but it does no harm.
+            # A hit that crosses into the next message is false, but harmless.
             number = bisect_right(ends, at)
             matches.add(number)
             at = joined.find(needle, ends[number])

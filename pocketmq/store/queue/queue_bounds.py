@@ -1,12 +1,12 @@
 """Where each queue begins and ends: the file `queuebounds`, written when a store is closed.
 
-From it a start knows every queue without opening it, and sees it when one is not as it was left. It
-also keeps the offsets of messages that are lost for good at the end of a queue, which nothing else
-has once the walk of a recovery begins behind them.
+From it a start knows every queue without opening it, and detects a queue that has changed since. It
+also keeps the offsets of messages that are lost for good at the end of a queue; nothing else
+records them once the walk of a recovery begins after them.
 
 The first line is a digest of the rest in hexadecimal digits, the rest JSON: topic → queue id →
 `Bounds` as an array. The checkpoint has the digest as well, so another broker's use of the store
-puts an end to both. The official broker does not look at this file.
+invalidates both. The official broker does not look at this file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Bounds(Struct, array_like=True, frozen=True):
 
     Attributes:
         begin: at which its first file begins; -1 without a file.
-        end: behind the last entry; -1 when that is not known, since the queue was not opened after
+        end: after the last entry; -1 when that is not known, since the queue was not opened after
             a crash.
-        physical: the physical offset behind the last entry's record, -1 without an entry.
-        next: what the next message gets: more than `end` where the messages there are lost.
+        physical: the physical offset after the last entry's record, -1 without an entry.
+        next: what the next message gets: more than `end` if the messages at `end` are lost.
     """
 
     begin: int

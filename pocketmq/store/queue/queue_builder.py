@@ -1,7 +1,7 @@
-"""Enters the records of a log that somebody else writes into the consume queues.
+"""Enters the records of a log that another process writes into the consume queues.
 
-The rules are those of recovery: the record says which queue offset it has. Where that is not the
-next one of its queue, the topic was made anew, or messages are lost; both are rare.
+The rules are those of recovery: the record states its queue offset. If that is not the next one of
+its queue, the topic was recreated, or messages are lost; both are rare.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class QueueBuilder:
 
         Raises:
             EntriesWait: not yet.
-            DiskFull, OSError: there is no room for its entry; nothing was changed.
+            DiskFull, OSError: no room for its entry; nothing was changed.
         """
         if has_queue_entry(record.sys_flag):
             queue = self.queue_of(record.topic, record.queue_id)
@@ -84,7 +84,7 @@ class QueueBuilder:
     def _align(self, queue: ConsumeQueue, record: Record) -> bool:
         """Have the queue go on with the record; False when that is impossible.
 
-        A topic that was deleted and made anew begins again at queue offset 0. The later life wins.
+        A topic that was deleted and recreated begins again at queue offset 0. The later life wins.
         """
         offset, end = record.queue_offset, queue.next_offset
         if offset == end:

@@ -25,8 +25,8 @@ class QueueTail:
 
     def good_end(self, queue: ConsumeQueue, start: int) -> int:
         """Return the offset from which on entries are of records from the physical offset `start`
-        on, or do not point at their message: the reference leaves remains of earlier lives behind
-        the end of its files."""
+        on, or do not point at their message: the reference leaves remains of earlier lives at the
+        end of its files, after the last entry."""
         end = offset = queue.max_offset
         later = 0
         while offset > queue.min_offset:
@@ -68,7 +68,7 @@ class QueueTail:
         self.check_hole(queue)
 
     def check_hole(self, queue: ConsumeQueue) -> None:
-        """Raise QueueMisfit if an entry behind the end leads to its message."""
+        """Raise QueueMisfit if an entry after the end leads to its message."""
         if any(
             entry[0] >= self._log.min_offset and self._leads(queue, offset, entry)
             for offset, entry in queue.behind_end()
@@ -112,12 +112,12 @@ class QueueTail:
 
 
 def _behind_earlier(queue: ConsumeQueue, offset: int, start: int) -> int:
-    """Return the offset behind the last entry before `offset` of a record before the physical
-    offset `start`, or of none; `min_offset` without one."""
+    """Return the offset after the last entry before `offset` whose record is before the physical
+    offset `start`, or that has no record; `min_offset` without one."""
     begin = max(queue.min_offset, offset - _MORE)
     physicals, _ = queue.places(begin, offset - begin)
     if len(physicals) == offset - begin:  # else they lie in two files
-        # In most of many queues all that is there is later.
+        # In most of many queues all entries are later.
         last = -1 if min(physicals, default=start) >= start else len(physicals) - 1
         for number in range(last, -1, -1):
             if physicals[number] < start:

@@ -1,10 +1,9 @@
 """Whether the entries of a consume queue and the heads of their records agree.
 
-Every read looks at the heads, since a damaged entry points at other bytes than its message. The
-head repeats what the entry says (size, physical offset) and where the message belongs (queue id,
-queue offset). The topic stands behind the body; it is compared for the first and the last of the
-messages that are looked at together, since all entries of a file that belongs to another queue are
-that queue's.
+Every read checks the heads, since a damaged entry points at other bytes than its message. The head
+repeats what the entry says (size, physical offset) and where the message belongs (queue id, queue
+offset). The topic follows the body; it is compared for the first and the last of the messages that
+are checked together, since all entries of a file that belongs to another queue are that queue's.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _MOST_BLOCKS: Final = 1024
 class RecordHeads:
     """Compares entries with heads before they are used.
 
-    A reader that is behind comes along, so the heads of the next messages are compared at once: by
-    numpy it takes 0.1 µs a message, while one after the other takes 0.4 µs, a tenth of a pull. What
-    was compared is good for `_GOOD_FOR` seconds.
+    A reader that lags will come back for more, so the heads of the next messages are compared at
+    once: by numpy it takes 0.1 µs a message, while one after the other takes 0.4 µs, a tenth of a
+    pull. The result is good for `_GOOD_FOR` seconds.
     """
 
     def __init__(self, files: MappedFileQueue, clock: Callable[[], float] = monotonic) -> None:

@@ -57,10 +57,10 @@ class Stretch(NamedTuple):
     """Records that follow each other in the log.
 
     Attributes:
-        end: physical offset behind the last record.
+        end: physical offset after the last record.
         last: physical offset of the last record.
         timestamp: when it was stored (ms).
-        batches: how many of them are inner batches, which get no entry here.
+        batches: the number of inner batches among them, which get no entry here.
     """
 
     end: int

@@ -38,9 +38,9 @@ _QUEUES_AT_ONCE: Final = 100  # each takes some 20 µs
 
 class Cleanup:
     """Cleans up one store; `flushed` gives the physical offset up to which the log is on the disk,
-    `clock` Unix ms. `flush_entries(end)`, called off the event loop, has the queue entries of the
-    messages before a physical offset on the disk and tells whether they are; it raises OSError.
-    Settings are read anew in each round."""
+    `clock` Unix ms. `flush_entries(end)`, called off the event loop, flushes the queue entries of
+    the messages before a physical offset, and tells whether they are on the disk; it raises
+    OSError. Each round reads the settings again."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Cleanup:
             return None
         return self._log.files.take_first()
 
-    # --- what lies behind it ------------------------------------------------------------------
+    # --- what is derived from it --------------------------------------------------------------
 
     async def _clean_queues(self) -> None:
         """Let the queues forget what the log no longer has."""
@@ -234,7 +234,7 @@ class Cleanup:
     async def _discard(files: MappedFileQueue, taken: list[MappedFile]) -> None:
         """Remove files that were taken out of a queue of files. Raises OSError.
 
-        A file that cannot be removed goes back, with those behind it: a store with a gap between
+        A file that cannot be removed goes back, with those after it: a store with a gap between
         its files does not open.
         """
         while taken:

@@ -78,7 +78,7 @@ class CommitLogFlusher:
         self._orders: SimpleQueue[bool] = SimpleQueue()
         self._ordered = False
         self._due = False
-        #: Held during a flush: whoever cuts the log must not do so meanwhile.
+        #: Held during a flush, so that nobody cuts the log meanwhile.
         self.flushing = threading.Lock()
         # (end offset, deadline, listener), both rising.
         self._waiting: deque[tuple[int, float, FlushListener]] = deque()
@@ -164,7 +164,7 @@ class CommitLogFlusher:
             return self._flush()
 
     def cut(self, end: int) -> None:
-        """The log was cut at the physical offset `end`: fail what waits for more."""
+        """The log was cut at the physical offset `end`: fail the waits for later offsets."""
         self.flushed = min(self.flushed, end)
         self._told = min(self._told, end)
         failed = []

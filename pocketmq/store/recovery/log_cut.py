@@ -50,14 +50,14 @@ class LogCut:
         self._replica = replica
 
     def confirm(self, end: int) -> None:
-        """Let messages be read up to the physical offset `end`, and none behind it that is not
-        entered yet. Replicas that are to be in sync have the log so far. Raises OSError."""
+        """Let messages be read up to the physical offset `end`, and no later ones that are not yet
+        entered. Replicas that are to be in sync have the log up to there. Raises OSError."""
         self._pending.limit = end
         self._pending.enter_what_may_be_read(self._flusher.flushed)
 
     async def cut(self, end: int) -> None:
         """Forget everything from the physical offset `end` on, where a record ends: in the log, in
-        the queues, and what waits.
+        the queues, and pending entries.
 
         Raises:
             ValueError: no record ends there; nothing was changed.
@@ -83,7 +83,7 @@ class LogCut:
         log.warning("the log was cut at the physical offset %d", end)
 
     async def withhold(self, end: int) -> None:
-        """Take the messages that end behind the physical offset `end` out of their queues, until
+        """Take the messages that end after the physical offset `end` out of their queues, until
         `confirm` says that they may be read. To be called after `start`, before anything is put or
         received. Raises StoreError, OSError.
         """

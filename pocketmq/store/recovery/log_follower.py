@@ -1,9 +1,9 @@
 """Follows a commit log that is copied from a master: checks each record, and enters it.
 
-The copying path writes bytes and looks at none of them. Here, behind it, each record must have the
-right magic, its own physical offset, a possible size and the right CRC: the protocol has no other
-sign that two logs have parted. The first wrong one ends the copying. What is received may end in
-the middle of a record; the rest will come.
+The copying path writes bytes unchecked. Here each record must then have the right magic, its own
+physical offset, a possible size and the right CRC: the protocol has no other sign that two logs
+have diverged. The first wrong record ends the copying. The received bytes may end in the middle of
+a record; the rest will come.
 
 A few records are decoded one after another. Of many, numpy makes the entries, some thousand at a
 time, since a slave has to keep up with the batches of its master.

@@ -1,26 +1,26 @@
 """Brings the commit log and the consume queues together when a store is opened.
 
-The log is the truth. Recovery finds its end, enters into the queues what they miss, and cuts from
-them what the log does not have.
+The log is the truth. Recovery finds its end, enters missing records into the queues, and cuts
+entries from them that the log does not have.
 
 After a clean stop everything is on the disk, so the walk through the log begins at its last write,
 to see whether that can be read. After a crash it begins where the checkpoint knows log and queues
-to be flushed, and every record from there on is entered anew: of an entry that was not flushed, a
-power failure may have left a part, or what stood in its place before. If another broker had the
+to be flushed, and every record from there on is entered again: of an entry that was not flushed, a
+power failure may have left a part, or the previous bytes in its place. If another broker used the
 store last, only the checkpoint's timestamps are known: the walk begins at the last file whose first
 record is older.
 
 After a kill nothing that was written is lost while the machine runs. So the walk begins at the mark
-(`checkpoint`): all messages before it have their entries, and only an entry behind it can be a part
-of one. If anything does not fit the mark, the walk begins at the checkpoint.
+(`checkpoint`): all messages before it have their entries, and only an entry after it can be
+incomplete. If anything does not fit the mark, the walk begins at the checkpoint.
 
-How long that takes depends on what lies behind the checkpoint, not on the size of the store: queues
-that nothing behind it concerns are opened when they are first used (`QueueTail.settle`). All queues
-are opened only where any of them may have entries of messages that the log has not: after a power
-failure, where the log is torn, or if another broker had the store last.
+How long that takes depends on how much follows the checkpoint, not on the size of the store: queues
+without later records are opened when they are first used (`QueueTail.settle`). All queues are
+opened only if any of them may have entries of messages that the log lacks: after a power failure,
+if the log is torn, or if another broker used the store last.
 
 Reference: CommitLog.recoverNormally, recoverAbnormally; unlike there, what is cut is always logged,
-and a bad record in what had been flushed is an error, not the end of the log.
+and a bad record in the flushed part is an error, not the end of the log.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class Recovery:
             )
 
     def _forget(self) -> None:
-        """Begin again as if nothing had been looked at."""
+        """Begin again from scratch."""
         self._queues.reopen()
         self._enter_from = 0
         self.left_unflushed = False
@@ -350,7 +350,7 @@ class Recovery:
             place = begin if place < begin else self._log.files.mapped[-1].base_offset
         if place == begin or not checkpoint.same_boot:
             # Else nothing that was written is lost, so a queue that has changed since then has
-            # messages behind this place.
+            # messages after this place.
             self._open_all()
         return place, 0
 
@@ -509,7 +509,7 @@ class Recovery:
         checkpoint.sync_unfinished()
 
     def _data_end(self) -> int:
-        """Return the physical offset behind the last block that has data."""
+        """Return the physical offset after the last block that has data."""
         last = self._log.files.mapped[-1]
         return last.base_offset + last.data_end()
 
@@ -542,7 +542,7 @@ class Recovery:
         out to be damaged, only they know which messages were in the damage."""
         known = self._kept.get(queue)
         if known is not None and not begin < known[0] <= queue.max_offset:
-            return  # this recovery has entered what is there
+            return  # this recovery made these entries
         behind = queue.max_offset if known is None else known[0]
         size = (behind - begin) * CONSUME_QUEUE_UNIT
         if size > self._keep_most:
@@ -584,8 +584,8 @@ class Recovery:
     def _enter(self, topic: str, queue_id: int, offset: int, entry: Entry) -> None:
         """Make sure that the message at the queue offset `offset` has its entry.
 
-        A topic that was deleted and made anew begins again at queue offset 0, with the records of
-        its earlier life still in the log. The later life wins, if nobody noted the deletion.
+        A topic that was deleted and recreated begins again at queue offset 0, with the records of
+        its earlier life still in the log. The later life wins if the deletion was not noted.
         """
         queue = self._prepared_queue(topic, queue_id)
         if queue is None:
@@ -685,7 +685,7 @@ class Recovery:
                 survivors.messages + 1,
             )  # fmt: skip
         else:
-            # What a process wrote is there after its death, as long as the machine runs.
+            # What a process wrote outlives it, as long as the machine runs.
             raise _followed(
                 file, walk, survivors,
                 ", and the machine has not stopped since they were written: the file is damaged",

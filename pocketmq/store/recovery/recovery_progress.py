@@ -89,14 +89,14 @@ class RecoveryProgress:
             )
 
     def is_save_due(self, queues: int) -> bool:
-        """Return whether it is time to save what is done, in so many queues. The caller then does
+        """Return whether it is time to save the progress, of this many queues. The caller then does
         so, and calls `saved`."""
         self._save_began = self._clock()
         worth = queues * self._queue_seconds / SAVE_SHARE
         return self._save_began - self._saved_at >= max(SAVE_INTERVAL, worth)
 
     def saved(self, queues: int) -> None:
-        """Note that so many queues are saved."""
+        """Note that this many queues are saved."""
         self._saved_at = self._clock()
         self._queue_seconds = (self._saved_at - self._save_began) / max(1, queues)
 

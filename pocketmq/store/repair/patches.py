@@ -23,7 +23,7 @@ class LostMessage(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after it."""
         return self.physical_offset + self.size
 
     def padding(self, timestamp: int) -> bytes:

@@ -1,6 +1,6 @@
-"""`repair_store`: replaces damaged ranges of the log and builds what is derived from it again.
+"""`repair_store`: replaces damaged ranges of the log, and rebuilds what is derived from it.
 
-Nothing is deleted: what was damaged is kept in STORE/damaged/NUMBER. It is there, and on the disk,
+Nothing is deleted: damaged parts are kept in STORE/damaged/NUMBER. They are on the disk there
 before the original changes, and the store counts as crashed until all is done. So a repair that is
 interrupted can be started again.
 """
@@ -419,8 +419,8 @@ class _Repairing:
             copy.close()
 
     def _timestamp_near(self, file: MappedFile, at: int) -> int:
-        """Return the store timestamp of the record behind the damage, or of the last one that the
-        checkpoint knows of."""
+        """Return the store timestamp of the record after the damage, or of the last one known to
+        the checkpoint."""
         with contextlib.suppress(RecordError):
             if at < file.size:
                 return decode(file.view, at).store_timestamp

@@ -16,8 +16,8 @@ _PERM: Final = 6  # read and write
 
 
 def mend_tables(directory: Path, aside: Path, files: Files, *, dry_run: bool) -> list[str]:
-    """Give each table that cannot be read its backup, or nothing where that is no better; what was
-    there goes to `aside`. Returns what was done. Raises OSError."""
+    """Replace each unreadable table by its backup, or by nothing if the backup is no better; the
+    old content goes to `aside`. Returns what was done. Raises OSError."""
     done = []
     for name in TABLES:
         path = directory / name

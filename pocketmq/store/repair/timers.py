@@ -1,8 +1,8 @@
-"""Builds the timers from the commit log.
+"""Rebuilds the timers from the commit log.
 
-The log has every message that waits for its time, in the timer topic, and each that was delivered,
-where it was sent to, with the properties that it waited with. What was not delivered, and not
-stored anew by a roll either, waits.
+The log has every timed message, in the timer topic, and each that was delivered, in the topic it
+was sent to, with the properties of the timed message. A message that was neither delivered nor
+stored again by a roll is pending.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WaitingMessages:
     """The timed messages of a commit log that were not delivered.
 
     Attributes:
-        queue_end: queue offset behind the last message of the timer topic.
+        queue_end: queue offset after the last message of the timer topic.
     """
 
     def __init__(self) -> None:

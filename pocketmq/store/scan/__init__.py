@@ -1,7 +1,6 @@
 """Reads the files of a store into Arrow, whether a broker has it open, closed it, or was killed.
 
-There is no Spark in here: `pocketmq.spark` makes a Spark data source of it. The modules, from
-the disk up:
+No Spark here: `pocketmq.spark` makes a Spark data source of it. The modules, from the disk up:
 
 - `segments` maps files, `gather` collects byte ranges out of them, `heads`, `property_table` and
   `alike_texts` take records apart, `columns` makes Arrow arrays of them, `reader` does all that in

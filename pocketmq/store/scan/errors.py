@@ -96,7 +96,7 @@ def raise_loss(count: int, error: RecordsLost) -> None:
 
 
 def _reason(path: Path) -> str:
-    """Say why `path` is not the root of a store, and what is there."""
+    """Say why `path` is not the root of a store, and what it holds instead."""
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except FileNotFoundError:

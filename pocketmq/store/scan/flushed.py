@@ -28,10 +28,10 @@ class FlushedEnds:
             self._flushed = read_flushed(store.root / "checkpoint") or self._flushed
 
     def of(self, queue: QueueSnapshot) -> int:
-        """Return the queue offset behind the last record of `queue` that is on the disk.
+        """Return the queue offset after the last record of `queue` that is on the disk.
 
-        Our broker's checkpoint has the physical offset. Official brokers write a time, which stands
-        for the messages stored until then.
+        A pocketmq broker's checkpoint has the physical offset. Official brokers write a time, which
+        stands for the messages stored until then.
         """
         if not self._is_open or queue.max_offset == queue.min_offset:
             return queue.max_offset

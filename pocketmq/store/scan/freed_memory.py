@@ -14,9 +14,9 @@ _LARGEST: Final = 31 << 20
 def keep_freed_memory() -> None:
     """Have glibc keep memory that is freed, up to 62 MiB, instead of giving it back to the system.
 
-    Each block needs arrays of some hundred KiB for a moment. The kernel would clear their pages for
-    every block anew, which is a fifth of the CPU time of a scan of all columns. glibc goes by the
-    largest array that was freed, up to 32 MiB (M_MMAP_THRESHOLD in mallopt(3)). The pages of this
-    one are never touched, and other allocators do not mind.
+    Each block needs arrays of some hundred KiB for a moment. Otherwise the kernel would clear their
+    pages for every block, which is a fifth of the CPU time of a scan of all columns. glibc's
+    threshold is the largest array that was freed, up to 32 MiB (M_MMAP_THRESHOLD in mallopt(3)).
+    The pages of this array are never touched, and other allocators ignore it.
     """
     np.empty(_LARGEST, np.uint8)

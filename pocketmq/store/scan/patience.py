@@ -38,5 +38,5 @@ class Patience:
         return True
 
     def end(self) -> None:
-        """Let the next wait start from zero: what it waited for is there."""
+        """Let the next wait start from zero, as this one has succeeded."""
         self._deadline = None

@@ -475,7 +475,7 @@ class SliceReader:
     def _report(
         self, wanted: QueueSlice, rows: Rows, bad: _Mask, reasons: Mapping[int, str] = _NO_REASONS
     ) -> None:
-        """Lose the `bad` rows. Where there is no reason for the first, the codec is asked."""
+        """Drop the `bad` rows. If the first has no reason, the codec is asked for one."""
         row = int(np.argmax(bad))
         physical, offset = int(rows.physical[row]), int(rows.offset[row])
         segment = self._log.find(physical)

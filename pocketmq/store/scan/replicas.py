@@ -62,8 +62,8 @@ def parts_to_read(stores: Sequence[StoreSnapshot]) -> list[Range]:
 def read_twice(
     places: Iterable[Sequence[ScannedStore]],
 ) -> tuple[ScannedStore, ScannedStore] | None:
-    """Return two of one broker that lie at different `places`, of which one is an archive; None if
-    there are none. Their messages would be read twice, for `parts_to_read` knows stores only."""
+    """Return two of one broker at different `places`, one of them an archive; None without such a
+    pair. Their messages would be read twice, since `parts_to_read` knows stores only."""
     known: dict[str, list[ScannedStore]] = {}
     for stores in places:
         for store in stores:

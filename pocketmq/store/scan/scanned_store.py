@@ -32,7 +32,7 @@ class ScannedQueue(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record."""
+        """After the last record."""
 
     def entry(self, offset: int) -> tuple[int, int]:
         """Return about the physical offset and size that an entry has."""
@@ -44,7 +44,7 @@ class ScannedQueue(Protocol):
         """Return the lowest offset ≥ `offset` whose entry stands for a record, or `known_end`."""
 
     def max_physical(self) -> int:
-        """Return the physical offset behind the record of the last entry; -1 without entries."""
+        """Return the physical offset after the record of the last entry; -1 without entries."""
 
     def slice(self) -> QueueSlice:
         """Return everything there is of it."""

@@ -34,8 +34,8 @@ class StoreFiles(Protocol):
         """Raise NotVisible if this machine does not have it."""
 
     def recovery(self) -> str | None:
-        """Return how far a recovery is that may put entries back which a plan has seen, as the name
-        of a `store_lock.Recovery`; None if there is none."""
+        """Return the progress of a recovery that may put back entries which a plan has seen, as the
+        name of a `store_lock.Recovery`; None if none is running."""
 
     def needed_for(self, slices: Iterable[QueueSlice]) -> StoreFiles:
         """Return what the readers of these slices need of it."""

@@ -73,8 +73,8 @@ class LogCopy:
         )
 
     def _find_end(self) -> int | None:
-        """Return the physical offset behind the last whole record; None when the log is damaged at
-        its end, or was left so by a crash, so that what is there is for recovery to judge."""
+        """Return the physical offset after the last whole record; None when the log is damaged at
+        its end, or was left so by a crash: then recovery must judge it."""
         files = self._files
         start = files[-1].base
         if self._flushed is not None:

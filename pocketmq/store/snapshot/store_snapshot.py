@@ -1,13 +1,13 @@
 """`write_snapshot`: a copy of a store, also of one that a broker has open.
 
-The parts are copied in this order, so that each fits those behind it as after a crash:
+The parts are copied in this order, so that each fits the later ones as after a crash:
 
 1. Progress (consumer offsets, delay levels, timed messages): it must not be ahead of the log, or
-   messages would not be delivered. What is behind is delivered again.
+   messages would not be delivered. Where it lags, messages are delivered again.
 2. The checkpoint: what it says of queues and log holds for those that are copied later.
 3. The timer wheel, then the timer log: what the wheel does not know yet is linked at the start.
-4. The consume queues, without what recovery enters anew, and the index files that are full.
-5. The commit log, which then has every message that the parts before it point at.
+4. The consume queues, without the entries that recovery makes again, and the full index files.
+5. The commit log, which then has every message that the earlier parts point at.
 6. The tables of topics and groups once more: they have every topic of the log.
 
 A file is linked only when neither broker ever changes it again: files of the commit log below the
@@ -15,7 +15,7 @@ flushed offset, and index files that the checkpoint vouches for. A repair breaks
 (`Files.unshare`). Consume queues are always copied: recovery cuts them.
 
 Everything is gathered in a directory beside the target, which gets its name when all of it is on
-the disk. So a snapshot is there as a whole or not at all.
+the disk. So a snapshot exists as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pocketmq.store.snapshot.copied_files import CopiedFiles
 from pocketmq.store.snapshot.log_copy import LogCopy
 from pocketmq.store.store_lock import ABORT_FILE, LOCK_FILE, is_locked
 
-#: What is copied once more behind the commit log.
+#: What is copied once more after the commit log.
 _LATE_TABLES: Final = frozenset({"topics.json", "subscriptionGroup.json"})
 _QUEUES: Final = ("consumequeue", "batchconsumequeue")
 _OWN: Final = frozenset({LOCK_FILE, ABORT_FILE, "damaged"})
@@ -176,7 +176,7 @@ class _Copying:
         found = list(directory.iterdir())
         if late:
             self._left_out += sorted(path for path in found if path.is_dir())
-        # For a moment, a table that is written is there only as its backup.
+        # For a moment, a table that is being written exists only as its backup.
         names = {path.name.removesuffix(".bak") for path in found if path.is_file()}
         names = {name for name in names if not name.endswith(".tmp")}
         for name in sorted(names & _LATE_TABLES if late else names):
@@ -208,7 +208,7 @@ class _Copying:
 
     def _timers(self) -> None:
         if not (self._target / "config" / "timercheck").exists():
-            return  # the first timed message came meanwhile; without these it enters anew
+            return  # the first timed message came meanwhile; a start enters it again
         wheel = self._root / "timerwheel"
         if wheel.exists():
             self._copied.copy(wheel, self._target / "timerwheel")
@@ -234,9 +234,9 @@ class _Copying:
                     remove_tree(target)
 
     def _end_of(self, path: Path) -> int | None:
-        """Return the byte behind the entries of a queue file that are copied: those of messages
-        behind `entered` are entered anew by recovery, and the last one may be half written. A file
-        that is too large is damaged, and copied as it is (None)."""
+        """Return where the copied entries of a queue file end: recovery makes those of messages
+        after `entered` again, and the last one may be half written. A file that is too large is
+        damaged, and copied as it is (None)."""
         if path.stat().st_size > self._config.consume_queue_file_size:
             return None
         entries = np.fromfile(path, ENTRY_DTYPE)
@@ -250,7 +250,7 @@ class _Copying:
     # --- the index ----------------------------------------------------------------------------
 
     def _index(self) -> None:
-        """Take the files that are full and on the disk; the start builds the others anew."""
+        """Take the files that are full and on the disk; the start rebuilds the others."""
         source, target = self._config.index_directory, self._target / "index"
         if not source.is_dir() or not self._index_time:
             return

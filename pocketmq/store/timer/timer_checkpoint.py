@@ -1,8 +1,8 @@
 """The file `config/timercheck`: how far timed messages are indexed and delivered.
 
 4096 bytes, of which the first 56 are used: seven i64 in the order of the attributes, then the data
-version (state version, timestamp, counter). Behind these, where the official broker does not look,
-are three i64 of ours: `seal`, the counter that they were written with, and the CRC-32 of the 56
+version (state version, timestamp, counter). After these, where the official broker does not look,
+pocketmq keeps three i64: `seal`, the counter at the time of writing, and the CRC-32 of the 56
 bytes. Reference: TimerCheckpoint.
 """
 

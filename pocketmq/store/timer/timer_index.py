@@ -1,21 +1,21 @@
-"""Which timed messages wait for which slot of time, in the official broker's own files.
+"""Which timed messages are due in which slot of time, in the official broker's own files.
 
-The messages lie in the commit log and in the queue of the timer topic; this is the index over them:
-the timer log has a unit for each, the wheel says where a slot's newest unit is, each unit where the
-one before it is, and the checkpoint how far slots are delivered and the queue is indexed. The files
-are `timerwheel`, `timerlog/` and `config/timercheck`, as the official broker writes them, so either
-broker goes on where the other one stopped, and what waits takes no memory here but a few bytes per
-slot.
+The messages are in the commit log and in the queue of the timer topic; this is the index over them.
+The timer log has a unit for each. The wheel links to the newest unit of a slot, each unit to the
+one before it, and the checkpoint says how far slots are delivered and the queue is indexed. The
+files are `timerwheel`, `timerlog/` and `config/timercheck`, as the official broker writes them, so
+either broker goes on where the other one stopped. Pending messages take no memory here but a few
+bytes per slot.
 
 A message enters when it is read from the queue. Slots are delivered in the order of time and stay
 in the wheel; `read_time` tells which are done, and goes back when the clock is set back. After a
 kill the queue is read again from where the checkpoint says, and messages that have a unit already
 do not enter twice. If the machine stopped, the wheel may know units that the log lost; then it is
-made anew from the log, as one that is missing is. Reference: TimerMessageStore.
+rebuilt from the log, as a missing one is. Reference: TimerMessageStore.
 
-What lies on the disk at any moment must be a state to start from. So the checkpoint is there before
-the others, log and wheel are synced before it says so, and the seal is broken before any of them
-changes.
+A start must be possible from the files on the disk at any moment. So the checkpoint is created
+before the others, log and wheel are synced before it says so, and the seal is broken before any of
+them changes.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class TimerIndex:
         self, now: int, commit_log: CommitLog, *, ours: bool = False, closed: bool = False
     ) -> None:
         """Map the files, or create them, and find out where to go on, with the commit log as
-        recovery left it. `ours`: no other broker has had the store since the last process of ours;
-        `closed`: that process stopped cleanly. Blocks.
+        recovery left it. `ours`: no broker of another kind has used the store since the last
+        pocketmq process; `closed`: that process stopped cleanly. Blocks.
 
         Raises DiskFull, FileSizeMismatch, StoreCorrupt.
         """
@@ -134,7 +134,7 @@ class TimerIndex:
         """Enter a message whose slot is `deliver`, which must not be before `now_slot`.
 
         One that is further away than the roll window enters a slot within it, marked to be stored
-        anew then. Raises DiskFull.
+        again then. Raises DiskFull.
         """
         slot, rolls = self.place(deliver, now_slot)
         magic = DEFAULT | ROLL if rolls else DEFAULT
@@ -152,7 +152,7 @@ class TimerIndex:
 
     def place(self, deliver: int, now_slot: int) -> tuple[int, bool]:
         """Return the slot of a message that enters at `now_slot`, and whether it is only to be
-        stored anew then."""
+        stored again then."""
         slot = self.floor(deliver)
         ahead = slot - now_slot - self._window
         if ahead < 0:
@@ -254,7 +254,7 @@ class TimerIndex:
 
     @property
     def log_end(self) -> int:
-        """Position behind the last unit of the timer log."""
+        """Position after the last unit of the timer log."""
         return self._log.end
 
     def progress(self) -> tuple[int, int, int]:
@@ -295,7 +295,8 @@ class TimerIndex:
         latest = now + self.precision
 
         def fits(unit: TimerUnit) -> bool:
-            # Another broker's checkpoint may be behind what it will not enter again.
+            # Another broker's checkpoint may be older than entries which that broker will not
+            # make again.
             if not ours:
                 return unit.physical_offset < commit_log.end
             return self._continues(unit) and fits_its_message(unit, commit_log, latest)
@@ -321,8 +322,8 @@ class TimerIndex:
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
         for position, unit in units.units(max(flushed, units.begin)):
-            # Before the first checkpoint nobody knows that one so long ago was delivered: it enters
-            # anew.
+            # Before the first checkpoint nothing shows that a message this old was delivered: it
+            # enters again.
             if checkpoint.read_time or unit.slot >= self.read_time:
                 wheel.link(unit.slot, position, 0)
                 self._entered[unit.physical_offset] = position
@@ -355,7 +356,7 @@ class TimerIndex:
 
     def _before_relink(self, now: int) -> None:
         """Let each start link all units up to the next `checkpoint`: a power cut may leave any part
-        of the wheel that is made anew."""
+        of the rebuilt wheel."""
         self._log.check()
         checkpoint = self._checkpoint
         checkpoint.sync(checkpoint.read_time, self._log.begin, checkpoint.queue_offset, now)

@@ -23,7 +23,7 @@ from pocketmq.store.log.mapped_file_queue import MappedFileQueue
 
 #: Bits of a unit's magic.
 DEFAULT: Final = 1
-ROLL: Final = 2  # not due yet in its slot: to be stored anew
+ROLL: Final = 2  # not due yet in its slot: to be stored again
 DELETE: Final = 4  # names a message of the same slot that is not to be delivered
 MOST_MAGIC: Final = 0xF
 
@@ -63,9 +63,9 @@ class TimerLog:
     def open(self, flushed: int, fits: Callable[[TimerUnit], bool]) -> None:
         """Map the files and find the end.
 
-        It is at the position `flushed`, up to which the log is on the disk, or behind it: where
-        there is no unit, or one that does not fit its message, as when the commit log has lost
-        that. What lies behind is removed: the messages enter anew. Raises FileSizeMismatch,
+        It is at the position `flushed`, up to which the log is on the disk, or later: at the first
+        place without a unit, or with one that does not fit its message, as when the commit log has
+        lost that. Later bytes are removed: the messages enter again. Raises FileSizeMismatch,
         StoreCorrupt.
         """
         directory = self._files.directory
@@ -86,7 +86,7 @@ class TimerLog:
                 break
             self.end = position + UNIT_SIZE
         self._check_end(flushed)
-        # What lies behind is of a crash: half a unit, or units without those before them.
+        # Later bytes are left from a crash: half a unit, or units without their predecessors.
         self._files.truncate(self.end)
         file = self._files.find(self.end)
         if file is not None:
@@ -94,7 +94,7 @@ class TimerLog:
             at = self.end - file.base_offset
             if file.has_data(at):
                 file.zero_from(at)
-                # Or the next power cut brings it back, behind the units that are written now.
+                # Or the next power cut brings it back, after the units that are written now.
                 file.sync()
 
     def _check_end(self, flushed: int) -> None:
@@ -105,7 +105,7 @@ class TimerLog:
             )  # fmt: skip
 
     def append(self, unit: TimerUnit, topic_hash: int) -> int:
-        """Write a unit behind the others and return its position. Raises DiskFull."""
+        """Append a unit and return its position. Raises DiskFull."""
         size = self._files.file_size
         file = self._files.find(self.end)
         if file is None:
@@ -126,7 +126,7 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position; None when there is none."""
+        """Return the unit at a position; None if the log has none there."""
         file = self._files.find(position)
         if file is None or position + UNIT_SIZE > file.base_offset + file.size:
             return None
@@ -156,7 +156,7 @@ class TimerLog:
         return max(0, room // UNIT_SIZE)
 
     def units(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
-        """Positions and units from the position `start` on, up to the first that is none."""
+        """Positions and units from the position `start` on, up to the first that is not a unit."""
         position = start
         while (file := self._files.find(position)) is not None:
             unit = self.unit(position)
@@ -197,8 +197,8 @@ class TimerLog:
         return self._expired.copy()
 
     def discard(self, files: Iterable[MappedFile]) -> None:
-        """Remove files that were taken out; off the event loop. Raises OSError; the ones behind
-        stay then, since a gap would keep the log from being opened."""
+        """Remove files that were taken out; off the event loop. Raises OSError; then the later ones
+        stay, since a gap would keep the log from being opened."""
         for file in files:
             self._files.discard(file)
             self._expired.remove(file)

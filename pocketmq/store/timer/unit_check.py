@@ -1,7 +1,7 @@
 """Whether a unit of the timer log is the one that its message got.
 
-Units have no checksum. What was not flushed before a crash is compared with the commit log, so that
-damage in it keeps no message from its time: the message enters anew.
+Units have no checksum. Those not flushed before a crash are compared with the commit log, so that
+damage delays no message: it enters again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pocketmq.store.timer.timer_log import DELETE, TimerUnit
 
 
 def fits_its_message(unit: TimerUnit, log: CommitLog, latest: int) -> bool:
-    """Return whether there is such a message in `log`, and the unit has it delivered at its time or
-    has it stored anew before; `latest` (ms) is when the newest unit can have entered."""
+    """Return whether `log` has the message, and the unit has it delivered at its time or stored
+    again before; `latest` (ms) is when the newest unit can have entered."""
     if unit.entered > latest:
         return False
     if 0 <= unit.physical_offset < log.min_offset:
@@ -32,7 +32,7 @@ def fits_its_message(unit: TimerUnit, log: CommitLog, latest: int) -> bool:
     if bool(unit.magic & DELETE) != (names.TIMER_DEL_UNIQKEY in properties):
         return False
     time = _time_of(record)
-    # One that was late entered a slot behind its own.
+    # A late message entered a slot after its own.
     return unit.slot <= time or time < unit.entered
 
 

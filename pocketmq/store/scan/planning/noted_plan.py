@@ -40,8 +40,8 @@ def plan_noted(
 ) -> list[NotedQueues] | None:
     """Return partitions of what `request` asks of `store`.
 
-    Returns None where that takes all queues to be opened: the broker has noted nothing, or what is
-    asked for goes by offsets, by times, or by the number of records.
+    Returns None if all queues have to be opened for that: the broker has noted nothing, or the
+    request is in terms of offsets, times, or a number of records.
     """
     noted, selection = store.noted, request.selection
     if noted is None or limits.most_records or limits.least > 1:

@@ -91,7 +91,7 @@ def resolve(
     if start < min(low, stop):
         gone = min(low, stop)
         lose(gone - start, _lost(queue, start, gone - 1, f"the queue begins at {low}"))
-    # A start behind the end tells of a queue that lost its end, even if nothing is asked for.
+    # A start after the end shows that a queue lost its end, even if nothing is asked for.
     beyond = start if start > high else stop
     if beyond > high:
         lose(beyond - high, _lost(queue, high, beyond - 1, f"the queue ends at {high}"))

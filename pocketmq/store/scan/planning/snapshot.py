@@ -1,10 +1,10 @@
 """What a store holds at one moment: its queues, where they end, and what only the log knows.
 
-A consume queue lags behind the commit log after a crash, and a copy of a store may lack its last
-bytes. So a snapshot takes of each queue what its entries and the commit log agree on, and then
-looks into the commit log for records without an entry (`store.scan.tail`), as the recovery of a
-broker would, but changes nothing. While a broker has the store open there is no such looking:
-what is committed has an entry, and what has none may still be under way.
+A consume queue lags after a crash, and a copy of a store may lack its last bytes. So a snapshot
+takes of each queue what its entries and the commit log agree on, and then searches the commit log
+for records without an entry (`store.scan.tail`), as the recovery of a broker would, but changes
+nothing. While a broker has the store open this search is left out: what is committed has an entry,
+and a record without one may still be under way.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class NotedBounds(NamedTuple):
 
     Attributes:
         begin: at which its first file begins; -1 without a file.
-        end: behind the last entry.
-        physical: the physical offset behind the last entry's record; -1 without an entry.
+        end: after the last entry.
+        physical: the physical offset after the last entry's record; -1 without an entry.
     """
 
     begin: int
@@ -93,14 +93,14 @@ class StoreSnapshot:
             that has the store open. Its queues are taken over, and must not be used any more.
 
     Attributes:
-        listing: which queues there are.
+        listing: the existing queues.
         log: the files of the commit log.
-        entered: the physical offset before which all records are in their queues; None where that
-            has to be found out.
-        noted: set if there are many queues and the notes can be relied on; none is open then.
+        entered: the physical offset before which all records are in their queues; None if that has
+            to be found out.
+        noted: set if the queues are many and the notes can be relied on; no queue is open then.
 
     Raises:
-        NoStore: there is none.
+        NoStore: no store at `root`.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Finds records of the commit log that no consume queue has an entry of.
+"""Finds records of the commit log that have no entry in a consume queue.
 
 The rules are those of a broker's recovery: a record counts when it decodes, its CRC is right and
-it lies where it says; the first place where that fails is the end of the log. A scan only trusts
-what recovery would, with one difference: where records that the queues know follow a bad place,
-the log is damaged there, not ended, and the search goes on behind it.
+its physical offset is its own; the first place where that fails is the end of the log. A scan only
+trusts what recovery would, with one difference: where records that the queues know follow a bad
+place, the log is damaged there, not ended, and the search goes on after it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Growing:
 
     def _add(self, offset: int, physical: int, size: int, store_timestamp: int) -> None:
         """Enter a record, unless it is known. A newer one wins over an older one of its offset:
-        the queue began anew after its topic had been deleted."""
+        the topic was deleted, and its queue began again at 0."""
         queue = self.queue
         if offset < self.end:
             if physical < self.max_physical and not self._is_older(offset, physical):
@@ -139,7 +139,7 @@ class _Growing:
     def _forget_from(self, offset: int, physical: int) -> None:
         queue = self.queue
         if offset < queue.known_end:
-            if offset > queue.min_offset:  # a queue that began anew begins at 0
+            if offset > queue.min_offset:  # a queue of a recreated topic begins at 0
                 log.warning(
                     "%s/%d: left out the messages %d to %d, since the record at physical offset %d "
                     "says that it is message %d: it is damaged, or the topic was deleted",
@@ -220,7 +220,7 @@ class TailSearch:
         """Fill in `tail`, `known_end` and perhaps `min_offset` of every queue, and add queues."""
         snapshot = self._snapshot
         start = self._start()
-        # Of queues that are noted, none has an entry behind the start.
+        # In noted queues, no entry is after the start.
         queues = () if snapshot.noted is not None else snapshot.queues.values()
         known = KnownRecords(self._log, queues, start)
         at: int | None = start
@@ -397,7 +397,7 @@ def _tell_of_damage(queue: QueueSnapshot) -> None:
 
 
 def _why(view: memoryview, base: int, at: int) -> str:
-    """Return why there is no record at a physical offset in a file."""
+    """Return why no record can be read at a physical offset in a file."""
     try:
         (_, _, _, _, _, _, physical_offset, *_), *_ = decode_parts(view, at - base)
     except RecordError as error:

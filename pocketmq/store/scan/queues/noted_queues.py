@@ -22,8 +22,8 @@ class NotedQueues:
     """The records of many queues that lie between two places of the log. Can be pickled.
 
     Attributes:
-        spans: topic → queue id → queue offset of the first entry, and behind the last.
-        physical: between which physical offsets.
+        spans: topic → queue id → queue offsets of the first entry and after the last.
+        physical: physical offsets between which they lie.
     """
 
     spans: Spans

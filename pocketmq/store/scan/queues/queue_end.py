@@ -29,8 +29,8 @@ class LastEntries:
     """The last entries of a queue, in memory.
 
     Attributes:
-        begin, end: queue offsets of the first of them, and behind the last.
-        is_broken_off: whether something was found behind them.
+        begin, end: queue offsets of the first of them, and after the last.
+        is_broken_off: whether something was found after them.
     """
 
     __slots__ = ("_bytes", "begin", "end", "is_broken_off")
@@ -62,7 +62,7 @@ class LastEntries:
         return LastEntries(self.end + offset, self._bytes)
 
     def joined(self, offset: int, content: bytes) -> LastEntries:
-        """Return the entries up to a queue offset with those in `content` behind them."""
+        """Return the entries up to a queue offset, followed by those in `content`."""
         joined = self._bytes[: (offset - self.begin) * UNIT] + content
         return LastEntries(offset + len(content) // UNIT, joined[-_BLOCK:])
 
@@ -117,7 +117,7 @@ def next_entries(path: Path | str, number: int) -> bytes:
 
 
 def fills(content: bytes) -> bool:
-    """Return whether there may be more entries behind those of `next_entries`."""
+    """Return whether more entries may follow those of `next_entries`."""
     return len(content) == _BLOCK
 
 
@@ -132,8 +132,8 @@ def _is_empty(fd: int, number: int) -> bool:
 
 
 def _data_end(fd: int, size: int) -> int:
-    """Return a byte behind which the file has nothing but zeros up to the next part that was
-    written: files are made with holes. It is `size` where the file system does not tell."""
+    """Return an offset after which the file has only zeros up to the next part that was written:
+    files are made with holes. It is `size` if the file system does not tell."""
     with contextlib.suppress(OSError):
         return os.lseek(fd, 0, os.SEEK_HOLE)
     return size

@@ -92,7 +92,7 @@ class QueueSlice:
         return max(0, min(self.stop, self.known_end) - self.start) + len(self.tail.offset)
 
     def offset_of(self, number: int) -> int:
-        """Return the queue offset of the record with this number, counted from 0; `stop` behind the
+        """Return the queue offset of the record with this number, counted from 0; `stop` after the
         last."""
         known = max(0, min(self.stop, self.known_end) - self.start)
         if number < known:

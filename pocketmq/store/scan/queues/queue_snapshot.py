@@ -23,7 +23,7 @@ from pocketmq.store.scan.queues.queue_slice import (
 )
 from pocketmq.store.scan.queues.segments import Segments
 
-# queueId, queueOffset, physicalOffset, sysFlag, and the store timestamp behind an IPv4 or an IPv6
+# queueId, queueOffset, physicalOffset, sysFlag, and the store timestamp after an IPv4 or an IPv6
 # born host.
 _PLACE: Final = struct.Struct(">12xi4xqqi16xq4xq")
 _SCANNED_FILES: Final = 3  # how far back a crash can leave holes, as the reference takes it
@@ -43,8 +43,8 @@ class QueueSnapshot:
 
     Attributes:
         segments: the files of its consume queue.
-        last: the last entries of its consume queue, some of which may lie behind `known_end`.
-        tail: set when the commit log has been looked through.
+        last: the last entries of its consume queue, some of which may be after `known_end`.
+        tail: set when the commit log has been searched.
         is_damaged: whether its entries seem to end too early, or are not this queue's.
         noted_end: where its broker noted that it ends; 0 if it did not.
     """
@@ -61,7 +61,7 @@ class QueueSnapshot:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record."""
+        """After the last record."""
         return int(self.tail.offset[-1]) + 1 if len(self.tail.offset) else self.known_end
 
     def entry(self, offset: int) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class QueueSnapshot:
         return None
 
     def max_physical(self) -> int:
-        """Return the physical offset behind the record of the last entry; -1 without entries."""
+        """Return the physical offset after the record of the last entry; -1 without entries."""
         for offset in range(self.known_end - 1, self.min_offset - 1, -1):
             physical, size = self.entry(offset)
             if size != FILLER_SIZE:
@@ -99,7 +99,7 @@ class QueueSnapshot:
         return -1
 
     def first_from(self, physical: int, low: int | None = None) -> int:
-        """Return the lowest offset ≥ `low` whose entry points at `physical` or behind it."""
+        """Return the lowest offset ≥ `low` whose entry points at `physical` or later."""
         offsets = range(self.min_offset if low is None else low, self.known_end)
         # Nearly always it is one of the two ends.
         if not offsets or self._is_from(offsets.start, physical):
@@ -136,8 +136,8 @@ class QueueSnapshot:
                 break
 
     def advance(self) -> bool:
-        """Take the entries that a broker has added since, if the queue is the one it was and that
-        is one small read; else return False, and the queue has to be read anew."""
+        """Take the entries that a broker has added since, if the queue is still the same and one
+        small read has them; else return False, and the queue has to be read again."""
         if not self.min_offset < self.known_end < self.last.end + 1:
             return False
         last = self.known_end - 1
@@ -158,7 +158,7 @@ class QueueSnapshot:
 
     def trim(self, log: Segments) -> int:
         """Take only entries whose records the log has: the oldest may have expired, the last may
-        point behind its end, be half written, or remain from an earlier life of the topic. Return
+        point past its end, be half written, or remain from an earlier life of the topic. Return
         how many are left out at the end."""
         if log.begin:
             self.min_offset = self.first_from(log.begin)
@@ -201,7 +201,7 @@ class QueueSnapshot:
         return offset
 
     def _is_from(self, offset: int, physical: int) -> bool:
-        # Fillers may stand anywhere; taken like the record behind them they keep the order.
+        # Fillers may be anywhere; treated like the record after them they keep the order.
         offset = self.after_fillers(offset)
         return offset == self.known_end or self.entry(offset)[0] >= physical
 

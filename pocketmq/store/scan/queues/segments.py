@@ -66,7 +66,7 @@ class Mappings:
             self._recent.move_to_end(key)
             return found
         with reading(segment.path), segment.path.open("rb") as file:
-            # One that was cut short since would end the process at the first look behind its end.
+            # If a file was cut short since, the first access past its end would kill the process.
             size = os.fstat(file.fileno()).st_size
             if size < segment.size:
                 raise OSError(errno.EIO, "the file has been cut short", str(segment.path))
@@ -109,7 +109,7 @@ class Unreadable(StoreError):
 
 
 class UnreadableFile(Unreadable):
-    """A file that the system does not let us read, or that is none."""
+    """A path that the system does not let us read, or that is not a file."""
 
     def __init__(self, error: OSError, path: Path | str) -> None:
         # Of a descriptor, the error has its number.
@@ -221,11 +221,12 @@ class Segments:
 
     @property
     def end(self) -> int:
-        """The offset behind the last file."""
+        """The offset after the last file."""
         return self.all[-1].base + self.all[-1].size if self.all else 0
 
     def indexes(self, offsets: Int64Array) -> npt.NDArray[np.intp]:
-        """For each offset the index in `all` of the file it lies in or behind; -1 before all."""
+        """For each offset the index in `all` of its file, or of the last file before it; -1 before
+        all."""
         bases = np.array(self._bases, np.int64)
         return np.searchsorted(bases, offsets, side="right") - 1
 

@@ -160,8 +160,8 @@ cdef class CompiledTexts:
         PyMem_Free(self._begins)
 
     def column(self, bytes name not None):
-        """Return the values of one property: how many are there, a bit for each record that has it,
-        the offsets of the values (one more than there are records, 4 bytes each), and the
+        """Return the values of one property: their number, a bit for each record that has it, the
+        offsets of the values (one more than the number of records, 4 bytes each), and the
         values."""
         cdef int code = self._find(<const uint8_t *> PyBytes_AS_STRING(name), len(name))
         cdef Py_ssize_t row, at, size = 0, found = 0
@@ -333,7 +333,7 @@ cdef class CompiledTexts:
         return code
 
     cdef int _find(self, const uint8_t *text, Py_ssize_t size) noexcept:
-        """The number of a name, -1 if there is none."""
+        """The number of a name; -1 if it is unknown."""
         cdef int code
         for code in range(self._count):
             if self._names[code].size == size and not memcmp(self._names[code].text, text, size):

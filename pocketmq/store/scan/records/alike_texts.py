@@ -1,8 +1,8 @@
-"""Properties texts that name the same properties in the same order, as nearly always those do that
-lie near each other in a queue.
+"""Properties texts that name the same properties in the same order, as neighbours in a queue nearly
+always do.
 
-Then one record tells the names of all. The values alone are copied, and a column is every so many
-of them.
+Then one record gives the names for all. Only the values are copied, and every n-th of them makes a
+column of n properties.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def _same(data: ByteArray, ends: _IntArray, names: tuple[bytes, ...]) -> bool:
 
 
 def _values(data: ByteArray, value_lengths: _IntArray, name_lengths: _IntArray) -> Any:
-    """Return all values of texts as a string array. Of each text are known the lengths of its
-    values, and those of its names, which are the same in all."""
-    # Between two values lie a 0x02, a name and a 0x01; before the first one there is no 0x02.
+    """Return all values of texts as a string array. The lengths of each text's values are known,
+    and those of the names, which are the same in all."""
+    # Between two values are a 0x02, a name and a 0x01; before the first one there is no 0x02.
     runs = np.empty((*value_lengths.shape, 2), np.int64)
     runs[:, :, 0] = name_lengths + 2
     runs[:, :, 1] = value_lengths

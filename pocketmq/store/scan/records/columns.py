@@ -144,7 +144,7 @@ class Block:
         """Return a host of the head as `ip:port`. Each distinct host is formatted once."""
         raw = _bytes_of(self.fields[field])
         is_v6 = (self.fields["sys_flag"] & v6) != 0
-        # The flag as a last byte keeps apart what is equal but for zeros behind it.
+        # The flag as a last byte distinguishes values that differ only in trailing zeros.
         marked = np.ascontiguousarray(np.column_stack([raw, is_v6.astype(np.uint8)]))
         kind = pa.binary(marked.shape[1])
         array = pa.Array.from_buffers(kind, len(marked), [None, pa.py_buffer(marked)])
@@ -176,7 +176,7 @@ class Block:
         )
 
     def msg_ids(self) -> Any:
-        """Return the producer's unique id, or the offset message id where there is none."""
+        """Return the producer's unique id, or else the offset message id."""
         unique = self.properties.column(names.UNIQ_KEY)
         return unique if unique.null_count == 0 else pc.coalesce(unique, self.offset_msg_ids())
 

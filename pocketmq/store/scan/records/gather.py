@@ -56,7 +56,7 @@ class Places:
         return Places((*self.buffers, extra), buffer, offset, length)
 
     def bytes_at(self, distance: Int64Array | int) -> ByteArray:
-        """For each range the one byte `distance` behind its begin (within the same buffer)."""
+        """For each range the one byte `distance` after its begin (within the same buffer)."""
         at = self.offset + distance
         found: ByteArray
         if len(self.buffers) == 1:
@@ -91,7 +91,7 @@ class Places:
             if not len(rows):
                 continue
             columns = np.arange(_INLINE)
-            # Reading behind a value is harmless, reading behind the buffer is not.
+            # Reading past a value is harmless, reading past the buffer is not.
             at = np.minimum(self.offset[rows, None] + columns, max(len(source) - 1, 0))
             inline = source[at] if len(source) else np.zeros(at.shape, np.uint8)
             inline[columns >= self.length[rows, None]] = 0

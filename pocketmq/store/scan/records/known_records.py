@@ -39,14 +39,14 @@ class KnownRecords:
         self._run_ends: Int64Array = ends[last][number]
 
     def behind(self, at: int) -> int:
-        """Return where the run of known records ends that begins at `at`; `at` if there is none."""
+        """Return where the run of known records that begins at `at` ends; `at` without a run."""
         number = int(np.searchsorted(self._begins, at))
         if number < len(self._begins) and self._begins[number] == at:
             return int(self._run_ends[number])
         return at
 
     def next(self, at: int) -> int | None:
-        """Return the physical offset of the first known record behind `at`."""
+        """Return the physical offset of the first known record after `at`."""
         number = int(np.searchsorted(self._begins, at, side="right"))
         return int(self._begins[number]) if number < len(self._begins) else None
 

@@ -102,7 +102,7 @@ class Entries:
 
     @cached_property
     def _last(self) -> npt.NDArray[np.int32]:
-        """Record × name → number of the last entry of that name, -1 where there is none."""
+        """Record × name → number of the last entry of that name; -1 without one."""
         table = np.full((self.rows, max(len(self._codes), 1)), -1, np.int32)
         row = self.row
         # Of several values for one cell numpy keeps the last.
@@ -159,7 +159,7 @@ def _irregular(data: ByteArray, bounds: npt.NDArray[np.int32], ends: _IntArray) 
     separators, closing = np.flatnonzero(data == 1), np.flatnonzero(data == 2)
     unclosed = ends[data[ends - 1] != 2]
     end = np.sort(np.concatenate([closing, unclosed]))
-    # Behind a 0x02 the next entry begins one byte later, behind a text at once.
+    # After a 0x02 the next entry begins one byte later, after a text at once.
     begin = np.zeros(len(end), np.int64)
     begin[1:] = end[:-1] + np.isin(end[:-1], closing, assume_unique=True)
     at = np.searchsorted(separators, begin)

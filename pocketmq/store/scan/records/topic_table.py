@@ -58,8 +58,7 @@ def roots_by_broker(
 def own_names(topics: Iterable[str]) -> set[str]:
     """Return the names of a broker and of its cluster, from `topics`, the topics it has.
 
-    A broker has a topic with each of the two names, and another one with each name behind a fixed
-    prefix.
+    A broker has topics with both names, and each name also with a fixed prefix.
     """
     prefixes = (REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX)
     return {
