@@ -1,4 +1,4 @@
-"""How many of something the peers at each address have, for limits per address."""
+"""Counts of something per peer address, for limits per address."""
 
 
 class AddressCounts:
@@ -13,17 +13,17 @@ class AddressCounts:
         self._counts: dict[str, int] = {}
 
     def of(self, address: str) -> int:
-        """Return how many an address has."""
+        """Return the count of an address."""
         return self._counts.get(address, 0)
 
     def add(self, address: str) -> int:
-        """Count one more; return how many its address has now."""
+        """Count one more; return the new count of its address."""
         self.total += 1
         count = self._counts[address] = self._counts.get(address, 0) + 1
         return count
 
     def remove(self, address: str) -> None:
-        """Count one less."""
+        """Count one fewer."""
         self.total -= 1
         self._counts[address] -= 1
         if not self._counts[address]:

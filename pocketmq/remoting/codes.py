@@ -16,7 +16,7 @@ _LAST = 611
 def release_of(version: int) -> str:
     """Return the release with this ordinal, as 5.3.3; ordinals are regular from 4.0.0 to 5.9.9.
 
-    Reference: MQVersion, where each release comes behind its snapshot.
+    Reference: MQVersion, where each release follows its snapshot.
     """
     if not _FIRST <= version <= _LAST:
         return "before 4.0.0" if version < _FIRST else "after 5.9.9"

@@ -1,7 +1,7 @@
 """The calling side: one connection to a server, many requests in flight.
 
-Requests are pipelined and answered in any order. What the server asks of the client comes in
-on the same connection and is executed by a dispatcher, as on a server.
+Requests are pipelined and answered in any order. The server's requests to the client come in on the
+same connection and are executed by a dispatcher, as on a server.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ REQUEST_TIMEOUT = 3.0
 Signer = Callable[
     [Header | None, Mapping[str, str] | None, bytes | bytearray | memoryview], Mapping[str, str]
 ]
-"""Given a request's header, its further extFields and its body: the extFields to send beside the
-header, signature included."""
+"""Takes a request's header, its further extFields and its body; returns the extFields to send
+beside the header, signature included."""
 
-# A peer that vanished without a word (power, network) is found by the kernel: sent data may stay
-# unacknowledged for 15 s, and a silent connection is probed after 30 s. Seconds; milliseconds for
-# TCP_USER_TIMEOUT. Not every system has each of them.
+# The kernel detects a peer that vanished (power, network): sent data may stay unacknowledged for
+# 15 s, and a silent connection is probed after 30 s. Seconds; milliseconds for TCP_USER_TIMEOUT.
+# Not every system has each option.
 _DEAD_PEER_OPTIONS = {
     "TCP_USER_TIMEOUT": 15_000,
     "TCP_KEEPIDLE": 30,
@@ -47,7 +47,7 @@ _NO_TLS = ("TLSV1_ALERT_PROTOCOL_VERSION", "WRONG_VERSION_NUMBER")
 
 
 def find_dead_peer(connection: socket.socket) -> None:
-    """Have the kernel find out when the peer of a TCP connection has vanished."""
+    """Have the kernel detect that the peer of a TCP connection has vanished."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _DEAD_PEER_OPTIONS.items():
         option = getattr(socket, name, None)
@@ -142,7 +142,7 @@ class _ClientStream(FrameStream):
             self._writable_again = None
 
     async def wait_writable(self, timeout: float) -> float:
-        """Wait until the server has read most of what was sent; the rest of `timeout`."""
+        """Wait until the server has read most of what was sent; return the rest of `timeout`."""
         start = self._loop.time()
         while not self.writable and not self.closed:
             if self._writable_again is None:
@@ -245,25 +245,25 @@ class Connection:
 
     @property
     def writable(self) -> bool:
-        """Whether requests are sent at once; else they wait until the server has read what was
-        sent before."""
+        """Whether requests are sent at once; else they wait until the server has read earlier
+        ones."""
         return self._stream.writable
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and that the server has not taken yet."""
+        """Bytes that were written and not yet taken by the server."""
         return self._stream.unsent
 
     @property
     def pending(self) -> int:
-        """Requests that wait for their answers, which `max_pending` bounds."""
+        """The number of requests waiting for answers; `max_pending` bounds it."""
         return self._stream.pending
 
     def on_close(self, callback: Callable[["Connection"], None]) -> None:
-        """Call `callback(self)` once when the connection is gone, whoever closed it."""
+        """Call `callback(self)` once when the connection is gone, by either end."""
         self._stream.add_close_callback(lambda _: callback(self))
 
-    # Not `async`, nor is the pool's: each frame less is felt by whoever awaits thousands at once.
+    # Neither this nor the pool's is `async`: with thousands of awaits at once, each frame counts.
     def request(
         self,
         code: int,
@@ -331,8 +331,8 @@ class Connection:
 
 
 def _reason(error: OSError) -> str:
-    """Why a connect failed. The event loop's own text repeats the address, and it has none for a
-    server that closes during the TLS handshake."""
+    """Return why a connect failed. The event loop's own text repeats the address, and is empty for
+    a server that closes during the TLS handshake."""
     if error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "closed by the server: it may not speak TLS"

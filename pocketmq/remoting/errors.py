@@ -3,8 +3,8 @@
 Three kinds: a peer's error answer (one class per response code that a caller may want to tell
 apart), no answer at all (connect, timeout, closed), and bytes that do not follow the protocol
 (FrameError, HeaderError, BodyError, EncodeError). `RemotingTimeout` is a TimeoutError;
-`RemotingConnectError` and `RemotingClosed` are ConnectionErrors. Those that say that the system is
-away or overloaded are `Unavailable` as well.
+`RemotingConnectError` and `RemotingClosed` are ConnectionErrors. Those for an unreachable or
+overloaded system are `Unavailable` as well.
 
 A handler raises the first kind to answer with that code and remark; `error_for` makes it
 from an answer. `retriable` says whether a producer may send the same message again, to another
@@ -25,22 +25,22 @@ class RemotingError(Exception):
     Attributes:
         code: the response code that names this error.
         remark: what went wrong, in words.
-        broker: name or address of the peer, where it is known.
-        retriable: whether doing the same again may succeed.
+        broker: name or address of the peer, if known.
+        retriable: whether a retry may succeed.
     """
 
     retriable: bool = False
 
     def __init__(self, code: int, remark: str | None = None, broker: str | None = None) -> None:
-        # Not OSError's, which TimeoutError and ConnectionError bring: it takes three arguments for
-        # errno, text and a file name.
+        # Not OSError's `__init__`, which TimeoutError and ConnectionError inherit: it takes three
+        # arguments for errno, text and a file name.
         Exception.__init__(self, code, remark, broker)
         self.code = code
         self.remark = remark or ""
         self.broker = broker
 
     def __str__(self) -> str:
-        # The official servers add the address of a page of advice, in a line of its own.
+        # The official servers add the URL of a help page, on a line of its own.
         remark = " ".join(self.remark.partition("\nSee http")[0].split("\n"))
         text = f"{_name_of(self.code)}: {remark}" if remark else _name_of(self.code)
         return f"{text} [{self.broker}]" if self.broker else text
@@ -61,7 +61,7 @@ class Unavailable(RemotingError):
 
 
 class CodedError(RemotingError):
-    """An error whose class says the code. A subclass without a code of its own inherits one."""
+    """An error whose class gives the code. A subclass without a code of its own inherits one."""
 
     default_code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
 
@@ -113,9 +113,9 @@ class HeaderError(CodedError):
     """A whole frame whose header cannot be read, or lacks a mandatory field.
 
     Attributes:
-        opaque: the request's opaque where it can be told; then the request is to be answered with
+        opaque: the request's opaque if it can be read; then the request is to be answered with
             SYSTEM_ERROR, else the connection closes.
-        flag: the frame's flag where it can be told, else 0. Oneway requests and responses are
+        flag: the frame's flag if it can be read, else 0. Oneway requests and responses are
             never answered.
         serialize_type: 0 JSON or 1 ROCKETMQ: how the frame's header was written.
     """
@@ -130,11 +130,11 @@ class HeaderError(CodedError):
 
 
 class BodyError(CodedError):
-    """A body is not what its request code asks for."""
+    """A body is not what its request code calls for."""
 
 
 class EncodeError(CodedError):
-    """A command does not fit its serialization, e.g. a code above 32 767 a binary header."""
+    """A command does not fit its serialization, e.g. a code above 32 767 in a binary header."""
 
 
 # Error answers
@@ -185,7 +185,7 @@ class PullNotFound(CodedError, code=ResponseCode.PULL_NOT_FOUND):
 
 
 class PullRetryImmediately(CodedError, code=ResponseCode.PULL_RETRY_IMMEDIATELY):
-    """Messages are there, but none matched."""
+    """There are messages, but none matched."""
 
 
 class PullOffsetMoved(CodedError, code=ResponseCode.PULL_OFFSET_MOVED):
@@ -205,7 +205,7 @@ class SubscriptionNotExist(CodedError, code=ResponseCode.SUBSCRIPTION_NOT_EXIST)
 
 
 class SubscriptionNotLatest(CodedError, code=ResponseCode.SUBSCRIPTION_NOT_LATEST):
-    """The broker has an older subscription than the request's; the next heartbeat mends it."""
+    """The broker has an older subscription than the request's; the next heartbeat corrects it."""
 
 
 class SubscriptionGroupNotExist(CodedError, code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
@@ -237,7 +237,7 @@ class FlowControl(CodedError, Unavailable, code=ResponseCode.FLOW_CONTROL):
 
 
 class IllegalOperation(CodedError, code=ResponseCode.ILLEGAL_OPERATION):
-    """What was asked for is not possible now: a transaction was ended too late, for example."""
+    """The request is not possible now: a transaction was ended too late, for example."""
 
 
 class GoAway(CodedError, Unavailable, code=ResponseCode.GO_AWAY):
@@ -278,7 +278,7 @@ _CLASSES: dict[int, type[CodedError]] = {
 
 
 def error_for(code: int, remark: str | None = None, broker: str | None = None) -> RemotingError:
-    """Return the error of an answer with `code`: its own class where it has one, else
+    """Return the error of an answer with `code`: of its own class if it has one, else a
     RemotingError.
     """
     cls = _CLASSES.get(code)

@@ -8,8 +8,9 @@ E = TypeVar("E", bound=BaseException)
 class HeldError(Generic[E]):
     """Holds an error until it is raised: `raise held.take()`.
 
-    A function that raises an error which its own variable holds is in the error's traceback, and so
-    in a cycle: request, connection and all other variables stay until the garbage collector runs.
+    If a function raises an error that its own variable holds, the variable and the error's
+    traceback form a cycle: request, connection and all other variables stay until the garbage
+    collector runs.
     """
 
     __slots__ = ("_error",)
@@ -18,7 +19,7 @@ class HeldError(Generic[E]):
         self._error: E | None = error
 
     def take(self) -> E:
-        """Give the error away. Once only."""
+        """Return the error, and hold it no longer. Once only."""
         error, self._error = self._error, None
         assert error is not None
         return error

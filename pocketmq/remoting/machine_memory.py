@@ -11,15 +11,15 @@ from typing import Final
 
 __all__ = ["at_most", "container_memory", "memory"]
 
-#: Bytes where the platform does not tell: small enough to be safe.
+#: Bytes if the platform does not tell: small enough to be safe.
 _UNKNOWN: Final = 1 << 30
-#: Where the kernel shows control groups, and the file with the limit of each.
+#: Directories of the kernel's control groups, and the file with the limit of each.
 _UNIFIED: Final = ("sys/fs/cgroup", "memory.max")
 _OLD: Final = ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
 
 
 def at_most(most: int, part: int = 4) -> int:
-    """Return `most` bytes, or one of so many parts of the memory if that is less."""
+    """Return `most` bytes, or the memory divided by this number of parts if that is less."""
     return min(most, memory() // part)
 
 
@@ -50,8 +50,8 @@ def _limits(root: Path) -> Iterator[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         mount, name = _OLD if controllers else _UNIFIED
-        # Within a container the group may have a name that only the host knows: there the limit is
-        # that of the topmost group that is seen.
+        # Within a container the group may have a name that only the host knows: then the limit of
+        # the topmost visible group counts.
         groups = Path(group.strip("/"))
         for part in (groups, *groups.parents):
             with contextlib.suppress(OSError, ValueError):  # no such group, or no limit: "max"

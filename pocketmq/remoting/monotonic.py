@@ -2,8 +2,8 @@
 
 The wall clock may be set while a server runs, by an operator or by NTP. A lease measured by it
 goes to a second holder when the clock is set ahead, and stays with a dead one when it is set back.
-So this clock measures what lasts for a time, and the wall clock gives only what is stored, sent, or
-shown as a date. The types differ: mypy rejects a wall clock where this one is needed.
+So this clock measures durations, and the wall clock gives only what is stored, sent, or shown as a
+date. The types differ: mypy rejects a wall clock where this one is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests that wait for an answer: opaque to future, with coarse deadlines.
 
 One table per connection and direction. Adding, answering and forgetting a request are O(1)
-whatever the number pending, and no timer is made per request: deadlines are rounded up to ticks of
+for any number pending, and no timer is made per request: deadlines are rounded up to ticks of
 50 ms, each tick that has requests keeps its own set, and one timer waits for the earliest tick. An
 answered or cancelled request leaves the set of its tick at once.
 """
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 TICK = 0.05
-"""Seconds; a request times out at most this much late, and never early."""
+"""Seconds; a request times out at most this late, and never early."""
 
 MAX_OPAQUE = 0x7FFFFFFF
 """A request id is a positive i32."""
@@ -94,7 +94,7 @@ class PendingRequests(Generic[T]):
         return future
 
     def resolve(self, opaque: int, answer: T) -> bool:
-        """Hand the answer to its request; return False if none waits for it."""
+        """Hand the answer to its request; return False if the request is not pending."""
         # As `_take` does, without its call.
         entry = self._entries.pop(opaque, None)
         if entry is None:
@@ -107,7 +107,7 @@ class PendingRequests(Generic[T]):
         return True
 
     def fail(self, opaque: int, error: Exception) -> bool:
-        """End one request with an error; return False if none waits."""
+        """End one request with an error; return False if it is not pending."""
         future = self._take(opaque)
         if future is None or future.done():
             return False

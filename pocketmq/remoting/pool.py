@@ -62,7 +62,7 @@ class ConnectionPool:
         return list(self._connections)
 
     async def get(self, address: str) -> Connection:
-        """Return the open connection to `address`; connect when there is none.
+        """Return the open connection to `address`; connect first if needed.
 
         Raises:
             RemotingConnectError: no connection could be made.
@@ -79,7 +79,7 @@ class ConnectionPool:
             # Every caller may have given up by the time it fails.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._connecting[address] = task
-        # Shielded: a caller that gives up does not take the connect from the others.
+        # Shielded: a caller that gives up does not cancel the connect for the others.
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

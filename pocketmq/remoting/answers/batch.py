@@ -1,14 +1,14 @@
 """The Batch-Protocol: many child requests in one parent. No I/O.
 
-A parent is an ordinary frame of code 666 whose body is a row of whole child frames; its answer's
-body is a row of whole answer frames. A child is known by its opaque, which is unique within its
-parent. Everything else about a child is as if it came alone: its serialization, its checks, its
-own code. Source: RocketMQ issue 5516; docs/batch-protocol.md describes the protocol and where this
-differs from the pull request that first drew it.
+A parent is an ordinary frame of code 666 whose body is a sequence of whole child frames; its
+answer's body is a sequence of whole answer frames. A child is known by its opaque, which is unique
+within its parent. Everything else about a child is as if it came alone: its serialization, its
+checks, its own code. Source: RocketMQ issue 5516; docs/batch-protocol.md describes the protocol and
+where this differs from the pull request that proposed it.
 
-Here both are taken apart; `remoting.batch_answers` makes a parent's answer. Children are many
-and small, so that is straight-line: a parent is cut and decoded in one loop without a call per
-child but the JSON decoder's.
+This module takes parents and answers apart; `remoting.batch_answers` makes a parent's answer.
+Children are many and small, so the code is straight-line: a parent is cut and decoded in one loop
+without a call per child except the JSON decoder's.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from pocketmq.remoting.frames.json_header import DECODE_ERRORS
 from pocketmq.remoting.serving.request import MAX_REQUEST_HEADER, Request, RequestDecoder
 
 MAX_CHILDREN: Final = 1000
-"""Children of one parent. The reference only warns above it; here the parent is refused."""
+"""Children of one parent. With more, the reference only warns; here the parent is refused."""
 
 MOST_HEADERS: Final = 4 << 20
 """Bytes of the headers of all children, which are decoded in one go."""
@@ -65,7 +65,7 @@ def child_frames(body: Buffer) -> Iterator[memoryview]:
 
 
 def _end_of_child(body: Buffer, at: int) -> int:
-    """Where the child that begins at byte `at` ends. Raises BatchError."""
+    """Return where the child that begins at byte `at` ends. Raises BatchError."""
     if len(body) - at < 4:
         raise BatchError(f"{len(body) - at} bytes behind the last child")
     length: int = _unpack_length(body, at)[0]
@@ -75,7 +75,7 @@ def _end_of_child(body: Buffer, at: int) -> int:
 
 
 def decode_answers(body: Buffer) -> dict[int, Command]:
-    """A parent's answer: the children's answers by opaque. A missing child has no news.
+    """A parent's answer: the children's answers by opaque. A missing child has nothing new.
 
     Raises:
         BatchError: the body cannot be taken apart, or names an opaque twice.
@@ -97,8 +97,8 @@ class Children:
 
     Attributes:
         requests: in the order of the body, oneway bits cleared: an answer costs nothing here.
-        resumed: children that were found among the `known` and are in execution already.
-        refused: children whose header makes no sense, as (opaque, serialize type, remark).
+        resumed: children that were found among the `known`; they are in execution already.
+        refused: children with an invalid header, as (opaque, serialize type, remark).
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Children:
     ) -> None:
         """`known`: requests without a body, by their header's bytes, that need no decoding.
 
-        Raises `BatchError`: nothing in it, too many, too long headers in all, twice the same
-        opaque, cut off.
+        Raises `BatchError`: no children, too many, too many bytes of headers, a repeated opaque, or
+        a child cut off.
         """
         self.requests: list[Request[Any]] = []
         self.resumed: list[Request[Any]] = []

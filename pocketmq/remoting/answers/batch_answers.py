@@ -1,8 +1,8 @@
 """The answer to a parent of the Batch-Protocol (`pocketmq.remoting.answers.batch`). No I/O.
 
-`BatchAnswers` is the channel that children answer to; it holds what has come and becomes the
-parent's answer in the end. When that is, is up to its `MergeStrategy`. An answer is a head
-and, for pulls, the slices of the mapped file that it came with.
+`BatchAnswers` is the channel that children answer to; it holds the answers and finally becomes the
+parent's answer. Its `MergeStrategy` decides when. An answer is a head and, for pulls, the slices of
+the mapped file that it came with.
 """
 
 import logging
@@ -21,12 +21,12 @@ log = LimitedLog(logging.getLogger("pocketmq.remoting"))
 
 _PARENT_HEAD: Final = 1024  # bytes kept free for the parent's own header
 _MAX_ANSWER: Final = MAX_FRAME - _PARENT_HEAD
-_SHORT_ANSWER: Final = 256  # bytes kept free for each child, to say that its answer does not fit
+_SHORT_ANSWER: Final = 256  # bytes kept free for each child, to say that its answer is too large
 _SUCCESS: Final = int(ResponseCode.SUCCESS)  # a member's look-up shows on the way of each batch
 
 
 class MergeStrategy(Protocol):
-    """When a parent is answered, and what becomes of the children that have no answer then."""
+    """Decides when a parent is answered, and what becomes of children without an answer."""
 
     def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
         """The order in which to execute the children."""
@@ -35,20 +35,21 @@ class MergeStrategy(Protocol):
         """A child was answered."""
 
     def skips(self, answers: "BatchAnswers", child: Request[Any]) -> bool:
-        """Asked before each child: whether it need not be executed any more."""
+        """Asked before each child: whether its execution can be skipped."""
 
     def complete(self, answers: "BatchAnswers") -> bool:
         """Asked when all are executed, and after each later answer: whether to answer now."""
 
     def release(self, child: Request[Any]) -> Response:
-        """Ends what an unanswered child still waits for; returns its answer."""
+        """Ends what an unanswered child is waiting for; returns its answer."""
 
     def oversized(self, child: Request[Any], size: int) -> Response:
-        """The answer of a child whose own one, of so many bytes, does not fit in the parent's."""
+        """The answer of a child whose own answer, of this many bytes, does not fit in the
+        parent's."""
 
 
 class _Answered:
-    """The channel of a child that has its answer: nothing more is said about it."""
+    """The channel of a child that has its answer: further answers are dropped."""
 
     def respond(self, request: Request[Any], response: Response) -> None:
         pass
@@ -64,13 +65,13 @@ class BatchAnswers:
     """The answers of one parent's children so far; the channel that the children answer to.
 
     Attributes:
-        waiting: how many children have no answer yet.
+        waiting: the number of children without an answer.
         size: bytes of the answers.
         heard: whether the client gets the parent's answer, and that is not made yet.
-        ready: how many children were answered (counted by the strategy that cares, but for those
-            that were refused at once).
-        messages: how many messages they brought (likewise).
-        enough: whether these suffice, and the other children need not read (likewise).
+        ready: the number of answered children (counted by strategies that need it, without
+            those that were refused at once).
+        messages: the number of messages they brought (likewise).
+        enough: whether these suffice, so that the other children need not read (likewise).
         on_complete: called, maybe more than once, when a late answer completes the parent.
     """
 
@@ -113,7 +114,7 @@ class BatchAnswers:
 
     def respond(self, request: Request[Any], response: Response) -> None:
         """A child's answer; ignored when it has one, e.g. from `merge`."""
-        # Which children wait is marked on themselves: that is cheaper than a table of them.
+        # Pending children are marked themselves: that is cheaper than a table of them.
         if request.channel is not self:
             return
         request.channel = _ANSWERED
@@ -143,7 +144,7 @@ class BatchAnswers:
         self.size += size
         self.waiting -= answered
         if self.size > self._room:
-            # Too much in all: once more, and each is asked for its size.
+            # Too large together: add them one by one, each with its size checked.
             del buffers[before:]
             self.size = size_before
             for request, answer in zip(requests, responses, strict=False):
@@ -158,7 +159,7 @@ class BatchAnswers:
                     self._add_instead(request, oversize)
 
     def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
-        """Say `response` instead, where answers of these children have not left yet. Return the
+        """Replace answers of these children that have not left yet by `response`. Return the
         opaques of those that need no more answer."""
         if self._merged and self._parent is not None:
             return self._parent.connection.replace_answers(
@@ -169,30 +170,30 @@ class BatchAnswers:
         return found
 
     def hears(self) -> bool:
-        """Whether a short answer that a child gives now is going to reach the client."""
+        """Whether a short answer that a child gives now will reach the client."""
         return self.heard and self.size + _PARENT_HEAD <= self._room
 
     def executed(self) -> bool:
-        """All children that are to be executed have been; whether the parent is complete."""
+        """All children to be executed have been; return whether the parent is complete."""
         self._executed = True
         return self._strategy.complete(self)
 
     def merge(self) -> Response:
-        """The parent's answer. Children that still wait are released."""
+        """The parent's answer. Pending children are released."""
         for child in self.leave(_ANSWERED):
             response = self._strategy.release(child)
             self._add(child.opaque, child.serialize_type, response, _MAX_ANSWER)
         return self.merge_answered()
 
     def merge_answered(self) -> Response:
-        """The parent's answer without the children that still wait; see `leave`."""
+        """The parent's answer without the pending children; see `leave`."""
         self.heard = False
         self._merged = True
         buffers, self._buffers = self._buffers, []
         return Response(_SUCCESS, SUCCESS_REMARK, body=buffers)
 
     def leave(self, channel: Channel) -> list[Request[Any]]:
-        """The children that still wait: from here on they answer to `channel`."""
+        """The pending children: from here on they answer to `channel`."""
         requests, self._requests = self._requests, []
         left = [child for child in requests if child.channel is self] if self.waiting else []
         for child in left:
@@ -201,13 +202,13 @@ class BatchAnswers:
         return left
 
     def _add_instead(self, request: Request[Any], oversize: int) -> Response:
-        """Append what is said where an answer of so many bytes does not fit."""
+        """Append the answer that replaces one of this many bytes, which does not fit."""
         response = self._strategy.oversized(request, oversize)
         self._add(request.opaque, request.serialize_type, response, _MAX_ANSWER)
         return response
 
     def _add_frame(self, frame: bytes) -> int:
-        """The same as `_add`, of an answer that is a frame already."""
+        """Like `_add`, for an answer that is a frame already."""
         size = len(frame)
         if self.size + size > self._room:
             return size
@@ -218,9 +219,9 @@ class BatchAnswers:
     def _add(
         self, opaque: int, serialize_type: int, response: Response, room: int | None = None
     ) -> int:
-        """Append an answer; or its size where the parent's frame has no room for it, else 0.
+        """Append an answer and return 0; or return its size if the parent's frame has no room.
 
-        `room`: bytes of all answers, if not what leaves a short one for each child.
+        `room`: bytes for all answers; by default what leaves a short one for each child.
         """
         try:
             length = response.length
@@ -241,7 +242,7 @@ class BatchAnswers:
 
 
 def is_heard(request: Request[Any]) -> bool:
-    """Whether an answer given now is going to reach the client, as far as one can know."""
+    """Whether an answer given now will reach the client, as far as can be known."""
     channel = request.channel
     if request.oneway or request.connection.closed:
         return False

@@ -1,8 +1,8 @@
 """The answer to a stored message as one fixed text with holes.
 
-The general way from a response and its header to a frame is a tenth of what a send costs, with a
+The general way from a response and its header to a frame is a tenth of the cost of a send, with a
 binary header a third, and a fifth where many come in a batch. This gives the same bytes (a test
-compares the two) for what nearly every send is answered with: stored, the default region.
+compares the two) for the answer to nearly every send: stored, in the default region.
 """
 
 import re
@@ -22,12 +22,12 @@ _HOLES = re.compile(rb"%[db]")
 
 
 class StoredAnswer:
-    """The answer of one broker, but for what differs from send to send."""
+    """The answer of one broker, except for what differs from send to send."""
 
     __slots__ = ("_binary", "_binary_size", "_msg_id", "_template")
 
     def __init__(self, msg_id: str, trace_on: bool) -> None:
-        """`msg_id`: where the message id goes, in %-format; `trace_on`: what is said of tracing."""
+        """`msg_id`: where the message id goes, in %-format; `trace_on`: the value for tracing."""
         tracing = str(trace_on).lower()
         self._msg_id = msg_id.encode()
         self._template = (
@@ -48,14 +48,14 @@ class StoredAnswer:
 
     @property
     def json_parts(self) -> tuple[bytes, ...]:
-        """What stands before, between and behind message id, queue id, queue offset, transaction
-        id, and opaque of a JSON answer, behind the two lengths."""
+        """Return the parts of a JSON answer before, between and after message id, queue id, queue
+        offset, transaction id, and opaque; the two lengths before them are left out."""
         return tuple(_HOLES.split(self._template.replace(self._msg_id, b"%b", 1)))
 
     @property
     def binary_parts(self) -> tuple[bytes, ...]:
-        """The same of a binary answer, without the opaque: of its entries. Each of these values has
-        its length before it."""
+        """Return the same parts of the entries of a binary answer, without the opaque. Each of
+        these values is preceded by its length."""
         before, *others = self._binary.removeprefix(b"%b").split(b"%b%b")
         return before, *others
 

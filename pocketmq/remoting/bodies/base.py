@@ -51,8 +51,8 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         """
         if not data:
             raise BodyError(f"no body where a {cls.__name__} is expected")
-        # No variable outlives its `except` with an error in it: that would be a cycle with the
-        # traceback, and keep the whole request until a garbage collection.
+        # An error left in a variable after its `except` would be in a cycle with the traceback, and
+        # keep the whole request until a garbage collection.
         try:
             return cls._exactly(data)
         except FastjsonError as error:
@@ -66,7 +66,7 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         raise BodyError(f"the body is not a {cls.__name__}: {why}")
 
     def need(self, name: str, value: T | None) -> T:
-        """`value`, which is that of the field `name` of this body.
+        """Return `value`, the value of this body's field `name`.
 
         Raises:
             BodyError: the field is missing, or an empty text.
@@ -110,7 +110,7 @@ class QueueBody(Body):
 
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
-        """Put MessageQueue objects in the places of their JSON, in `fields` of this class."""
+        """Replace the JSON of message queues by MessageQueue objects, in `fields` of this class."""
         raise NotImplementedError
 
 

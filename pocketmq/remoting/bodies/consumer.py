@@ -1,4 +1,4 @@
-"""Bodies about connected clients, and how far groups have consumed."""
+"""Bodies about connected clients, and the progress of groups."""
 
 from typing import Any
 

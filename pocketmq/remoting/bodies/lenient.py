@@ -34,7 +34,7 @@ refuses it. None means that the field is left out, which gives it its default.""
 
 
 def respelt(fields: Any, kind: Any) -> Any:
-    """`fields`, what a body was decoded to, with the keys and values that `kind` expects.
+    """Return `fields`, a decoded body, with the keys and values that `kind` expects.
 
     Unknown keys and nulls are left out, which gives a field its default.
     """
@@ -42,7 +42,7 @@ def respelt(fields: Any, kind: Any) -> Any:
 
 
 def convert(fields: Any, kind: type[T]) -> T:
-    """`fields` as a struct, in whatever way they are spelled.
+    """Return `fields` as a struct, however they are spelled.
 
     Raises:
         msgspec.ValidationError: they have another shape.
@@ -54,7 +54,7 @@ def convert(fields: Any, kind: type[T]) -> T:
 
 
 def check_known(fields: Any, kind: Any) -> None:
-    """Refuses an object of which nothing would be understood.
+    """Refuses an object without a known field.
 
     Raises:
         FastjsonError: it has keys, and none of them is known.
@@ -79,7 +79,7 @@ class _ObjectReader:
             name: _reader(kind) for name, kind in fields.items()
         }
         self._folded = {folded(name): name for name in fields}
-        # As a getter is named, so some clients name the field.
+        # The getter's name, which some clients use for the field.
         for name, kind in fields.items():
             if kind is bool:
                 self._folded.setdefault(f"is{folded(name)}", name)
@@ -96,7 +96,7 @@ class _ObjectReader:
         readers = self._readers
         for key, item in value.items():
             name = key if key in readers else self._folded.get(folded(key))
-            # The exact spelling counts most, then what comes first.
+            # An exact spelling wins, then the first one.
             if name is None or (name is not key and name in result):
                 continue
             reader = readers[name]

@@ -42,7 +42,7 @@ class ResetOffsetBody(QueueBody):
             fields["offsetTable"] = keyed_by_queue(table)
 
     def for_cpp(self) -> "ResetOffsetBodyForC":
-        """Return the same as clients in C++ read it."""
+        """Return the same in the form that C++ clients read."""
         return ResetOffsetBodyForC(
             offset_table=[
                 MessageQueueForC(

@@ -1,4 +1,4 @@
-"""What a consumer tells about its insides when asked."""
+"""The internal state that a consumer reports on request."""
 
 from typing import Any
 

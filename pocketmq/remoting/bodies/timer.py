@@ -1,4 +1,4 @@
-"""How far timed messages are delivered, as masters tell their slaves."""
+"""The progress of timed messages, as masters report it to their slaves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TimerCheckpointBody(NamedTuple):
 
 
 class TimerMetric(Body):
-    """How many timed messages of a topic wait."""
+    """The number of pending timed messages of a topic."""
 
     count: int = 0
     time_stamp: int = 0

@@ -32,8 +32,8 @@ class TopicOffset(Body):
 
 
 UNREADABLE_QUEUES: Final = "unreadableQueues"
-"""A field of the answer to GET_TOPIC_STATS_INFO: `queue id:messages,...` of the queues that the
-topic had once and that nobody can read now. Official brokers do not have it."""
+"""A field of the answer to GET_TOPIC_STATS_INFO: `queue id:messages,...` of former queues of the
+topic, which nobody can read now. Official brokers do not have it."""
 
 
 class TopicStatsTable(QueueBody):
@@ -48,7 +48,7 @@ class TopicStatsTable(QueueBody):
 
 
 class ConsumeQueueData(Body):
-    """An entry of a consume queue, and what a filter makes of it."""
+    """An entry of a consume queue, and the verdict of a filter."""
 
     bit_map: str | None = None
     eval: bool = False

@@ -24,7 +24,7 @@ cdef struct Send:
     int64_t reconsume_times
     Text body
     bint binary
-    bint is_other  # no send: nothing is taken of its fields
+    bint is_other  # not a send: its fields are ignored
     uint32_t seen  # extFields, a bit for each letter of SEND_MESSAGE_V2
 
 cdef const uint8_t *decode(

@@ -1,10 +1,10 @@
 # cython: language_level=3
 """The requests of ordinary sends decoded, and their answers encoded, by compiled code.
 
-Only requests as the known clients write them. Functions read between `at` and `end`, and never
-beyond: where a text ends too early, or is not as expected, they return NULL, false, or a size below
-0. There are no errors: whatever is different goes to `pocketmq.remoting.serving.request`, which
-also finds out what may be wrong with it.
+Only requests as the known clients write them. Functions read between `at` and `end`, never past
+`end`: if a text ends too early, or is not as expected, they return NULL, false, or a size below 0.
+They raise no errors: everything else goes to `pocketmq.remoting.serving.request`, which also finds
+out what may be wrong with it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -26,7 +26,7 @@ cdef const uint8_t *HEX = <const uint8_t *> PyBytes_AS_STRING(_hex)
 
 
 cdef uint8_t *put_decimal(uint8_t *at, int64_t value) noexcept nogil:
-    """Write a number as text; it is not the least one of its type."""
+    """Write a number as text; it must not be the minimum of its type."""
     cdef uint8_t digits[20]
     cdef int count = 0
     if value < 0:
@@ -54,7 +54,7 @@ cdef inline bint equal(Text text, const char *other, Py_ssize_t size) noexcept n
 
 
 cdef bint number_of(Text text, int bits, int64_t *number) noexcept nogil:
-    """Read a signed number of so many bits as it is usually written, without a needless zero."""
+    """Read a signed number of this many bits as it is usually written, without leading zeros."""
     cdef const uint8_t *at = text.at
     cdef const uint8_t *end = at + text.size
     cdef bint negative = False
@@ -82,7 +82,7 @@ cdef bint is_boolean(Text text) noexcept nogil:
 cdef const uint8_t *json_text(
     const uint8_t *at, const uint8_t *end, Text *text, bint escapes
 ) noexcept nogil:
-    """Read a JSON string; with `escapes` it may hold some, which `unescape` looks at."""
+    """Read a JSON string; with `escapes` it may contain escapes, which `unescape` checks."""
     if at >= end or at[0] != c'"':
         return NULL
     at += 1
@@ -126,8 +126,8 @@ cdef inline int hex_digit(uint8_t digit) noexcept nogil:
 
 
 cdef Py_ssize_t unescape(Text text, uint8_t *to) noexcept nogil:
-    """Write what a JSON string stands for, which is no longer than its text; return the size, or -1
-    where a character outside of ASCII is escaped or an escape is none."""
+    """Write the content of a JSON string, which is no longer than its text; return the size, or -1
+    if a character outside of ASCII is escaped, or an escape is invalid."""
     cdef const uint8_t *at = text.at
     cdef const uint8_t *end = at + text.size
     cdef uint8_t *begin = to
@@ -216,7 +216,7 @@ cdef uint8_t letter_of(Text name) noexcept nogil:
 
 
 cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
-    """Take an extField; false if it is not one that is known, and as usual."""
+    """Take an extField; false if it is unknown or unusual."""
     cdef uint8_t letter
     cdef int64_t number
     if send.is_other:
@@ -252,7 +252,7 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
 
 
 cdef inline bint is_whole(Send *send) noexcept nogil:
-    """Whether the mandatory fields were there: b, e, f, g, h."""
+    """Whether the mandatory fields are set: b, e, f, g, h."""
     return send.is_other or send.seen & 0b11110010 == 0b11110010
 
 
@@ -354,7 +354,7 @@ cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) excep
         value.at = at
         value.size = size
         at += size
-        # An empty value is none at all.
+        # An empty value counts as absent.
         if size and not (take_field(send, name, value) and is_utf8(value.at, size)):
             return False
     return is_whole(send)
@@ -391,7 +391,7 @@ cdef const uint8_t *decode(
 
 
 cdef bint is_plain(Text text) noexcept nogil:
-    """Whether a JSON string has this text as it is."""
+    """Whether a JSON string is exactly this text."""
     cdef Py_ssize_t each
     for each in range(text.size):
         if not 32 <= text.at[each] < 127 or text.at[each] == c'"' or text.at[each] == c"\\":
@@ -401,7 +401,7 @@ cdef bint is_plain(Text text) noexcept nogil:
 
 cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported) except *:
     """Whether a request that begins at `at` is worth decoding: it is a send, or of an unknown code
-    that was refused. A binary header is: to skip most of it costs little."""
+    that was refused. A binary header always is: skipping most of it costs little."""
     cdef int64_t code
     if end - at < 20 or memcmp(at + 8, <const char *> '{"code":', 8) != 0:
         return True
@@ -413,8 +413,8 @@ cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported
 cdef class SendAnswers:
     """Answers to the sends of one read, encoded one after the other.
 
-    `json` and `binary` are the answer to a stored message in its parts: what stands before, between
-    and after message id, queue id, queue offset and transaction id, and in JSON the opaque.
+    `json` and `binary` are the answer to a stored message in its parts: those before, between and
+    after message id, queue id, queue offset and transaction id, and in JSON the opaque.
     """
 
     def __cinit__(self):

@@ -29,8 +29,8 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
     """Return the command of a header's bytes, still without its body.
 
     Raises:
-        HeaderError: lengths that do not fit in each other, or texts that are not UTF-8; with opaque
-            and flag wherever the header reaches that far.
+        HeaderError: lengths that contradict each other, or texts that are not UTF-8; with opaque
+            and flag if the header is long enough to hold them.
     """
     data = bytes(head)
     size = len(data)
@@ -65,7 +65,7 @@ def decode_binary_header(head: bytes | memoryview) -> Command:
 
 
 def broken_binary_header(head: bytes, why: str) -> HeaderError:
-    """Return the error for a header that cannot be read, with what its beginning tells."""
+    """Return the error for a header that cannot be read, with the fields found at its start."""
     size = len(head)
     return HeaderError(
         f"broken binary header: {why}",

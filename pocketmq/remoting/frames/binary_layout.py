@@ -28,8 +28,8 @@ _MAX_HEAD = 4096
 """Longer headers are not worth the memory of their layouts."""
 
 _LEARN_EVERY = 8
-"""Misses per learned layout. What comes often is learned soon; peers whose order of keys is random
-do not make us learn for nothing."""
+"""Misses per learned layout. A frequent layout is learned soon; peers whose order of keys is random
+cause no useless learning."""
 
 
 class HeaderLayout:
@@ -39,7 +39,7 @@ class HeaderLayout:
 
     def __init__(self, head: bytes, language: str, decode: Callable[[bytes], Any]) -> None:
         """Take the layout of `head`, which has been decoded before and has no remark."""
-        # Parts in turn: one that must be equal, one that is a value. The first value is the
+        # Parts alternate: one that must be equal, one that is a value. The first value is the
         # opaque, after code, language and version; then come flag and the two lengths.
         cuts = [5, 9]
         template = b"\x86\xa4code\xd1%b\xa7version\xd1%b\xa8language%b\xa4flag\xd2%b" % (
@@ -52,7 +52,7 @@ class HeaderLayout:
         fields = b""
         count = 0
         for key, start, end in iter_entries(head, FIXED_SIZE + 4, len(head)):
-            # An empty value is none at all, so it stays part of what must be equal.
+            # An empty value counts as absent, so it stays in the part that must be equal.
             if end > start:
                 cuts += (start, end)
                 count += 1
@@ -67,7 +67,7 @@ class HeaderLayout:
         self._decode = decode
 
     def decode(self, head: bytes) -> Any:
-        """Return the request of a header of the right length, or None if it is laid out otherwise.
+        """Return the request of a header of the right length, or None if its layout differs.
 
         Raises:
             msgspec.MsgspecError: the values are not what the request's header wants.
@@ -115,7 +115,7 @@ class LayoutCache:
             decode = msgspec.msgpack.Decoder(request_type, strict=False).decode
             self._decoders[request_type] = decode
         layouts = self._layouts.setdefault(len(head), [])
-        # Few fit one length; the newest is tried first and the oldest goes.
+        # Few fit one length; the newest is tried first, and the oldest is dropped.
         layouts.insert(0, HeaderLayout(head, language, decode))
         self._count += 1
         if len(layouts) > 4:

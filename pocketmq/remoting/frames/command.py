@@ -19,10 +19,10 @@ class Command(msgspec.Struct):
     """One frame.
 
     Attributes:
-        language: name of the peer's language; empty where a binary header has an unknown number.
+        language: name of the peer's language; empty for an unknown number in a binary header.
         version: the peer's release (see `pocketmq.remoting.codes.VERSION`).
-        ext_fields: the custom header fields; empty when there are none.
-        body: bytes, or a view of them; empty when there is none.
+        ext_fields: the custom header fields; may be empty.
+        body: bytes, or a view of them; may be empty.
     """
 
     code: I32
@@ -37,7 +37,7 @@ class Command(msgspec.Struct):
 
     @property
     def is_response(self) -> bool:
-        """An answer to a request of ours, not a request."""
+        """An answer to an own request, not a request."""
         return self.flag & 1 != 0
 
     @property

@@ -60,12 +60,12 @@ _ADVICE = {
 }
 
 PROTOCOL_VERSION_ALERT = b"\x15\x03\x03\x00\x02\x02\x46"
-"""The TLS alert (RFC 5246, 7.2; fatal) with which a server tells a client that one of them uses TLS
-and the other does not. Without it the client sees a closed connection, and tries again."""
+"""The TLS alert (RFC 5246, 7.2; fatal) with which a server tells a client that only one of them
+uses TLS. Without it the client sees a closed connection, and retries."""
 
 
 def is_tls_alert(data: bytes) -> bool:
-    """Whether the first bytes from a server are a TLS alert. No frame begins so."""
+    """Whether the first bytes from a server are a TLS alert. No frame begins like that."""
     return data.startswith(b"\x15\x03")
 
 
@@ -88,7 +88,7 @@ def recognise(data: bytes) -> FirstBytes:
 
 
 def explain(kind: FirstBytes, port: int, server: str) -> str:
-    """Return the log line: what the client speaks, what the port serves, where to go."""
+    """Return the log line: the client's protocol, the port's protocol, and the right port."""
     return (
         f"looks like {kind.value}, but port {port} is the remoting port of the {server}: "
         f"{_ADVICE[kind]}"

@@ -33,19 +33,19 @@ __all__ = [
     "join_response",
 ]
 
-# Before Python 3.12 looking up these two and comparing takes a fifth of the time of a decode.
+# Before Python 3.12, looking up these two and comparing takes a fifth of the time of a decode.
 _JSON, _BINARY = map(int, SerializeType)
 
 _MAX_HEADER = 0xFFFFFF
 
 MAX_REMARK = 4_096
-"""Characters of a response's remark: what went wrong, and not all of the request."""
+"""Characters of a response's remark: it says what went wrong, without all of the request."""
 
 _unpack_word = Layout(">I").unpack_from
 _pack_words = Layout(">II").pack
 _pack_opaque = Layout(">i").pack
 _OPAQUE_AT = 13
-"""Where the opaque is in a frame with a binary header: behind lengths, code, language, version."""
+"""Where the opaque is in a frame with a binary header: after lengths, code, language, version."""
 
 
 def decode_command(frame: bytes | memoryview) -> Command:
@@ -53,7 +53,7 @@ def decode_command(frame: bytes | memoryview) -> Command:
 
     Raises:
         FrameError: header length beyond the frame, or an unknown serialize type.
-        HeaderError: the header is broken; tells the opaque where it could be read.
+        HeaderError: the header is broken; has the opaque if that can be read.
     """
     size = len(frame)
     if size < 4:
@@ -111,7 +111,7 @@ def encode_request(
     flag: int = 0,
     ext_fields: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return the whole frame of a request of ours, whose header is JSON.
+    """Return the whole frame of an own request, whose header is JSON.
 
     Every message is sent through here: without `ext_fields` it is one text with holes.
 
@@ -176,9 +176,9 @@ def encode_response_frame(
 def cut_response(
     serialize_type: int, code: int, remark: str | None, header: Header | None
 ) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the opaque in the frame of a response without a body.
+    """Return the parts before and after the opaque in the frame of a response without a body.
 
-    With a JSON header it begins behind the two lengths, which depend on the opaque.
+    With a JSON header the first part begins after the two lengths, which depend on the opaque.
 
     Raises:
         EncodeError: a code above 32 767 with a binary header; a header over 16 MiB.

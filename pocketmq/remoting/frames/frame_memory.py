@@ -1,8 +1,8 @@
-"""The memory that the begun frames of all connections of a server take.
+"""The memory that the incomplete frames of all connections of a server take.
 
-A frame may have 16 MiB. So a client that opens many connections, and sends on each of them a frame
-without its end, could fill the memory. When the begun frames take more than the limit, the server
-drops the connections that hold the most, because those of others are small or soon complete.
+A frame may have 16 MiB. So a client that opens many connections, and sends an incomplete frame on
+each, could fill the memory. When incomplete frames take more than the limit, the server drops the
+connections that hold the most: those of others are small or soon complete.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from typing import Final
 from pocketmq.remoting.machine_memory import at_most
 
 LIMIT: Final = 512 << 20
-"""Bytes of begun frames of one server, or a quarter of its memory if that is less."""
+"""Bytes of incomplete frames of one server, or a quarter of its memory if that is less."""
 
 
 class FrameMemory:
-    """Counts the bytes of begun frames.
+    """Counts the bytes of incomplete frames.
 
     Attributes:
         used: bytes now.
         limit: bytes above which `exceeded` is called.
-        exceeded: called with each read of a begun frame while too much is used.
+        exceeded: called at each read of an incomplete frame while the limit is exceeded.
     """
 
     __slots__ = ("exceeded", "limit", "used")
@@ -31,7 +31,7 @@ class FrameMemory:
         self.exceeded: Callable[[], None] = lambda: None
 
     def add(self, size: int) -> None:
-        """Count bytes that have come, or with a negative size, gone."""
+        """Count bytes that were received, or with a negative size, dropped."""
         self.used += size
         if self.used > self.limit and size > 0:
             self.exceeded()

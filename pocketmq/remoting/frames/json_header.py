@@ -18,8 +18,8 @@ from pocketmq.remoting.errors import HeaderError
 from pocketmq.remoting.frames.command import Command, SerializeType
 from pocketmq.remoting.headers.base import json_string, text_of
 
-# All that a decoder raises for bytes from outside: msgspec's own errors, recursion too deep, and
-# numbers of thousands of digits.
+# All errors of a decoder for foreign bytes: msgspec's own, recursion too deep, and numbers of
+# thousands of digits.
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _JSON = SerializeType.JSON
@@ -34,8 +34,8 @@ def decode_json_header(head: bytes | memoryview) -> Command:
     """Return the command of a header's JSON text, still without its body.
 
     Raises:
-        HeaderError: it is not a JSON object, or a field of it is invalid; with the opaque where
-            one can be found in the text.
+        HeaderError: it is not a JSON object, or a field of it is invalid; with the opaque if the
+            text has one.
     """
     try:
         command = _decode_command(head)
@@ -43,8 +43,8 @@ def decode_json_header(head: bytes | memoryview) -> Command:
         return _decode_tolerantly(head)
     if not command.ext_fields and _OTHER_EXT_FIELDS.search(head):
         return _decode_tolerantly(head)
-    # This does not belong in the text; a peer that writes it means nothing by it. The body, which
-    # does not either, is about to be set.
+    # These fields do not belong in the text, so a peer's value is dropped. The body, which does not
+    # either, is about to be set.
     command.serialize_type = _JSON
     return command
 
@@ -76,7 +76,7 @@ def _decode_tolerantly(head: bytes | memoryview) -> Command:
 
 
 def broken_json_header(head: bytes | memoryview, why: str) -> HeaderError:
-    """Return the error for a header that cannot be read, with what can be found in its text."""
+    """Return the error for a header that cannot be read, with the fields found in its text."""
     text = bytes(head)
     opaque = _OPAQUE.search(text)
     flag = _FLAG.search(text)

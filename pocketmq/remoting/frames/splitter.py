@@ -25,18 +25,18 @@ class FrameSplitter:
 
     Args:
         limit: largest frame in bytes, the 4 length bytes included.
-        memory: counts the bytes of the begun frame.
+        memory: counts the bytes of the incomplete frame.
 
     Attributes:
-        max_length: the most that the length bytes of a frame may say.
+        max_length: the largest valid value of a frame's length bytes.
     """
 
     def __init__(self, limit: int = MAX_FRAME, memory: FrameMemory | None = None) -> None:
         self.max_length = limit - 4
         self._memory = memory or FrameMemory()
-        self._gathered = bytearray()  # the begun frame, without its length bytes
+        self._gathered = bytearray()  # the incomplete frame, without its length bytes
         self._missing = 0  # bytes that it still lacks; 0 between frames
-        self._whole: bytes | memoryview | None = None  # a frame that was begun, until it is yielded
+        self._whole: bytes | memoryview | None = None  # the completed frame, until it is yielded
         self._unread = b""  # the last read, which has frames that are not yielded
         self._at = 0  # where its next frame begins
 
@@ -47,7 +47,7 @@ class FrameSplitter:
 
     @property
     def begun_frame(self) -> bytearray | None:
-        """What has come of a frame with more to come: the same object until it is complete."""
+        """The bytes so far of an incomplete frame: the same object until it is complete."""
         return self._gathered if self._missing else None
 
     @property
@@ -61,7 +61,7 @@ class FrameSplitter:
         self._at = at
 
     def forget(self) -> None:
-        """Drop the begun frame, and what is unread: the stream has ended."""
+        """Drop the incomplete frame, and what is unread: the stream has ended."""
         self._whole = None
         self._unread, self._at = b"", 0
         if self._missing:
@@ -70,7 +70,7 @@ class FrameSplitter:
             self._missing = 0
 
     def feed(self, data: bytes) -> Iterator[bytes | memoryview]:
-        """Take a read; yield its frames, behind those of the read before that were not yielded.
+        """Take a read; yield its frames, after those of the previous read that were not yielded.
 
         The splitting is done while iterating. An iterator has to be iterated to its end, or until
         the next read is fed.

@@ -112,8 +112,8 @@ class ResumeCheckHalfMessageRequestHeader(Header):
 class BatchRequestHeader(Header):
     """COMMON_BATCH_REQUEST (666): the request code of the children.
 
-    omit_not_found is ours: children of a parent of pulls that would be told "not found" may be
-    left out of its answer.
+    omit_not_found is pocketmq's own: children of a parent of pulls whose answer would be "not
+    found" may be left out of the parent's answer.
     """
 
     strict_numbers: ClassVar[bool] = True

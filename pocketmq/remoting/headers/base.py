@@ -1,11 +1,11 @@
 """What all typed headers share: the extFields of one request or response family as a struct.
 
 A header's class has RocketMQ's name, its attributes are RocketMQ's fields in snake_case. On the
-wire every value is a string, also numbers and booleans; a field that is None is left
-out. A field without a default is mandatory: where it is missing the request fails with HeaderError.
+wire every value is a string, including numbers and booleans; a field that is None is left out. A
+field without a default is mandatory: if it is missing, the request fails with HeaderError.
 
-Integers are checked against their Java width when read, so that what reaches the store and the
-encoders fits its place there.
+Integers are checked against their Java width when read, so that the store and the encoders get only
+values that fit.
 """
 
 import re
@@ -44,12 +44,12 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         """Read the fields from a map of strings; unknown keys are ignored.
 
         Raises:
-            HeaderError: a mandatory field is missing or, if it is a number, makes no sense.
+            HeaderError: a mandatory field is missing, or is a number that cannot be read.
         """
         try:
             return msgspec.convert(ext, cls, strict=False)
         except msgspec.ValidationError as error:
-            # Its text: the error itself in a variable would be a cycle with the traceback, and
+            # Its text: the error itself in a variable would be in a cycle with the traceback, and
             # keep the whole request until a garbage collection.
             first = str(error)
         # Second try with Java's reading: any word but "true" is false, and numbers may begin with

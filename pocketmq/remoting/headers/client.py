@@ -12,7 +12,7 @@ class HeartbeatRequestHeader(Header):
 class HeartbeatResponseHeader(Header):
     """How a broker takes heartbeats of the second version; both are always sent.
 
-    is_support_batch_protocol is ours alone: true from a broker that serves COMMON_BATCH_REQUEST.
+    is_support_batch_protocol is pocketmq's own: true from brokers that serve COMMON_BATCH_REQUEST.
     """
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)

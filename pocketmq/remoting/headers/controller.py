@@ -109,8 +109,8 @@ class GetNextBrokerIdResponseHeader(Header):
 
 
 class ApplyBrokerIdRequestHeader(Header):
-    """CONTROLLER_APPLY_BROKER_ID (1013). register_check_code: whoever repeats it gets the id
-    again."""
+    """CONTROLLER_APPLY_BROKER_ID (1013). register_check_code: a member that repeats it gets the
+    same id again."""
 
     cluster_name: str
     broker_name: str

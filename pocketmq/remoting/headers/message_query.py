@@ -24,7 +24,7 @@ class QueryMessageRequestHeader(Header, kw_only=True):
 
 
 class QueryMessageResponseHeader(Header):
-    """How far the index is: the last indexed message's store time (ms) and physical offset."""
+    """The end of the index: the last indexed message's store time (ms) and physical offset."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64

@@ -86,7 +86,7 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header):
-    """Store time of the queue's first message, ms; -1 when there is none."""
+    """Store time of the queue's first message, ms; -1 without a message."""
 
     timestamp: I64
 

@@ -15,7 +15,7 @@ class PopMessageRequestHeader(Header):
         init_mode: where a new group begins: 0 at the oldest message, 1 at the end.
         exp_type, exp: TAG or SQL92, and the expression; all messages without one.
         order: messages of a queue wait until those before them are acknowledged.
-        attempt_id: the same one again gets the same messages in order again.
+        attempt_id: a repeated one gets the same messages in order again.
     """
 
     consumer_group: str
@@ -99,7 +99,7 @@ class NotificationRequestHeader(Header):
 
 
 class NotificationResponseHeader(Header):
-    """Whether there is one, and whether the broker can hold no more such requests."""
+    """Whether a message can be popped, and whether the broker can hold no more such requests."""
 
     has_msg: bool = False
     polling_full: bool = False

@@ -63,7 +63,7 @@ class SendMessageRequestHeaderV2(Header, kw_only=True):
     bname: str | None = field(name="n", default=None)
 
     def ext_json(self) -> bytes:
-        # What the proxy sends for every message, as one template.
+        # The proxy's header for every message, as one template.
         if self.max_reconsume_times is not None or self.default_topic_queue_nums is None:
             return Header.ext_json(self)
         return _REQUEST % (
@@ -90,8 +90,8 @@ _REQUEST = (
 
 
 class SendMessageResponseHeader(Header):
-    """The answer to all three. A refused message has no id and offsets, but always the rest:
-    the Java client takes for granted that the map exists.
+    """The answer to all three. A refused message has no id and offsets, but always the other
+    fields: the Java client relies on the map.
 
     Attributes:
         msg_id: offset message id; for a batch the ids of all its messages, joined by commas.
@@ -125,7 +125,7 @@ class SendMessageResponseHeader(Header):
             or self.region != DEFAULT_REGION
         ):
             return Header.ext_json(self)
-        # Ids go through the JSON encoder because a transaction id is what a client chose.
+        # Ids go through the JSON encoder because clients choose transaction ids.
         return _STORED_JSON % (
             encode_json(msg_id),
             self.queue_id,

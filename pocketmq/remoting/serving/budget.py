@@ -1,8 +1,8 @@
-"""What the requests of many clients may take together, and how much of it one client may.
+"""A limit on what the requests of many clients take together, and on the share of one client.
 
-A count of requests bounds nothing when a client chooses their size: ten thousand pulls with two
-megabytes each are within any count. So what is kept for clients is counted in its own unit, bytes
-for most, and one client leaves room for the others.
+A limit on the number of requests bounds nothing while a client chooses their size: ten thousand
+pulls of two megabytes each are within any such limit. So what is kept for clients is counted in its
+own unit, mostly bytes, and one client leaves room for the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Budget:
         self._shared: dict[tuple[Any, int], int] = {}
 
     def take(self, request: Request[Any], amount: int) -> bool:
-        """Take so much for a request; return False, and log it, if that is too much."""
+        """Take this amount for a request; return False, and log it, if that is too much."""
         if not amount:
             return True
         connection = request.connection
@@ -73,7 +73,7 @@ class Budget:
             del self._addresses[address]
 
     def take_shared(self, request: Request[Any], thing: object, amount: int) -> bool:
-        """Take so much for a thing that several requests may keep; it counts once for each
+        """Take this amount for an object that several requests may keep; it counts once for each
         connection. It must live until it is given back."""
         key = request.connection, id(thing)
         users = self._shared.get(key, 0)

@@ -29,13 +29,13 @@ Handler = Callable[[Request[Any]], Answer]
 ManyHandler = Callable[[Sequence[Request[Any]]], Sequence[Response | bytes | None]]
 """Serves the first of several requests of one connection, as many as it can in one go, and gives
 one answer for each: a response, its whole frame, or None (by `reply`, later). It stops before a
-request of another code than the first one's, whose own handler that is for; one of the same code
-after them is to be dispatched alone. If it raises, none of them was executed."""
+request with another code than the first, which has its own handler; a later request of the same
+code is to be dispatched alone. If it raises, none of them was executed."""
 
 
 class ExecutedRead(NamedTuple):
-    """What a `ReadHandler` did: where it ended, the frames of the answers, how many requests of
-    which code these were, and the code of all answers."""
+    """The result of a `ReadHandler`: where it ended, the frames of the answers, the number of
+    requests and their code, and the code of all answers."""
 
     stopped: int
     answers: bytes
@@ -52,8 +52,8 @@ class ReadHandler(Protocol):
     ) -> ExecutedRead | None:
         """Execute the requests in `data[start:]`, one after another.
 
-        It ends behind `most` of them, or before a frame that is longer than `longest` bytes, is
-        not whole, or has to be dispatched. Returns None if that is the first one.
+        It ends after `most` of them, or before a frame that is longer than `longest` bytes, is
+        incomplete, or has to be dispatched. Returns None if that is the first one.
         """
 
 
@@ -62,7 +62,7 @@ Check = Callable[[Request[Any]], Response | None]
 
 
 class Meter(Protocol):
-    """Measures requests; `pocketmq.remoting.serving.rpc_latency.RpcLatency` is the one."""
+    """Measures requests; implemented by `pocketmq.remoting.serving.rpc_latency.RpcLatency`."""
 
     def around(self, code: int, handler: Handler, /) -> Handler:
         """Return a handler of `code` that does the same and is measured."""
@@ -115,9 +115,9 @@ class Dispatcher:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.serving.request.RequestDecoder` needs, live as well.
         many: the handlers for many requests at once by request code, likewise.
-        unsupported: the answers to unknown codes, as far as they are remembered.
+        unsupported: the remembered answers to unknown codes.
         read_handler: executes requests straight from what was read; None without one.
-        log: for what goes wrong with requests, and with the connections that they come on.
+        log: for failures of requests, and of the connections that they come on.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Dispatcher:
         *,
         many: ManyHandler | None = None,
     ) -> None:
-        """Serve `code` by `handler`; many of it that come at once, in a batch or in one read, by
+        """Serve `code` by `handler`; several requests at once, from a batch or one read, by
         `many`.
 
         Raises:
@@ -242,7 +242,7 @@ class Dispatcher:
             answer = route.handler(request)
         except Exception as error:
             return self._failure(request, error)
-        # Told apart by its type, without a look at awaitables.
+        # Recognised by its type, so that awaitables need no check.
         kind = type(answer)
         if kind is Response or kind is bytes or answer is None:
             return answer
@@ -299,7 +299,7 @@ class Dispatcher:
 
 
 def _checked(route: Route, check: Check) -> Route:
-    """The same route behind a check."""
+    """The same route with a check before it."""
     handler, many = route.handler, route.many
 
     def checked(request: Request[Any]) -> Answer:
@@ -311,8 +311,8 @@ def _checked(route: Route, check: Check) -> Route:
     execute: ManyHandler = many
 
     def many_checked(requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
-        # Up to the first refusal; if it is the first request, that is dispatched alone. And not
-        # those behind another code, which `execute` would leave: a check may be expensive.
+        # Up to the first refusal; if it is the first request, that is dispatched alone. Requests
+        # after another code, which `execute` would leave, are not checked: a check may be costly.
         answers: list[Response | bytes | None] = []
         allowed = 0
         code = requests[0].code

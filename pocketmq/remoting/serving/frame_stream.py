@@ -55,13 +55,13 @@ class FrameStream(asyncio.Protocol):
     Attributes:
         peer: the other end's (ip, port).
         peer_packed: the same as 8 (IPv4) or 20 (IPv6) bytes, as message records hold it.
-        attributes: what processors keep for this connection, by their own names.
+        attributes: data that processors keep for this connection, by their own names.
         closed: no request or answer is accepted any more. Answers to a closed stream are dropped.
         writable: false while more than `HIGH_WATER` bytes wait to be sent.
-        ended_by_peer: whether the peer, or its machine, closed the connection; neither this end
-            nor the kernel for want of an answer.
+        ended_by_peer: whether the peer, or its machine, closed the connection, rather than this end
+            or a timeout of the kernel.
         last_active: loop time, seconds, of the last read or write.
-        log: the dispatcher's, for what the peer does wrong.
+        log: the dispatcher's, for protocol errors of the peer.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class FrameStream(asyncio.Protocol):
         self.last_active = 0.0
         self._loop = asyncio.get_running_loop()
         self.log = dispatcher.log
-        #: What to tell, besides that the connection was closed, whoever waits for an answer then.
+        #: Text added to the error of pending requests when the connection is closed.
         self.hint = ""
-        #: Whether asking again would end in the same way.
+        #: Whether a retry would end in the same way.
         self.final = False
         self._dispatch = dispatcher.dispatch
         self._decode = decoder.decode
@@ -117,7 +117,7 @@ class FrameStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
-        # No name: the peer has gone again already, which the transport is about to find out.
+        # Without a name, the peer has gone again already; the transport is about to notice.
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
         self.peer = (host.removeprefix("::ffff:").partition("%")[0], port)
         self.peer_packed = pack_host(*self.peer)
@@ -125,7 +125,7 @@ class FrameStream(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call `callback(self)` once when the connection is gone, whoever closed it."""
+        """Call `callback(self)` once when the connection is gone, by either end."""
         if self._lost.done():
             callback(self)
         else:
@@ -135,7 +135,7 @@ class FrameStream(asyncio.Protocol):
         """Send what is already answered (for `LINGER` s), then close.
 
         With a `reason`, which should say what is wrong with the peer, one log line names both;
-        `cause` is what reasons of one kind share, for the limit of such lines.
+        `cause` is common to reasons of one kind, and limits the rate of such lines.
         """
         if self.closed:
             return
@@ -200,12 +200,12 @@ class FrameStream(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes of output that the peer has not taken yet."""
+        """Bytes of output not yet taken by the peer."""
         return self._transport.get_write_buffer_size()
 
     @property
     def pending(self) -> int:
-        """Requests to the peer that wait for their answers, which `max_pending` bounds."""
+        """The number of requests to the peer waiting for answers; `max_pending` bounds it."""
         return len(self._pending)
 
     def pause_writing(self) -> None:
@@ -224,7 +224,7 @@ class FrameStream(asyncio.Protocol):
     def replace_answers(
         self, opaques: Set[int], response: Response, within: int | None = None
     ) -> Set[int]:
-        """Say `response` instead, where answers to these requests have not left yet; or to these
+        """Replace answers to these requests that have not left yet by `response`, or to these
         children of the parent with the opaque `within`. Return the opaques of those that need no
         more answer."""
         if self.closed:
@@ -259,7 +259,7 @@ class FrameStream(asyncio.Protocol):
     def _append_request(self, frame: bytes) -> None:
         size = len(frame)
         if size > MAX_FRAME:
-            # The peer would close the connection, with whatever others wait for on it.
+            # The peer would close the connection, and fail all others that wait on it.
             raise EncodeError(
                 f"a request of {size} bytes: a frame has at most {MAX_FRAME}", str(self)
             )
@@ -316,7 +316,7 @@ class FrameStream(asyncio.Protocol):
 
         Raises:
             RemotingTimeout: no answer in time; a late one is ignored.
-            RemotingClosed: the connection is or was closed; the peer may have done its part.
+            RemotingClosed: the connection is or was closed; the peer may have executed it.
             SystemBusy: too many requests are waiting for answers on this connection.
         """
         if self.closed:
@@ -330,7 +330,7 @@ class FrameStream(asyncio.Protocol):
             self._append_request(encode_request(code, opaque, header, body, 0, ext_fields))
             return await future
         except BaseException:
-            # Encoding may fail and the caller may be cancelled; neither leaves anything behind.
+            # Encoding may fail and the caller may be cancelled; clean up in both cases.
             self._pending.discard(opaque)
             raise
 
@@ -350,7 +350,7 @@ class FrameStream(asyncio.Protocol):
     # Requests of the peer
 
     def _run(self, request: Request[Any]) -> None:
-        """Execute a request and answer it: all but the server's plain hot path."""
+        """Execute a request and answer it, except on the server's hot path."""
         if self._task_count >= self._max_tasks:
             self.respond(request, self.refuse(request))
             return
@@ -364,7 +364,7 @@ class FrameStream(asyncio.Protocol):
 
     @property
     def overloaded(self) -> bool:
-        """As many tasks run for this connection as may: requests are to be refused."""
+        """Whether this connection runs the maximum of tasks: further requests are refused."""
         return self._task_count >= self._max_tasks
 
     def refuse(self, request: Request[Any]) -> Response:
@@ -375,11 +375,11 @@ class FrameStream(asyncio.Protocol):
         )
 
     def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answer a request, or the child of one, with what a task of this connection awaits."""
+        """Answer a request, or the child of one, with the result of a task of this connection."""
         self._task_count += 1
         task = self._loop.create_task(self._finish(request, result))
-        # An operation once begun is carried through, also when its connection goes: the set keeps
-        # the task alive, and whoever owns the set ends it.
+        # An operation once begun is completed, even if its connection goes: the set keeps the task
+        # alive, and the set's owner ends it.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 BACKLOG: Final = 4096
-"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it, a
-client waits for seconds, also if it is another one that connects a thousand times at once."""
+"""Connections that the kernel keeps until they are accepted; it has a limit of its own. Above it,
+clients wait for seconds, even if another client opens the thousand connections."""
 
 
 class CannotListen(OSError):
-    """The server's address cannot be listened on; the text says which and why."""
+    """The server cannot listen on its address; the text says which and why."""
 
 
 class PortInUse(CannotListen):
@@ -26,8 +26,8 @@ class PortInUse(CannotListen):
 def in_plain_words(name: str, host: str, port: int, setting: str = "") -> Iterator[None]:
     """Raise PortInUse or CannotListen for what fails in here.
 
-    `name` says what listens: "broker", "name server". `setting` is what the port is called, where
-    users know it by a name.
+    `name` says what listens: "broker", "name server". `setting` is the port's name for users, if it
+    has one.
     """
     address = f"{host}:{port}"
     try:
@@ -73,7 +73,7 @@ async def serve(
     port: int | None = None,
     **options: Any,
 ) -> asyncio.Server:
-    """Do as the event loop's `create_server`, which goes on listening if it is cancelled."""
+    """Like the event loop's `create_server`, which goes on listening if it is cancelled."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(protocol, host, port, start_serving=False, **options)
     try:

@@ -1,4 +1,4 @@
-"""Other answers in place of some that are encoded, but have not left yet. No I/O."""
+"""Replaces answers that are encoded, but have not left yet. No I/O."""
 
 from collections.abc import Collection, Iterable
 
@@ -7,7 +7,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.frame import FrameSplitter, decode_command
 from pocketmq.remoting.serving.request import Response
 
-_NO_LIMIT = 1 << 31  # they are our own
+_NO_LIMIT = 1 << 31  # these frames are this server's own
 
 
 def replace_answers(

@@ -41,7 +41,7 @@ class Response(msgspec.Struct):
     """The answer to a request. `body` may be several buffers, which are sent one after another.
 
     `ext_fields` are sent beside the header's fields, or instead of a header. `cut` keeps the frame
-    of an answer that is given again and again, see `repeatable`.
+    of an answer that is sent repeatedly, see `repeatable`.
     """
 
     code: int = 0
@@ -57,8 +57,8 @@ class Response(msgspec.Struct):
         return cls(code, remark, header, cut={})
 
     def parts(self, serialize_type: int) -> tuple[bytes, bytes]:
-        """Return the frame of a repeatable answer before and behind the opaque, as `cut_response`
-        does. Raises EncodeError."""
+        """Return the parts of the frame of a repeatable answer before and after the opaque, as
+        `cut_response` does. Raises EncodeError."""
         cut = self.cut
         assert cut is not None
         if serialize_type not in cut:
@@ -97,7 +97,7 @@ class Channel(Protocol):
         """Answer now or later; do nothing when the peer is gone."""
 
     def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
-        """Say `response` instead, where answers to these requests have not left yet. Return the
+        """Replace answers to these requests that have not left yet by `response`. Return the
         opaques of those that need no more answer."""
 
 
@@ -114,7 +114,7 @@ class RequestConnection(Channel, Protocol):
     def replace_answers(
         self, opaques: Set[int], response: Response, within: int | None = None
     ) -> Set[int]:
-        """As of any channel; or of children, whose parent has the opaque `within`."""
+        """As for any channel; or for children, whose parent has the opaque `within`."""
 
     def respond_frame(self, request: "Request[Any]", frame: bytes) -> None:
         """Answer a request of the connection itself by a whole frame; do nothing when the peer is
@@ -122,13 +122,13 @@ class RequestConnection(Channel, Protocol):
 
     @property
     def overloaded(self) -> bool:
-        """As many tasks run for this connection as may: requests are to be refused."""
+        """Whether this connection runs the maximum of tasks: further requests are refused."""
 
     def refuse(self, request: "Request[Any]") -> Response:
         """Return the answer while the connection is overloaded."""
 
     def spawn(self, request: "Request[Any]", result: Awaitable[Response | None]) -> None:
-        """Answer a request, or the child of one, with what a task of this connection awaits."""
+        """Answer a request, or the child of one, with the result of a task of this connection."""
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
         """Call `callback(connection)` once the connection is gone."""
@@ -154,7 +154,7 @@ class RequestConnection(Channel, Protocol):
 
 
 class Caller(Protocol):
-    """Who sent a request: a user whose signature was checked, and where from."""
+    """The sender of a request: a user whose signature was checked, and the address."""
 
     @property
     def username(self) -> str:
@@ -163,7 +163,7 @@ class Caller(Protocol):
     def require_topic(self, topic: str, *actions: str) -> None:
         """Raise RemotingError unless one of these actions ("Pub", "Sub") is allowed.
 
-        For handlers that only learn from what is stored which topic a request is about.
+        For handlers that learn a request's topic only from stored data.
         """
 
     def require_cluster(self, cluster: str, *actions: str) -> None:
@@ -172,7 +172,7 @@ class Caller(Protocol):
     def may_publish(self, topic: str) -> bool:
         """Tell whether the user may send to this topic now.
 
-        For what a server sends to a client on its own, long after the request that named it.
+        For messages that a server sends on its own, long after the request that named the topic.
         """
 
     def may_consume(self, group: str, *topics: str) -> bool:
@@ -180,8 +180,8 @@ class Caller(Protocol):
 
 
 class Observer:
-    """Is told of the answer to a request whose handler returned before: calls `note`, then tells
-    the observer that was there before."""
+    """Observes the answer to a request whose handler returned before it: calls `note`, then the
+    previous observer."""
 
     __slots__ = ("_next", "_note")
 
@@ -194,7 +194,7 @@ class Observer:
         self._next = following
 
     def answered(self, request: "Request[Any]", response: Response) -> None:
-        """The request gets this answer now."""
+        """Called with the answer when it is given."""
         self._note(request, response)
         if self._next is not None:
             self._next.answered(request, response)
@@ -206,11 +206,11 @@ class Request(msgspec.Struct, Generic[H]):
     Attributes:
         header: the typed extFields; an empty Header when the code has no header type.
         head: the header's bytes as they came.
-        body: bytes, or a view of them; empty when there is none. The buffer stays valid.
-        serialize_type: how the header was written, and the answer's is going to be.
+        body: bytes, or a view of them; may be empty. The buffer stays valid.
+        serialize_type: the serialization of the header, and of the answer's.
         connection, channel: set by the connection that read the frame.
         caller: set by the guard of a server that authenticates; None without one.
-        observer: is told of an answer by `reply`; None where nobody measures.
+        observer: called with an answer by `reply`; None if nothing is measured.
     """
 
     code: I32
@@ -236,18 +236,18 @@ class Request(msgspec.Struct, Generic[H]):
 
     @property
     def ext_fields(self) -> dict[str, str]:
-        """All extFields as they came, also those that the typed header does not know."""
+        """All extFields as they came, including those that the typed header does not know."""
         word = self.serialize_type << 24 | len(self.head)
         return decode_command(word.to_bytes(4, "big") + self.head).ext_fields
 
     def keep(self) -> int:
         """Prepare this for waiting: drop what only the first execution needs.
 
-        That is the body, the remark, and the header's bytes with all fields that nobody reads; a
-        child of a batch keeps its header's bytes, which tell it from others.
+        That is the body, the remark, and the header's bytes with all unused fields; a child of a
+        batch keeps its header's bytes, which identify it.
 
         Returns:
-            The bytes that stay of what the client wrote; 0 for a request of the usual size.
+            The remaining bytes that the client wrote; 0 for a request of the usual size.
         """
         size = len(self.head)
         self.body = b""
@@ -275,7 +275,7 @@ class Request(msgspec.Struct, Generic[H]):
 
     @property
     def takes_frames(self) -> bool:
-        """Whether `reply_frame` may answer: it is no child of a batch."""
+        """Whether `reply_frame` may answer: the request is not a child of a batch."""
         return self.channel is self.connection
 
     def reply_frame(self, frame: bytes) -> None:
@@ -304,15 +304,15 @@ _LONG_PREFIX = slice(0, 15)
 
 MAX_REQUEST_HEADER: Final = 256 << 10
 """Bytes of a request's header, which has properties of 32 KiB or an expression at most. Headers are
-decoded before anybody knows who sends them, and fields are the dearest bytes there are: a header
-of 16 MiB would hold up everybody for most of a second."""
+decoded before the sender is known, and fields cost the most per byte: a header of 16 MiB would
+block everybody for most of a second."""
 
 _MAX_HEADER = 0xFFFFFF
 _ENDS = 512  # bytes of a long header in which its opaque is looked for
 _BINARY = SerializeType.ROCKETMQ
 _NOT_QUICKLY = (KeyError, TypeError, LayoutError, *DECODE_ERRORS)
 """A prefix not seen yet, an unhashable view, a broken frame, or a header that only the tolerant
-path understands or can name the fault of."""
+path understands or finds the fault of."""
 
 
 class RequestDecoder:
@@ -337,10 +337,10 @@ class RequestDecoder:
         """Decode a frame (without its 4 length bytes).
 
         A request of an unknown code gets an empty header. Of a response (flag bit 0) only the
-        other fields mean something; `decode_command` is made for those.
+        other fields are meaningful; use `decode_command` for responses.
 
         Raises:
-            FrameError: the frame is shorter than it says, or of an unknown serialization.
+            FrameError: the frame is shorter than it says, or has an unknown serialization.
             HeaderError: the header is broken, longer than `MAX_REQUEST_HEADER`, or lacks a
                 mandatory field.
         """
@@ -394,8 +394,8 @@ class RequestDecoder:
         return request
 
     def _decode_unknown(self, frame: bytes | memoryview) -> Request[Any] | None:
-        """Decode a request of an unknown code, which nobody reads the fields of: they must not cost
-        more than those of a good request. Return None if it is not so simple."""
+        """Decode a request of an unknown code. Its fields are not used, so they must not cost more
+        than those of a good request. Return None if it is not so simple."""
         match = _CODE_FIRST.match(frame, 4)
         if match is None:
             return None
@@ -444,7 +444,7 @@ class RequestDecoder:
         if match is None:
             decoders, prefix = self._long, head[_LONG_PREFIX]
             match = _CODE_FIRST.match(prefix)
-            # Shorter, it would have as many prefixes as there are texts behind the code.
+            # With fewer bytes, there would be a prefix for each text after the code.
             if match is None or match.end() != len(prefix):
                 return
         code = int(match[1])

@@ -29,7 +29,7 @@ from pocketmq.remoting.serving.request import Request, RequestConnection, Respon
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 _BOUNDS: Final = tuple(bound / 1000 for bound in BOUNDS_MS)
 _FIRST: Final = _BOUNDS[0]
-_SECONDS: Final = len(_BOUNDS) + 1  # the place of the sum in a cell
+_SECONDS: Final = len(_BOUNDS) + 1  # the index of the sum in a cell
 
 SUCCESS: Final = "success"
 ONEWAY: Final = "oneway"
@@ -47,9 +47,9 @@ _POLLS: Final = frozenset(
 
 
 class Measured(NamedTuple):
-    """The requests of one kind: how many in each bucket, and their time in all.
+    """The requests of one kind: the number in each bucket, and their total time.
 
-    `is_long_polling`: they were held until there was something to answer.
+    `is_long_polling`: they were held until an answer was available.
     """
 
     request_code: str
@@ -88,7 +88,7 @@ class RpcLatency:
     def cell(
         self, code: int, answer: int, result: str = SUCCESS, *, late: bool = False
     ) -> list[float]:
-        """Return where requests of one kind are counted."""
+        """Return the cell in which requests of one kind are counted."""
         request = _KNOWN_REQUESTS.get(code, UNKNOWN)
         key = request, _KNOWN_RESPONSES.get(answer, UNKNOWN), late, result
         cell = self._cells.get(key)

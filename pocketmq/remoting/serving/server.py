@@ -1,14 +1,14 @@
 """The listening side: frames in, handlers, frames out.
 
-The way of a request: `data_received` gets a read of up to 256 KiB, the splitter cuts it into
-frames, and for each frame the request is decoded, its handler called, and the answer encoded. There
-is no task, no future and no raised exception per request, because each of them costs too much at 70
+A request's path: `data_received` gets a read of up to 256 KiB, the splitter cuts it into frames,
+and for each frame the request is decoded, its handler called, and the answer encoded. There is no
+task, no future and no raised exception per request, because each of them costs too much at 70
 thousand requests per second. A handler that cannot answer yet returns `None` and calls
 `request.reply` later; an awaitable becomes a task.
 
-Requests of one read that follow each other and that a handler can execute together, as it does with
-those of a batch request, are given to it at once: 64 sends in a read take 30 % less time that way.
-A read handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes them itself.
+Consecutive requests of one read that a handler can execute together, as it does with those of a
+batch request, are given to it at once: 64 sends in a read take 30 % less time that way. A read
+handler (`Dispatcher.serve_reads`) gets requests as bytes, and decodes them itself.
 
 The answers of all connections leave at the end of the turn of the event loop, so that all requests
 of one turn share one write into the log. With 64 clients that each wait for an answer, that serves
@@ -18,16 +18,16 @@ Back-pressure: while a client does not read its answers, the server does not exe
 and does not read its socket, because a client can send any number of requests. Answers to requests
 that are already running still collect, up to a hard limit.
 
-Fairness: the requests of one read are executed for two milliseconds at most. The rest waits, its
-socket is not read, and such connections have their turns one after the other, one in each turn of
-the event loop. These turns are short while clients that send little want their answers. So a client
-that sends without end takes the time that others leave, and not theirs (`python -m bench.flood`). A
-connection that sends a frame in many small pieces is read less and less often.
+Fairness: the requests of one read are executed for two milliseconds at most. The rest is queued and
+its socket is not read; one such connection gets a turn in each turn of the event loop. These turns
+are short while clients that send little want their answers. So a client that sends without end
+takes only the time that others leave (`python -m bench.flood`). A connection that sends a frame in
+many small pieces is read less and less often.
 
 A request cannot be divided, and a client can have many connections. So, while clients that send
-little are active, the others share the turns, however many they are: one reads and executes, and
-the next ones wait. What took longer than two turns is followed by a rest of the same length, so
-that these others together take half of the time at most.
+little are active, all the others share the turns: one reads and executes, and the next ones wait.
+After more than two turns' time comes a rest of the same length, so that these others together take
+half of the time at most.
 """
 
 import asyncio
@@ -95,9 +95,9 @@ FREE_SMALL_READS = 8
 SHORTEST_REST = 0.001
 LONGEST_REST = 1.0
 """A frame may come in a few small reads (bytes). After each further one its socket is not read for
-up to so many seconds, twice as long each time: a read costs the broker the same whatever it brings,
-and a thousand connections that send a byte at a time take all of its time. How long is left to
-chance, since they would all be read at once otherwise."""
+up to this many seconds, doubled each time: a read costs the broker the same however small it is,
+and a thousand connections that send a byte at a time take all of its time. The duration is random,
+or all of them would be read at the same moment."""
 
 
 REFUSED_PLAIN = (
@@ -124,14 +124,14 @@ class ServerConnection(FrameStream):
         self._many = server.dispatcher.many
         self._dispatch_many = server.dispatcher.dispatch_many
         self._first: bytes | None = b""
-        # Frames that are not executed yet: it is the turn of others, or the client does not read
-        # its answers. Meanwhile the socket is not read.
+        # Frames that are not executed yet: other connections have their turn, or the client does
+        # not read its answers. Meanwhile the socket is not read.
         self._waiting: Iterator[bytes | memoryview] | None = None
         self._greedy = False  # its last read was more than fitted into one turn
-        self._heavy = False  # what it sent last took longer than LIGHT_READ
+        self._heavy = False  # its last requests took longer than LIGHT_READ
         self.queued = False
-        self._small_reads = 0  # that brought more of one frame, but not its end
-        self._rest: asyncio.TimerHandle | None = None  # its end; until then the socket is not read
+        self._small_reads = 0  # reads that continued one frame without its end
+        self._rest: asyncio.TimerHandle | None = None  # the socket is not read until it fires
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -222,7 +222,7 @@ class ServerConnection(FrameStream):
             self._transport.resume_reading()
 
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
-        """Go on encrypted; `data` is what came so far."""
+        """Switch to TLS; `data` is what was received so far."""
         handshakes = self._server.handshakes
         refusal = handshakes.refusal(self.peer[0])
         if refusal is not None:
@@ -238,7 +238,7 @@ class ServerConnection(FrameStream):
         self.close(f"TLS: {why}", ("tls", why))
 
     def take_turn(self) -> None:
-        """Execute some of the frames that wait."""
+        """Execute some of the queued frames."""
         self.queued = False
         if self.closed or not self.writable:
             return
@@ -253,19 +253,19 @@ class ServerConnection(FrameStream):
         self._resume_reading()
 
     def drop_frame(self, reason: str) -> None:
-        """Close, and free the memory of the begun frame at once."""
+        """Close, and free the memory of the incomplete frame at once."""
         self._splitter.forget()
         self.close(reason, "begun frame")
 
     @property
     def begun_frame(self) -> bytearray | None:
-        """What has come of a frame with more to come, unless its socket is not read: the same
-        object until the frame is complete."""
+        """The bytes so far of an incomplete frame, unless its socket is not read: the same object
+        until the frame is complete."""
         return None if self._waiting is not None else self._splitter.begun_frame
 
     def _process(self, frames: Iterator[bytes | memoryview], now: float) -> float:
         """Execute frames until they end, this turn is over, or the client is too slow for the
-        answers; what is left waits. Takes the time, and returns that after the last frame."""
+        answers; the rest is queued. Takes the time, and returns that after the last frame."""
         clock = self._server.clock
         end, most = now + TURN, MOST_TOGETHER
         if self._greedy and now < self._server.light_until:
@@ -316,7 +316,7 @@ class ServerConnection(FrameStream):
                         many = self._many
                         if by_read is not None:
                             if self._execute_read(by_read, end, most):
-                                many = ()  # the next one is unusual, those behind it may not be
+                                many = ()  # the next one is unusual, later ones may not be
                             else:
                                 by_read = None
                 if self._out_size >= LARGE_ANSWERS:
@@ -347,8 +347,8 @@ class ServerConnection(FrameStream):
         return now
 
     def _execute_read(self, handler: ReadHandler, end: float, most: int) -> bool:
-        """Have requests executed straight from what was read, up to the end of the turn; tell
-        whether there were any."""
+        """Have requests executed straight from what was read, up to the end of the turn; return
+        whether any were."""
         splitter = self._splitter
         data, start = splitter.unread
         at = start
@@ -367,7 +367,7 @@ class ServerConnection(FrameStream):
         return True
 
     def _run_together(self, requests: list[Request[Any]]) -> None:
-        """Execute requests that may share what they cost, and answer them; empties the list."""
+        """Execute requests together to share costs, and answer them; empties the list."""
         done = 0
         while done < len(requests):
             rest = requests[done:]
@@ -380,7 +380,7 @@ class ServerConnection(FrameStream):
                         self._out_size += len(answer)
                     elif answer is not None:
                         self._append_response(request, answer)  # type: ignore[arg-type]
-            # What stopped them, and what is like it, goes alone; another code begins anew.
+            # The request that stopped them, and its like, go alone; another code starts over.
             code = rest[0].code
             while done < len(requests) and requests[done].code == code:
                 self._run(requests[done])
@@ -394,7 +394,7 @@ class ServerConnection(FrameStream):
             self._run(request)
 
     def _resolve(self, opaque: int, frame: bytes | memoryview) -> None:
-        """Hand an answer of the client to whoever waits for it."""
+        """Hand an answer of the client to the request that waits for it."""
         try:
             self._pending.resolve(opaque, decode_command(frame))
         except HeaderError as error:
@@ -463,8 +463,8 @@ class RemotingServer:
             are dropped; by default 1 GiB, or a quarter of the memory if that is less.
         max_connections: connections above it are closed as they come, with a log line.
         max_connections_per_address: the same for connections from one address.
-        frame_memory: bounds the bytes of begun frames; the connections that hold the most of it are
-            closed when it is exceeded. A begun frame has `idle_timeout` seconds to be completed.
+        frame_memory: bounds the bytes of incomplete frames; when it is exceeded, the connections
+            that hold the most are closed. Each frame has `idle_timeout` seconds to be completed.
         max_tasks: requests of one connection that may be in progress at once; those above it are
             refused with SYSTEM_BUSY.
         tls: encrypts the connections that begin with a TLS handshake; None: they are refused.
@@ -515,7 +515,7 @@ class RemotingServer:
         self.frame_memory = frame_memory or FrameMemory()
         self.frame_memory.exceeded = self._drop_begun_frames_soon
         self._dropping = False
-        # The begun frames at the last look, and since when they are known.
+        # The incomplete frames at the last check, and since when they are known.
         self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
         self._of_address = AddressCounts()
         self.max_tasks = max_tasks
@@ -528,11 +528,11 @@ class RemotingServer:
         self.after_answers: Callable[[], None] = lambda: None
         self.decoder = RequestDecoder(dispatcher.header_types)
         self._flushing: list[ServerConnection] = []
-        # Connections with requests for which their turn was too short, in the order of the next.
+        # Connections with requests left over from their turn, in the order of their next turns.
         self._waiting: deque[ServerConnection] = deque()
-        self._turn_taken = False  # in this turn of the event loop, by requests that took long
+        self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
-        #: Until when clients are active that send little at a time, by `clock`.
+        #: Until when clients that send little at a time count as active, by `clock`.
         self.light_until = 0.0
         self._port = port
         self._server: asyncio.Server | None = None
@@ -540,7 +540,7 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port listened on; before `start`, the one asked for."""
+        """The port listened on; before `start`, the requested one."""
         return self._port
 
     async def start(self) -> None:
@@ -584,14 +584,14 @@ class RemotingServer:
         self._flushing.append(connection)
 
     def flush(self) -> None:
-        """Send what was to be sent later."""
+        """Send the delayed output."""
         flushing, self._flushing = self._flushing, []
         if flushing:
             self.flush_now(flushing)
             self.after_answers()
 
     def flush_now(self, connections: Sequence[ServerConnection]) -> None:
-        """Send what these connections have collected."""
+        """Send the collected output of these connections."""
         try:
             self.before_answers()
         except Exception:
@@ -603,7 +603,7 @@ class RemotingServer:
                 connection.flush()
 
     def queue(self, connection: ServerConnection) -> None:
-        """Let a connection take its turn after those that wait already."""
+        """Let a connection take its turn after those that are queued already."""
         if connection.queued:
             return
         connection.queued = True
@@ -612,7 +612,7 @@ class RemotingServer:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def must_wait(self, now: float) -> bool:
-        """Whether requests that may take long are to wait for their turn."""
+        """Whether requests that may take long have to wait for their turn."""
         return now < self.light_until and (
             self._turn_taken or bool(self._waiting) or now < self._rest_until
         )
@@ -622,7 +622,7 @@ class RemotingServer:
         if seconds > 2 * TURN:
             self._rest_until = now + min(seconds, LONGEST_REST)
             if now - seconds < self.light_until:
-                self.light_until += seconds  # nobody was heard meanwhile
+                self.light_until += seconds  # no client could be heard meanwhile
         if not self._turn_taken:
             self._turn_taken = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -636,7 +636,7 @@ class RemotingServer:
         if rest > 0 and now < self.light_until:
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
-        # It leaves the queue last: if it queues again, that is behind the others and schedules
+        # It leaves the queue last: if it queues again, it goes after the others and schedules
         # nothing, as the queue is not empty.
         self._waiting[0].take_turn()
         self._waiting.popleft()
@@ -701,7 +701,8 @@ class RemotingServer:
             asyncio.get_running_loop().call_soon(self._drop_begun_frames)
 
     def _drop_begun_frames(self) -> None:
-        """Close the connections with the largest begun frames until they take 9/10 of the limit."""
+        """Close the connections with the largest incomplete frames until they take 9/10 of the
+        limit."""
         self._dropping = False
         memory = self.frame_memory
         most = memory.limit

@@ -1,7 +1,7 @@
 """Runs a server as a process: event loop, signals, exit codes.
 
-`namesrv`, `broker` and the embedded server all start through `run`; what differs between
-them is one coroutine that starts the server, waits for the stop event and stops the server.
+`namesrv`, `broker` and the embedded server all start through `run`; they differ in one coroutine
+that starts the server, waits for the stop event and stops the server.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ async def _run_until_stopped(
             task.cancel()
 
     def on_receipt(number: int, _: object) -> None:
-        # The event loop hears of it only after what it is doing, such as recovering a store.
+        # The event loop notices only after its current work, such as recovering a store.
         if deadline is not None:
             deadline.begin(128 + number)
 
@@ -183,7 +183,7 @@ def _signals_to(
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, handler, number)
-            # In place of the loop's own, which does nothing: the loop reads the signal from a pipe.
+            # Replaces the loop's own, which does nothing: the loop reads the signal from a pipe.
             signal.signal(number, received)
             undo.append(partial(loop.remove_signal_handler, number))
         except NotImplementedError:
@@ -207,7 +207,7 @@ def _server_gc() -> Iterator[None]:
 
     What is loaded by now (modules, classes) will never be garbage, so no collection looks at it
     again; and young collections come after 50 thousand new objects instead of 700. The little
-    garbage that loading made stays as well: to find it takes 10 of the 150 ms of a broker's start.
+    garbage from loading stays as well: finding it takes 10 of the 150 ms of a broker's start.
     """
     thresholds = gc.get_threshold()
     was_enabled = gc.isenabled()

@@ -9,7 +9,7 @@ import threading
 
 log = logging.getLogger("pocketmq.remoting.serving.service")
 
-#: How long the line about the end may take: whoever reads the log may be stuck, too.
+#: How long the final log line may take: the reader of the log may be stuck, too.
 LOG_SECONDS = 1.0
 
 NOT_STOPPED = (
@@ -31,7 +31,7 @@ class StopDeadline:
         self._running = _thread.allocate_lock()
 
     def begin(self, exit_code: int) -> None:
-        """Let the time run, unless it does already; `exit_code` is that of a process that is late.
+        """Start the time, if it is not running; `exit_code` is for a process that is late.
 
         A signal handler may call it: `threading.Thread.start` takes a lock that the interrupted
         code may hold, and this does not.

@@ -1,4 +1,4 @@
-"""Warnings of servers and secrets that more people can reach than their operator may think."""
+"""Warnings of servers and secrets that are exposed more widely than operators may think."""
 
 import ipaddress
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def warn_if_exposed(log: logging.Logger, name: str, host: str) -> None:
-    """Log one warning if a server that asks nobody who they are listens beyond this machine.
+    """Log one warning if a server without authentication listens beyond this machine.
 
     Args:
         name: what the server is: "broker", "name server".
@@ -26,7 +26,7 @@ def warn_if_exposed(log: logging.Logger, name: str, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address; of names, only localhost is known."""
+    """Return whether only this machine reaches the address; of names, only localhost counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -39,6 +39,6 @@ def warn_if_readable(log: logging.Logger, paths: Iterable[str]) -> None:
         try:
             mode = os.stat(path).st_mode
         except (OSError, ValueError):
-            continue  # who needs the file says so
+            continue  # the file's reader reports it
         if mode & stat.S_IROTH:
             log.warning("%s holds a secret and every user may read it: chmod o-r %s", path, path)

@@ -1,13 +1,13 @@
 """The property names that RocketMQ 5.3.3 itself reads from its configuration files, and those that
 5.4 and 5.5 added.
 
-They are the settable properties of the reference's configuration classes. If a file has a key that
-is listed here but is not a field of our configuration, the key has no effect here. A key that is in
-neither is probably misspelt. `remoting.properties_file.load_config` tells the two apart.
+They are the settable properties of the reference's configuration classes. A key that is listed here
+but is not a field of pocketmq's configuration has no effect. A key that is in neither is probably
+misspelt. `remoting.properties_file.load_config` distinguishes them.
 
-Some keys without effect protect messages or access, or change the format of the store. To go on
-without them would be worse than not to start, so `REFUSED_BY_BROKER` and `REFUSED_BY_NAMESRV`
-refuse the values that mean something, and say what to do instead.
+Some keys without effect protect messages or access, or change the format of the store. Ignoring
+them would be worse than not starting, so `REFUSED_BY_BROKER` and `REFUSED_BY_NAMESRV` refuse the
+values that matter, and say what to do instead.
 """
 
 from collections.abc import Mapping
@@ -306,7 +306,7 @@ BROKER_LATER: Final = _names(
     useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs writeWithoutMmap
     """
 )
-"""What BrokerConfig and MessageStoreConfig have in 5.4 and 5.5 beyond those of 5.3.3."""
+"""Keys of BrokerConfig and MessageStoreConfig in 5.4 and 5.5 that 5.3.3 lacks."""
 
 BROKER_KEYS: Final = (
     BROKER_CONFIG
@@ -317,14 +317,14 @@ BROKER_KEYS: Final = (
     | NETTY_CLIENT_CONFIG
     | AUTH_CONFIG
 )
-"""What an official broker reads from broker.conf."""
+"""The keys that an official broker reads from broker.conf."""
 
 NAMESRV_KEYS: Final = NAMESRV_CONFIG | CONTROLLER_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG
-"""What an official name server reads from namesrv.conf."""
+"""The keys that an official name server reads from namesrv.conf."""
 PROXY_KEYS: Final = PROXY_CONFIG | AUTH_CONFIG | NETTY_CLIENT_CONFIG
 
 
-# What is refused
+# Refused settings
 
 
 def _on(key: str, why: str) -> Check:
@@ -338,7 +338,7 @@ def _set(key: str, why: str) -> Check:
 
 
 def _containing(key: str, text: str, why: str) -> Check:
-    """Refuse a value that has `text` in it, in any case."""
+    """Refuse a value that contains `text`, in any case."""
     return lambda value: f"{key} = {value[:200]!r}: {why}" if text in value.lower() else None
 
 
@@ -435,7 +435,7 @@ REFUSED_BY_BROKER: Final[Mapping[str, Check]] = {
     "useSingleRocksDBForAllConfigs": _on("useSingleRocksDBForAllConfigs", _IN_ROCKSDB),
     **_ACCESS,
 }
-"""Checks of the settings whose meaning would be lost in a broker."""
+"""Checks of the settings that a broker cannot honour."""
 
 REFUSED_BY_NAMESRV: Final[Mapping[str, Check]] = {
     "enableControllerInNamesrv": _on(

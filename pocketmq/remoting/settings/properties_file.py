@@ -68,7 +68,7 @@ def check_home(key: str, path: str) -> None:
     """Check that a path which may begin with `~` can be found.
 
     Raises:
-        ConfigError: it can not, since this user has no home directory.
+        ConfigError: it cannot, since this user has no home directory.
     """
     try:
         Path(path).expanduser()
@@ -104,7 +104,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """Return `key=value` lines sorted by key, escaped where Java would read something else."""
+    """Return `key=value` lines sorted by key, escaped so that Java reads them back."""
     return "".join(
         f"{_escape(key, _KEY_SPECIAL)}={_escape(value, _VALUE_SPECIAL)}\n"
         for key, value in sorted(properties.items())
@@ -114,7 +114,7 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def amend_properties(text: str, changes: Mapping[str, str]) -> str:
     """Return `text` with other values of some keys; comments, order and everything else stay.
 
-    Where that cannot be done line by line (values over several lines), all is written anew.
+    If that cannot be done line by line (values over several lines), all is rewritten.
     """
     wanted = parse_properties(text) | dict(changes)
     left = dict(changes)

@@ -19,8 +19,8 @@ _UTC_TIME: Final = 0x17  # with two digits of the year
 
 
 def expiry_of(pem: str) -> float | None:
-    """Return the notAfter of the first certificate in a text, in Unix seconds; None where there is
-    none that can be read."""
+    """Return the notAfter of the first certificate in a text, in Unix seconds; None if it cannot
+    be read."""
     found = _PEM.search(pem)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """The settings of TLS, by RocketMQ's own property names (TlsSystemConfig of 5.3.3).
 
 The official servers take them as system properties of the JVM and from a file of their own
-(`tls.config.file`), whose settings win. Here they may stand in broker.conf, namesrv.conf and
-`--set` as well. They are kept apart from the other settings, so no request shows or changes them.
+(`tls.config.file`), whose settings win. Here they can be in broker.conf, namesrv.conf and `--set`
+as well. They are kept apart from the other settings, so no request shows or changes them.
 """
 
 import enum

@@ -1,7 +1,7 @@
 """SSL contexts from TLS settings, and new ones when the files of a server's certificate change.
 
-Loading a file that is broken or missing is an error at start. Later, the server goes on with what
-it had: a certificate that is being replaced must not take the server away from its clients.
+Loading a broken or missing file is an error at start. Later, the server goes on with the previous
+one: a certificate that is being replaced must not take the server away from its clients.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from pocketmq.remoting.tls.tls_config import ClientAuth, TlsConfig, TlsMode
 log = logging.getLogger("pocketmq.remoting.tls")
 
 LOOK_INTERVAL: Final = 1.0
-"""Seconds between two looks at the files, at most one per new connection."""
+"""Minimum seconds between two checks of the files; new connections trigger them."""
 
 _VERIFY = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -34,18 +34,18 @@ _VERIFY = {
     ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
 }
 
-# What tells that a file was replaced: time of change (ns), size, inode. None: it is not there.
+# Detects that a file was replaced: time of change (ns), size, inode. None: it does not exist.
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ServerTls:
     """The TLS side of the servers of one process; made by `server_tls`.
 
-    `protocols`: what is spoken in the connections (ALPN), for clients that insist on an answer.
+    `protocols`: those spoken in the connections (ALPN), for clients that insist on an answer.
 
     Attributes:
         required: plain connections are refused.
-        expires_at: when the certificate in use expires, Unix seconds; None where that is not known.
+        expires_at: when the certificate in use expires, Unix seconds; None if that is not known.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class ServerTls:
         return context
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection: that of the files as they are now, if they are
-        good."""
+        """Return the context for a new connection: that of the current files, if they are good."""
         now = self._clock()
         if now - self._looked < LOOK_INTERVAL or self._config.test_mode:
             return self._context
@@ -127,7 +126,7 @@ def server_tls(config: TlsConfig, *, protocols: Sequence[str] = ()) -> ServerTls
     `protocols` as in `ServerTls`.
 
     Raises:
-        ConfigError: the settings contradict each other, or a file is no good.
+        ConfigError: the settings contradict each other, or a file cannot be used.
     """
     if config.mode is TlsMode.DISABLED:
         return None
@@ -163,7 +162,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     if verify is ssl.CERT_NONE:
         return context
     if not config.auth_client or not config.trust_cert_path:
-        # The official server would take any certificate here, its own maker's included.
+        # The official server would take any certificate here, even a self-signed one.
         raise ConfigError(
             "tls.server.need.client.auth",
             config.need_client_auth.value,
@@ -179,7 +178,7 @@ def client_context(config: TlsConfig) -> ssl.SSLContext | None:
     """Return the context of a server's connections to others; None if they are plain.
 
     Raises:
-        ConfigError: a file is no good.
+        ConfigError: a file cannot be used.
     """
     if not config.enable:
         return None
@@ -208,7 +207,7 @@ def loopback_context(config: TlsConfig) -> ssl.SSLContext | None:
     ones. Their certificates are not verified.
 
     Raises:
-        ConfigError: a file is no good.
+        ConfigError: a file cannot be used.
     """
     if config.mode is not TlsMode.ENFORCING:
         return None

@@ -1,13 +1,13 @@
 """TLS between a socket and the protocol of a connection, on the server's side.
 
 A server decides by the first byte whether a connection is plain, so the protocol has read that
-byte, and more, when TLS begins. Event loops cannot take bytes back. So the layer is ours: it is the
-protocol of the socket's transport, and the transport of the connection's protocol. Plain
-connections never meet it.
+byte, and more, when TLS begins. Event loops cannot take bytes back. So this layer is a class of its
+own: it is the protocol of the socket's transport, and the transport of the connection's protocol.
+Plain connections never use it.
 
 Handshakes cost up to a millisecond of CPU time each. They run in a thread, one at a time, because
-OpenSSL needs no GIL: so a flood of handshakes does not hold up the connections that are open. Their
-number is bounded, in all and from one address, and so is the time of each.
+OpenSSL needs no GIL: a flood of handshakes does not hold up open connections. Their number is
+bounded, in all and per address, and so is the time of each.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ MAX_HANDSHAKES: Final = 1024
 """Handshakes in progress at one server; further connections are closed."""
 
 _SHARE = 4
-"""One address has at most one of so many parts of them. A client that begins handshakes and does
-not go on with them leaves the rest to the other addresses."""
+"""One address has at most one in this many of them. A client that begins handshakes and does not
+finish them leaves the rest to the other addresses."""
 
 _RECORD = 16 * 1024
 
 
 class Handshakes:
-    """The handshakes of one server: where they run, and how many there are.
+    """The handshakes of one server: where they run, and their number.
 
     Args:
         timeout: seconds of each.
         limit: how many may be in progress.
-        limit_per_address: how many of them with one address; None: a quarter.
+        limit_per_address: the same for one address; None: a quarter.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Handshakes:
 
     @property
     def running(self) -> int:
-        """How many are in progress."""
+        """The number in progress."""
         return self._counts.total
 
     def refusal(self, address: str) -> tuple[str, Hashable] | None:
         """Tell whether a handshake with `address` may begin now: None, or the reason why not, and
-        what reasons of its kind share."""
+        the key common to reasons of its kind."""
         if self._counts.of(address) >= self.limit_per_address:
             return (
                 f"{self.limit_per_address} TLS handshakes with its address are in progress already",
@@ -79,7 +79,7 @@ class Handshakes:
         self._counts.add(address)
 
     def end(self, address: str) -> None:
-        """Count a handshake no longer, however it ended."""
+        """Stop counting a handshake, however it ended."""
         self._counts.remove(address)
 
     def step(self, work: Callable[[], bool]) -> "asyncio.Future[bool]":
@@ -89,7 +89,7 @@ class Handshakes:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def stop(self) -> None:
-        """End the thread; steps that wait for it are not done."""
+        """End the thread; queued steps are not done."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._thread = None
@@ -138,7 +138,7 @@ class TlsLayer(asyncio.Protocol):
         if self._ready:
             self._read()
         else:
-            # What comes meanwhile stays in the socket: the thread has the buffers.
+            # Further bytes stay in the socket meanwhile: the thread has the buffers.
             self._transport.pause_reading()
             self._step = self._handshakes.step(self._handshake)
             self._step.add_done_callback(self._stepped)
@@ -161,7 +161,7 @@ class TlsLayer(asyncio.Protocol):
     # The handshake
 
     def _handshake(self) -> bool:
-        """Go on with the handshake, in the thread; return whether that was the end of it."""
+        """Go on with the handshake, in the thread; return whether it has ended."""
         try:
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -203,7 +203,7 @@ class TlsLayer(asyncio.Protocol):
     # Records
 
     def _read(self) -> None:
-        """Decrypt what came, and hand it on in one piece, as a plain socket would."""
+        """Decrypt received bytes, and hand them on in one piece, as a plain socket would."""
         records = []
         ended = False
         try:
@@ -211,7 +211,7 @@ class TlsLayer(asyncio.Protocol):
                 record = self._ssl.read(_RECORD)
                 if record:
                     records.append(record)
-                    # The exception of a read too many costs more than these two looks.
+                    # The exception of a read too many costs more than these two checks.
                     if not self._incoming.pending and not self._ssl.pending():
                         break
                 else:
@@ -275,7 +275,7 @@ class TlsLayer(asyncio.Protocol):
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Say the end, and close when everything is sent."""
+        """Send the end of TLS, and close when everything is sent."""
         if not self._closing and self._ready:
             with contextlib.suppress(ssl.SSLError):  # the peer's own end is not awaited
                 self._ssl.unwrap()
@@ -293,7 +293,7 @@ class TlsLayer(asyncio.Protocol):
 
 
 def _reason(error: BaseException) -> str:
-    """Why OpenSSL gave up, in its words: "certificate verify failed", "unknown ca"."""
+    """Return OpenSSL's reason for giving up: "certificate verify failed", "unknown ca"."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
