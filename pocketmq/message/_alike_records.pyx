@@ -66,7 +66,7 @@ def read_alike(
         )
         if <int64_t> (body_crc & 0x7FFFFFFF) != <int32_t> get32(here + 8):
             break
-        # Mostly those of the record before.
+        # Mostly those of the previous record.
         if len(born_host) != 8 or memcmp(here + 48, PyBytes_AS_STRING(born_host), 8) != 0:
             born_host = get_bytes(here + 48, 8)
         if len(store_host) != 8 or memcmp(here + 64, PyBytes_AS_STRING(store_host), 8) != 0:

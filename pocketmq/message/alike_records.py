@@ -1,7 +1,7 @@
 """Records of one topic that follow each other, as answers to pulls have them, read as messages.
 
-Most records are like the one before: of its topic, in version 1, with IPv4 addresses and a body
-that is not compressed. Reading these takes two thirds of what the general way takes, and less with
+Most records are like the previous one: of its topic, in version 1, with IPv4 addresses and a body
+that is not compressed. Reading these takes two thirds of the time of the general way, and less with
 the accelerator.
 """
 
@@ -18,7 +18,7 @@ from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
 __all__ = ["read_alike", "read_alike_in_python"]
 
 _UNUSUAL: Final = COMPRESSED | HOST_MASK
-"""Bits of a sysFlag that make a record's head longer, or its body another one."""
+"""Bits of a sysFlag that change the length of a record's head, or its body."""
 
 M = TypeVar("M")
 
@@ -33,9 +33,9 @@ def read_alike_in_python(
     broker_name: str,
 ) -> int:
     """Append the messages, made by `kind`, of the records in `data[at:]` up to the first that is
-    unlike them in any way, or broken. Return where that begins.
+    different in any way, or broken. Return where that begins.
 
-    `topic_field` is the topic as records have it, with its length before it.
+    `topic_field` is the topic as records have it, preceded by its length.
     """
     append = messages.append
     end = len(data)
@@ -84,4 +84,4 @@ def _the_quickest() -> Callable[[Callable[..., M], list[M], bytes, int, str, byt
 
 
 read_alike = _the_quickest()
-"""`read_alike_in_python`, or what does the same by compiled code."""
+"""`read_alike_in_python`, or its compiled equivalent."""

@@ -33,7 +33,7 @@ class BatchBodyError(ValueError):
 
 
 class ReservedInBatch(BatchBodyError):
-    """A message of a batch has a property that it cannot have there."""
+    """A message of a batch has a property that is not allowed there."""
 
 
 class BatchItem(NamedTuple):
@@ -45,17 +45,17 @@ class BatchItem(NamedTuple):
 
 
 class BatchBody:
-    """A batch body that grows; `size` in bytes."""
+    """A growing batch body; `size` in bytes."""
 
     __slots__ = ("_pieces", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self._pieces: list[bytes] = []  # of each message as many as `add` says
+        self._pieces: list[bytes] = []  # `add` returns the size of each message
 
     def add(self, flag: int, body: bytes, properties: bytes, limit: int) -> int:
-        """Add a message; returns its bytes. 0, and nothing is added, when the whole would have more
-        than `limit` bytes; but the first message has none. `properties` are encoded, and of at
+        """Add a message; return its size in bytes. If the whole would exceed `limit` bytes, add
+        nothing and return 0; the first message has no limit. `properties` are encoded, and have at
         most 32 767 bytes."""
         body_length = len(body)
         properties_length = len(properties)
@@ -73,22 +73,22 @@ class BatchBody:
         return size
 
     def encode(self) -> bytes:
-        """All of it."""
+        """Return the whole batch body."""
         return b"".join(self._pieces)
 
     def first(self) -> tuple[int, bytes, bytes]:
-        """Return the flag, the body and the encoded properties of its first message; there must be
-        one."""
+        """Return the flag, the body and the encoded properties of the first message; it must not be
+        empty."""
         head, body, _, properties = self._pieces[:4]
         return _unpack_head(head)[3], body, properties
 
     def clear(self) -> None:
-        """Let go of the messages; the size stays."""
+        """Drop the messages; the size stays."""
         self._pieces.clear()
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """Return a whole batch body, of messages given as (flag, body, encoded properties).
+    """Return a whole batch body of messages given as (flag, body, encoded properties).
 
     Raises:
         BatchBodyError: properties of more than 32 767 bytes.
@@ -125,10 +125,10 @@ def iter_batch(body: ReadableBuffer) -> Iterator[BatchItem]:
                 f"at byte {at}: a message of {size} bytes with a body of {body_length}, "
                 f"{end - at} bytes are left"
             )
-        # The length of the properties follows from the others; it must say the same.
+        # The length of the properties follows from the others; it must agree.
         if view[body_end] << 8 | view[body_end + 1] != next_at - body_end - 2:
             raise BatchBodyError(f"at byte {at}: its parts do not add up to its size of {size}")
-        # What BatchItem(...) does, without the call in between that doubles its cost.
+        # Equals BatchItem(...), without the call in between that doubles its cost.
         yield _new_item(
             BatchItem, (flag, view[body_begin:body_end], bytes(view[body_end + 2 : next_at]))
         )

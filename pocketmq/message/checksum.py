@@ -22,7 +22,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 def body_crc(body: ReadableBuffer) -> int:
     """Return the CRC-32 of `body` as it is stored (compressed, if it is), the top bit cleared.
 
-    The reference broker keeps the value in a signed int and masks the sign away, so 31 bits are
-    what records and the bodyCrc32 fields of requests hold.
+    The reference broker keeps the value in a signed int and masks the sign away, so records and the
+    bodyCrc32 fields of requests have 31 bits.
     """
     return crc32(body) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Body compression: the three codecs of RocketMQ behind one table keyed by the sysFlag bits.
+"""Body compression: the three codecs of RocketMQ in one table keyed by the sysFlag bits.
 
 ZLIB bodies are zlib streams with header, LZ4 bodies LZ4 *frames*, ZSTD bodies zstd frames; several
 frames in a row are one body, as the Java client's streams read them. Only producers compress
@@ -18,7 +18,7 @@ DEFAULT_LEVEL: Final = 5
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """Default bound of a decompressed body, bytes; a body may claim to be any size."""
 MAX_FRAMES: Final = 1024
-"""Bound of the frames of one body: empty ones make no bytes, but each costs its time."""
+"""Bound of the frames of one body: empty ones produce no bytes, but each takes time."""
 
 
 class CompressionError(ValueError):
@@ -39,8 +39,8 @@ class CompressionType(IntEnum):
 
     @classmethod
     def of(cls, sys_flag: int) -> "CompressionType":
-        """Return the codec a sysFlag names; ZLIB where it names none, as old and Go clients write
-        it.
+        """Return the codec a sysFlag names; ZLIB if it names none, as old clients and the Go client
+        write it.
 
         Raises:
             CompressionError: a number that RocketMQ 5.3 does not know.
@@ -52,7 +52,7 @@ class CompressionType(IntEnum):
 
 
 class _Decompressor(Protocol):
-    """What the streaming decompressors of all three libraries have in common."""
+    """The common interface of all three libraries' streaming decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -109,14 +109,14 @@ def compress(
     kind: CompressionType = CompressionType.ZLIB,
     level: int = DEFAULT_LEVEL,
 ) -> bytes:
-    """`body` as one stream or frame of `kind`."""
+    """Return `body` as one stream or frame of `kind`."""
     return _COMPRESS[kind](body, level)
 
 
 def decompress(body: ReadableBuffer, sys_flag: int, max_size: int = MAX_DECOMPRESSED) -> bytes:
     """Return the body inside `body`, compressed by the codec that `sys_flag` names.
 
-    Never makes more than `max_size` + 1 bytes, whatever the compressed bytes claim.
+    Never produces more than `max_size` + 1 bytes, whatever the compressed bytes claim.
 
     Raises:
         CompressionError: unknown codec, broken or cut-short bytes, bytes after the end, more than
@@ -131,7 +131,7 @@ def decompress(body: ReadableBuffer, sys_flag: int, max_size: int = MAX_DECOMPRE
         try:
             plain = decompressor.decompress(rest, left + 1)
         except Exception as error:
-            # zlib.error, RuntimeError, ZstdError, EOFError: each library has its own.
+            # zlib.error, RuntimeError, ZstdError, EOFError: the libraries differ.
             raise CompressionError(_broken(kind, body, rest, str(error))) from error
         left -= len(plain)
         if left < 0:

@@ -2,14 +2,14 @@
 
 It differs from JSON in three things:
 
-- keys that are not strings stand there bare: integers `{0:1}` and even objects
+- keys that are not strings are written without quotes: integers `{0:1}` and even objects
   `{{"brokerName":"b","queueId":1,"topic":"T"}:7}` (a MessageQueue as key);
 - the same object met twice is written as `{"$ref":"$.path.to[0].first"}`;
 - null fields are left out.
 
 Readers here take all of it and standard JSON as well: an integer key becomes its text, an object
 key the text of its JSON, which is also how standard JSON writes such keys. Input may come from any
-peer, so work and memory stay in proportion to its length.
+peer, so work and memory are proportional to its length.
 """
 
 import functools
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ShapeError(FastjsonError):
-    """Text that could be read, but is not of the wanted shape."""
+    """Text that could be read, but does not have the wanted shape."""
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -48,12 +48,12 @@ def decode(data: bytes | bytearray | memoryview | str) -> Any:
 def decode_into(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
     """Read `data` into a msgspec type.
 
-    Standard JSON goes the whole way in C. Numbers and booleans may come as text and the other way
-    round (`strict=False`), since Java's readers do not mind either.
+    Standard JSON is parsed entirely in C. Numbers and booleans may come as text and the other way
+    round (`strict=False`), since Java's readers accept both.
 
     Raises:
         FastjsonError: it cannot be read.
-        ShapeError: it is not of that shape.
+        ShapeError: it does not have that shape.
     """
     if not has_reference(data):
         try:

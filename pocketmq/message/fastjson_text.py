@@ -1,7 +1,7 @@
 """fastjson's dialect of JSON as text: made into standard JSON, and its references resolved.
 
-`pocketmq.message.fastjson` tells what the dialect is, and reads it with msgspec. This is for
-readers that have to do without.
+`pocketmq.message.fastjson` describes the dialect, and reads it with msgspec. This is for readers
+that work without msgspec.
 """
 
 import json
@@ -11,16 +11,16 @@ from typing import Any, Final
 
 
 class FastjsonError(ValueError):
-    """Text that is neither JSON nor fastjson's dialect of it, or not of the wanted shape."""
+    """Text that is neither JSON nor fastjson's dialect of it, or does not have the wanted shape."""
 
 
 _MAX_DEPTH: Final = 200
 
 # A string (the closing quote is optional here so that a missing one is found at once instead of
-# being looked for from every quote again), a brace, or anything between them.
+# being searched from every quote again), a brace, or anything between them.
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}]|[^"{}]+', re.DOTALL)
-# Within what stands between strings and braces: a bare key, known by its surroundings. The text
-# before begins at a brace, so "^" stands for one.
+# Within the text between strings and braces: a bare key, known by its surroundings. The text
+# before it begins at a brace, so "^" stands for one.
 _BARE_KEY: Final = re.compile(r"(^|,)(\s*)(-?[0-9]+|[A-Za-z_$][\w$]*)(?=\s*:)")
 _COLON: Final = re.compile(r"\s*:")
 
@@ -49,7 +49,7 @@ def decode(data: bytes | str) -> Any:
 def standard_json(text: str) -> str:
     """Put quotes around bare keys; around an object key they enclose its escaped JSON."""
     parts: list[str] = []
-    # For each open brace: where in parts it stands, and whether an object key was met within.
+    # For each open brace: its index in parts, and whether an object key was met within.
     opened: list[tuple[int, bool]] = []
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -66,7 +66,7 @@ def standard_json(text: str) -> str:
                 raise FastjsonError(f"a closing brace too many at character {match.start()}")
             begin, has_object_key = opened.pop()
             if _COLON.match(text, match.end()):
-                # Each level of keys within keys would double the backslashes of the one before.
+                # Each level of keys within keys would double the backslashes of the previous one.
                 if has_object_key:
                     raise FastjsonError("an object as key within an object as key")
                 has_object_key = True
@@ -95,7 +95,7 @@ def has_reference(data: bytes | bytearray | memoryview | str) -> bool:
 
 
 def resolve(root: Any) -> Any:
-    """Put the objects that `$ref` means where it stands. They are shared, not copied."""
+    """Replace each `$ref` by the object that it refers to. Objects are shared, not copied."""
     for holder, key, path in list(_references(root)):
         holder[key] = _target(root, path)
     _check_expansion(root, 0, {})
@@ -103,7 +103,7 @@ def resolve(root: Any) -> Any:
 
 
 def _references(root: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Every (container, key or index, path) where a reference stands below `root`."""
+    """Every (container, key or index, path) of a reference below `root`."""
     pending = [root]
     while pending:
         holder = pending.pop()
@@ -147,9 +147,9 @@ def _target(root: Any, path: str) -> Any:
 
 
 def _check_expansion(value: Any, depth: int, sizes: dict[int, int]) -> int:
-    """Count the values below `value`, those that are shared as often as they are met.
+    """Count the values below `value`, shared ones as often as they are met.
 
-    References can tie a circle, or double at every level; what comes after walks the whole tree.
+    References can form a cycle, or double at every level; later steps walk the whole tree.
     """
     if not isinstance(value, dict | list):
         return 1

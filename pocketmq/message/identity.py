@@ -65,7 +65,7 @@ def unpack_host(host: bytes) -> tuple[str, int]:
     return socket.inet_ntop(family, host[:-4]), _PORT.unpack(host[-4:])[0]
 
 
-# The messages of one answer share a store host and mostly a born host.
+# The messages of one answer share a store host and usually a born host.
 @lru_cache(maxsize=1024)
 def host_text(host: bytes) -> str:
     """Return a packed host as `ip:port`, or `[ip]:port` for IPv6."""
@@ -104,8 +104,8 @@ class UniqueIdFactory:
         clock: the time as Unix nanoseconds.
         pid: the process; its low 16 bits are used.
         host: 4 or 16 bytes of IP address.
-        instance: the 32 bits that keep apart factories of one process (the reference client puts
-            the hash of its class loader there); random when None.
+        instance: 32 bits that tell factories of one process apart (the reference client uses the
+            hash of its class loader); random when None.
     """
 
     __slots__ = ("_clock", "_counter", "_month_end", "_month_start", "_prefix", "_stem")
@@ -121,7 +121,7 @@ class UniqueIdFactory:
         # next() of a count is one step under the interpreter lock: threads may share a factory.
         self._counter = count()
         self._month_start = self._month_end = 0
-        #: All but the counter, and the millisecond it holds for: its begin and end in Unix ns.
+        #: All but the counter, and the millisecond it is valid for: its begin and end in Unix ns.
         self._stem = (0, 0, "")
 
     def new_id(self) -> str:
@@ -138,7 +138,7 @@ class UniqueIdFactory:
             self._month_start, self._month_end = _month_around(now)
         elapsed = now - self._month_start
         if -_MAX_CLOCK_STEP_BACK_MS < elapsed < 0:
-            elapsed = 0  # the clock was set back a little, over the turn of the month
+            elapsed = 0  # the clock was set back a little, across the start of the month
         stem = f"{self._prefix}{elapsed & 0xFFFFFFFF:08X}"
         self._stem = (now * 1_000_000, (now + 1) * 1_000_000, stem)
         return stem
@@ -155,7 +155,7 @@ _process_factory: UniqueIdFactory | None = None
 def _begin_process() -> UniqueIdFactory:
     global _process_factory
     ip = local_address()
-    # Four bytes of the clock when the host has no address that sets it apart.
+    # Four bytes of the clock when no address of the host identifies it.
     host = pack_host(ip, 0)[:-4] if ip else (time.time_ns() // 1_000_000 & 0xFFFFFFFF).to_bytes(4)
     _process_factory = UniqueIdFactory(time.time_ns, os.getpid(), host)
     return _process_factory
@@ -166,12 +166,12 @@ def _forget_process() -> None:
     _process_factory = None
 
 
-if hasattr(os, "register_at_fork"):  # a child must not go on with its parent's pid and counter
+if hasattr(os, "register_at_fork"):  # a child must not use its parent's pid and counter
     os.register_at_fork(after_in_child=_forget_process)
 
 
 def local_address() -> str | None:
-    """Return the numeric address this host sends from, IPv4 if it can; None where it has only
+    """Return the numeric address this host sends from, IPv4 if possible; None if it has only
     loopback."""
     for found in _local_addresses():
         address = ipaddress.ip_address(found.partition("%")[0])
@@ -187,7 +187,7 @@ def _local_addresses() -> Iterator[str]:
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
             yield probe.getsockname()[0]
-    # In a network without a way out, e.g. one of containers, a host still has a name.
+    # In a network without a way out, such as one of containers, a host still has a name.
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError, UnicodeError):
             for *_, address in socket.getaddrinfo(socket.gethostname(), None, family):

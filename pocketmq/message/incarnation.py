@@ -1,9 +1,9 @@
 """The incarnation of a topic on a broker: where in the commit log the topic was created.
 
-A topic that is deleted and created again has the name of the one before and nothing else of it.
-Their messages have the same queue offsets, but not the same physical offsets: each message of the
-new topic is at or after the physical offset at which the log ended when that topic was created. So
-two integers tell which of them a record belongs to, and no clock does.
+A topic that is deleted and recreated shares only its name with the previous one. Their messages
+have the same queue offsets, but not the same physical offsets: each message of the new topic is at
+or after the physical offset at which the log ended when that topic was created. So two integers
+tell which of them a record belongs to, without a clock.
 
 The broker keeps the offset among the topic's attributes, in topics.json and in every answer about
 the topic. Slaves have the offsets of their master. Official brokers keep attributes that they do
@@ -31,7 +31,7 @@ def created_offset(attributes: Mapping[str, str]) -> int:
 
 
 def created_time(attributes: Mapping[str, str]) -> int:
-    """Return when a topic was created, in Unix ms; 0 where that is not known."""
+    """Return when a topic was created, in Unix ms; 0 if that is not known."""
     return _number(attributes.get(CREATED_TIME))
 
 

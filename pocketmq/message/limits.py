@@ -1,4 +1,4 @@
-"""Names and sizes RocketMQ allows, and the names it keeps for itself.
+"""Names and sizes that RocketMQ allows, and the names that it reserves.
 
 Reference: TopicValidator, Validators.
 """
@@ -10,7 +10,7 @@ from typing import Final
 MAX_TOPIC_LENGTH: Final = 127
 """Characters of a topic a client may create (internal topics of 5.x may be longer: record v2)."""
 MAX_STORED_TOPIC: Final = 255
-"""Characters of any topic: its queues lie in a directory of its name."""
+"""Characters of any topic: a directory with its name holds its queues."""
 MAX_GROUP_LENGTH: Final = 255
 MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
@@ -27,14 +27,14 @@ TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Use it with `fullmatch`; topics and groups share it."""
 
 STORED_TOPIC_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
-"""What brokers store: retry topics of POP have a `+` in their names of v2."""
+"""The names that brokers store: retry topics of POP (v2) contain a `+`."""
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 TBW102: Final = AUTO_CREATE_TOPIC
 """The template topic of auto-creation."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Where messages with a delivery time wait; queue 0."""
+"""Messages with a delivery time wait here; queue 0."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -45,7 +45,7 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"
-"""Behind the name of a cluster: its topic for replies to requests."""
+"""Suffix after a cluster's name: its topic for replies to requests."""
 DEFAULT_CLUSTER: Final = "DefaultCluster"
 
 DEFAULT_REGION: Final = "DefaultRegion"
@@ -85,7 +85,7 @@ NO_SEND_TOPICS: Final = frozenset(
     }
 )
 """Topics a client may not send to (answer 16, NO_PERMISSION). The official broker takes sends to
-rmq_sys_wheel_timer and to the revive log of POP; whoever sends there forges what brokers store."""
+rmq_sys_wheel_timer and to the revive log of POP; clients could forge a broker's records there."""
 
 
 class IllegalName(ValueError):
@@ -95,7 +95,7 @@ class IllegalName(ValueError):
 def check_topic(name: str) -> None:
     """Raise `IllegalName` unless `name` may name a topic.
 
-    System topics pass: whether one may be sent to or created is the caller's question.
+    System topics pass: the caller decides whether one may be sent to or created.
     """
     _check("topic", name, MAX_TOPIC_LENGTH)
 
@@ -106,7 +106,7 @@ def check_group(name: str) -> None:
 
 
 def is_system_topic(name: str) -> bool:
-    """True for topics the broker keeps for itself (retry and dead-letter topics are not)."""
+    """True for topics reserved for the broker (not retry and dead-letter topics)."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
@@ -116,16 +116,16 @@ def takes_sends(name: str) -> bool:
 
 
 def is_internal_topic(name: str, clusters: Iterable[str] = (DEFAULT_CLUSTER,)) -> bool:
-    """True for topics that brokers make: system, retry and dead-letter topics, and the topics of
-    `clusters` for replies to requests. It does not know the topics that are named after a broker or
-    a cluster."""
+    """True for topics that brokers create: system, retry and dead-letter topics, and the topics of
+    `clusters` for replies to requests. Topics named after a broker or a cluster are not
+    recognised."""
     if is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return True
     return name.endswith(REPLY_SUFFIX) and name.removesuffix(REPLY_SUFFIX) in clusters
 
 
 def clusters_of(topics: Iterable[str]) -> frozenset[str]:
-    """Return the names of the clusters of some brokers, from `topics`, all that these have. Brokers
+    """Return the names of the clusters of some brokers, from `topics`, all topics of these. Brokers
     of 5.x have a topic with the name of their cluster in it; without any it is the default name."""
     found = {
         topic.removeprefix(REVIVE_LOG_PREFIX)

@@ -1,11 +1,11 @@
-"""JSON as fastjson's lexer takes it, made into standard JSON.
+"""Converts JSON in all forms that fastjson's lexer takes to standard JSON.
 
-Beyond `pocketmq.message.fastjson`, which reads what Java peers write, fastjson also reads what
-others write: texts in single quotes, control characters within texts, extra commas, `Set[…]`,
-comments, `+1`, `01` and `1L`, a byte order mark, NUL at the end. Some clients rely on that. Bare
-keys are left as they are, because `pocketmq.message.fastjson` reads them.
+`pocketmq.message.fastjson` reads what Java peers write. fastjson also reads what others write:
+texts in single quotes, control characters within texts, extra commas, `Set[…]`, comments, `+1`,
+`01` and `1L`, a byte order mark, NUL at the end. Some clients rely on that. Bare keys are left as
+they are, because `pocketmq.message.fastjson` reads them.
 
-Such texts are short in practice. They are limited to `MAX_LENGTH`, and the work is in proportion to
+Such texts are short in practice. They are limited to `MAX_LENGTH`, and the work is proportional to
 their length.
 """
 
@@ -16,7 +16,7 @@ from pocketmq.message import fastjson
 from pocketmq.message.fastjson_text import FastjsonError
 
 MAX_LENGTH: Final = 64 << 10
-"""Bytes of a text that is read so."""
+"""Bytes of a text that is read like this."""
 
 # The ends of texts and comments are optional here so that a missing one is found at once.
 _TOKEN: Final = re.compile(
@@ -55,7 +55,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Any:
 
 def _standard(text: str) -> str:
     parts: list[str] = []
-    # A comma is written when something comes after it, and something was before it.
+    # A comma is written only between two values.
     comma = False
     last = ","
     for match in _TOKEN.finditer(text):

@@ -23,11 +23,11 @@ P = TypeVar("P")
 SHOWN_BODY: Final = 64
 """Bytes of a body that `repr` shows."""
 MOST_DIGITS: Final = 18
-"""Of a number of milliseconds that somebody else made up."""
+"""Of a number of milliseconds that another system provides."""
 MESSAGE_OVERHEAD: Final = 1024
-"""Bytes that a received message takes in memory beside its body, roughly."""
+"""Approximate bytes in memory of a received message, besides its body."""
 MOST_FOR_A_BYTE: Final = MESSAGE_OVERHEAD // MIN_RECORD + 1
-"""Bytes in memory for one of a record that is not compressed, at most."""
+"""Bytes in memory for each byte of a record that is not compressed, at most."""
 
 
 class MessageQueue(NamedTuple):
@@ -39,7 +39,7 @@ class MessageQueue(NamedTuple):
 
 
 class MessageFields(TypedDict, total=False):
-    """The fields of a Message beside its topic and its body."""
+    """The fields of a Message besides its topic and its body."""
 
     tags: str | None
     keys: Sequence[str]
@@ -74,7 +74,7 @@ class Message(msgspec.Struct):
     body: bytes
     tags: str | None = None
     keys: Sequence[str] = ()
-    properties: dict[str, str] = {}  # each has its own
+    properties: dict[str, str] = {}  # each instance has its own
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
@@ -131,7 +131,7 @@ class Origin(NamedTuple):
     Attributes:
         topic: the topic it was sent to.
         msg_id: the offset message id of its first record.
-        group: the consumer group that could not consume it; None where the topic does not say.
+        group: the consumer group that could not consume it; None if the topic does not name it.
     """
 
     topic: str
@@ -142,8 +142,8 @@ class Origin(NamedTuple):
 class MessageExt(msgspec.Struct):
     """A message as a consumer holds it.
 
-    What most consumers never look at (properties, ids, hosts) is read from the stored bytes when it
-    is first asked for: that is two thirds of the work that a received message could make.
+    Properties, ids and hosts, which most consumers never use, are read from the stored bytes on
+    first access: that saves two thirds of the work for a received message.
 
     Attributes not obvious from their names:
         topic: the topic the record names.
@@ -194,8 +194,8 @@ class MessageExt(msgspec.Struct):
         cls, parts: Parts, broker_name: str = "", max_body: int | None = MAX_DECOMPRESSED
     ) -> Self:
         """Make a message as `from_record` does, from parts: a sixth of the work for each message
-        that is pulled. Body and properties must be bytes. With None for `max_body` a
-        compressed body stays as it is, and its flag set."""
+        that is pulled. Body and properties must be bytes. If `max_body` is None, a compressed body
+        stays as it is, with its flag set."""
         head, body, topic, properties = parts
         (
             size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
@@ -240,7 +240,7 @@ class MessageExt(msgspec.Struct):
         called.
 
         Stop at the end, or as soon as the messages take `room` bytes in memory: the last one may
-        take more than is left. Return where that is.
+        exceed it. Return the position of the end.
 
         Raises RecordError at the first bytes that are not a record; messages before it have been
         appended.
@@ -249,7 +249,7 @@ class MessageExt(msgspec.Struct):
         topic, topic_field = "", b""
         while at < end and room > 0:
             if topic_field and room >= (end - at) * MOST_FOR_A_BYTE:
-                # All that are left have room, unless they are compressed.
+                # All remaining records have room, unless they are compressed.
                 here = at
                 at = read_alike(cls, messages, data, at, topic, topic_field, broker_name)
                 room -= (at - here) * MOST_FOR_A_BYTE
@@ -279,7 +279,7 @@ class MessageExt(msgspec.Struct):
     def payload(self, kind: UnionType) -> Any: ...
 
     def payload(self, kind: Any = Any) -> Any:
-        """Decode the body, which is JSON, as `kind`; without it, as what JSON has.
+        """Decode the body, which is JSON, as `kind`; without it, as plain JSON values.
 
         `kind` may be a `msgspec.Struct`, a dataclass, a pydantic model, `dict[str, int]`, ….
 
@@ -298,7 +298,7 @@ class MessageExt(msgspec.Struct):
 
     @property
     def user_properties(self) -> dict[str, str]:
-        """The properties that the application set: those without RocketMQ's own."""
+        """The application's own properties, without RocketMQ's."""
         return {
             name: value
             for name, value in self.properties.items()
@@ -313,7 +313,7 @@ class MessageExt(msgspec.Struct):
 
     @property
     def origin(self) -> Origin | None:
-        """Where a message of a retry or dead-letter topic comes from; None for any other."""
+        """The origin of a message in a retry or dead-letter topic; None for any other."""
         properties = self.properties
         topic = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
         if topic is None:
@@ -383,12 +383,12 @@ class MessageExt(msgspec.Struct):
 
     @property
     def msg_id(self) -> str:
-        """The producer's unique id, or the offset message id where there is none."""
+        """The producer's unique id, or else the offset message id."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
 
     @property
     def offset_msg_id(self) -> str:
-        """Names the storing broker and the physical offset there."""
+        """The offset message id: it names the storing broker and the physical offset there."""
         return encode_offset_msg_id(self.packed_store_host, self.physical_offset)
 
     @property

@@ -5,7 +5,7 @@
 | a pydantic model | its `model_dump_json` | its `model_validate_json` |
 | `msgspec.Struct`, dataclass, TypedDict, attrs, enum, `list[...]`, `dict`, … | msgspec | msgspec |
 
-pydantic is not needed here and not imported: a model brings its methods along.
+pydantic is not needed here and not imported: a model has the methods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 __all__ = ["Decoder", "PayloadError", "decode_payload", "decoder_of", "encode_payload"]
 
-#: Makes an object of a body; raises PayloadError.
+#: Makes an object from a body; raises PayloadError.
 Decoder: TypeAlias = Callable[[bytes], Any]
 
 #: Wrong fields that an error names.
@@ -104,7 +104,7 @@ def _decoder_of(kind: Any) -> Decoder:
     if validate is not None:
         return _of_model(validate, name)
     if not isinstance(kind, type) and not hasattr(kind, "__origin__") and kind is not Any:
-        # msgspec takes more (unions, literals), but an instance is a slip.
+        # msgspec takes more (unions, literals), but an instance is a mistake.
         msgspec.inspect.type_info(kind)
     decode = msgspec.json.Decoder(kind).decode
 

@@ -1,4 +1,4 @@
-"""Where popped messages came from: three texts in the answer to a pop.
+"""The origin of popped messages: three texts in the answer to a pop.
 
 - startOffsetInfo, `kind queue offset` for each queue: where the pop began to read it;
 - msgOffsetInfo, `kind queue o1,o2,...`: the queue offsets of the messages, in the body's order;
@@ -31,7 +31,7 @@ class QueueKey(NamedTuple):
 
 
 class OrderCounts(NamedTuple):
-    """How often messages were delivered before: by queue the least, and by message."""
+    """How often messages were delivered before: the minimum by queue, and by message."""
 
     queues: dict[QueueKey, int]
     messages: dict[tuple[TopicKind, int, int], int]

@@ -1,4 +1,4 @@
-"""The properties text of a message: `name 0x01 value 0x02` again and again."""
+"""The properties text of a message: `name 0x01 value 0x02`, repeated."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -69,7 +69,7 @@ DLQ_EXCEPTION: Final = "DLQ_EXCEPTION"
 DLQ_CONSUMER: Final = "DLQ_CONSUMER"
 DLQ_ATTEMPTS: Final = "DLQ_ATTEMPTS"
 
-# Added by consumers to what they hold, never stored.
+# Added by consumers to received messages, never stored.
 MIN_OFFSET: Final = "MIN_OFFSET"
 MAX_OFFSET: Final = "MAX_OFFSET"
 CONSUME_START_TIME: Final = "CONSUME_START_TIME"
@@ -95,7 +95,7 @@ RESERVED: Final = frozenset(
     and not name.endswith(("_SEPARATOR", "_PREFIX"))
     and not name.startswith("_")
 )
-"""Every name that is RocketMQ's own: applications may not use them for properties of their own."""
+"""Every name reserved by RocketMQ: applications may not use them for their own properties."""
 
 
 class PropertiesError(ValueError):
@@ -110,7 +110,7 @@ def encode(properties: Mapping[str, str]) -> str:
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     number = len(properties)
-    # Two counts over the finished text are cheaper than looking into every name and value.
+    # Two counts over the finished text are cheaper than checking every name and value.
     if text.count("\x01") != number or text.count("\x02") != number or "" in properties:
         for name, value in properties.items():
             # 0x01 within a value does no harm, and what was decoded must encode again.
@@ -138,12 +138,12 @@ def decode(text: str | bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def find(properties: str, name: str) -> str | None:
-    """Return the value `decode(properties).get(name)` would give, without taking the text apart."""
+    """Return the value `decode(properties).get(name)` would give, without splitting the text."""
     # From the end, since the last of equal names wins. Cutting the text at the name is cheaper
-    # than searching for places in it and slicing.
+    # than searching for positions in it and slicing.
     before, found, after = properties.rpartition(f"{name}\x01")
     while found:
-        # Else it is the end of a longer name, or lies within a value.
+        # Else it is the end of a longer name, or is part of a value.
         if not before or before[-1] == "\x02":
             value = after.partition("\x02")[0]
             if value:

@@ -19,7 +19,7 @@ class RecallHandleError(ValueError):
 
 
 class RecallHandle(NamedTuple):
-    """Which message to take back: `time` (Unix ms) lies in the slot of its delivery, `message_id`
+    """The message to take back: `time` (Unix ms) lies in the slot of its delivery, `message_id`
     is its unique key."""
 
     topic: str
@@ -33,7 +33,7 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Return the handle behind a text. Raises RecallHandleError."""
+    """Parse a handle. Raises RecallHandleError."""
     try:
         # The reference does not insist on the padding.
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pocketmq.message.retry_topic import TopicKind, stored_topic
 
 ORDER_REVIVE_QUEUE: Final = 999
-"""In place of the revive queue, for messages popped in order: these need no revive log."""
+"""Replaces the revive queue for messages popped in order: these need no revive log."""
 
 _KINDS: Final = {str(int(kind)): kind for kind in TopicKind}
 _LEAST_WORDS: Final = 8
@@ -31,7 +31,7 @@ class ReceiptHandle(NamedTuple):
             from the queue, which share a checkpoint.
         pop_time, invisible_time: when the message was taken (Unix ms), and for how long (ms).
         revive_queue_id: where its checkpoint is written, or ORDER_REVIVE_QUEUE.
-        queue_offset: of the message; -1 where the handle was built without it.
+        queue_offset: of the message; -1 if the handle was built without it.
         physical_offset: as proxies add it; -1 without.
     """
 
@@ -52,15 +52,15 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def next_visible_time(self) -> int:
-        """When the message comes back unless it is acknowledged before (Unix ms)."""
+        """When the message becomes visible again unless it is acknowledged before (Unix ms)."""
         return self.pop_time + self.invisible_time
 
     def stored_topic(self, topic: str, group: str) -> str:
-        """Return the topic that the message lies in, which requests about it have to name."""
+        """Return the topic that the message is in; requests about it have to name that."""
         return stored_topic(topic, group, self.kind)
 
     def encode(self) -> str:
-        """Return the handle's text, without a physical offset that is not known."""
+        """Return the handle's text, without an unknown physical offset."""
         text = (
             f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue_id} "
             f"{self.kind:d} {self.broker_name} {self.queue_id} {self.queue_offset}"
@@ -69,7 +69,7 @@ class ReceiptHandle(NamedTuple):
 
 
 def decode_receipt_handle(text: str) -> ReceiptHandle:
-    """Return the handle behind a text.
+    """Parse a handle.
 
     Raises:
         ReceiptHandleError: it has fewer than eight words, or one that must be a number is not.

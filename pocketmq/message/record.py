@@ -1,7 +1,7 @@
 """A stored record as an object, and the records of a buffer one after another.
 
-What a record looks like in bytes is in `record_layout`, which scans and their executors read with:
-they make no objects.
+The layout of a record in bytes is in `record_layout`; scans and their executors read with that
+module, because they make no objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,8 +81,8 @@ def iter_records(
 ) -> Iterator[Record]:
     """Return the records from `at` to the end of `buffer`, as a pull answer holds them.
 
-    What does not decode ends the list, as clients of RocketMQ expect; with `strict` it raises the
-    `RecordError` instead.
+    A record that cannot be decoded ends the list, as RocketMQ's clients expect; with `strict` it
+    raises the `RecordError` instead.
     """
     view = memoryview(buffer)
     while at < len(view):

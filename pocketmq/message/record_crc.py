@@ -18,15 +18,15 @@ DIGITS: Final = 10
 _SEPARATOR: Final = b"\x02"
 _NAME: Final = CRC32.encode() + b"\x01"
 BLANK_FIELD: Final = _NAME + b"0" * DIGITS + _SEPARATOR
-"""What stands there until the other bytes are final."""
+"""The placeholder until the other bytes are final."""
 FIELD_SIZE: Final = len(BLANK_FIELD)
 """20 bytes."""
 DIFFERS: Final = "it differs from its own checksum (__CRC32#)"
 
 
 def with_room(properties: bytes) -> bytes:
-    """Return encoded properties with a blank field behind them. One that they bring along is of
-    another record, and left out."""
+    """Return encoded properties with a blank field appended. An existing field belongs to another
+    record, and is left out."""
     if _NAME in properties:
         entries = properties.split(_SEPARATOR)
         properties = _SEPARATOR.join(each for each in entries if not each.startswith(_NAME))
@@ -60,6 +60,6 @@ def stated_crc(record: memoryview) -> int | None:
 
 
 def is_altered(record: memoryview) -> bool:
-    """Return whether a record states another checksum than it has."""
+    """Return whether a record's actual checksum differs from the one that it states."""
     stated = stated_crc(record)
     return stated is not None and stated != crc32(record[:-FIELD_SIZE]) & CRC_MASK

@@ -1,9 +1,9 @@
-"""Who may set which of RocketMQ's own properties, for every name in `properties.RESERVED`.
+"""Who may set which reserved property of RocketMQ, for every name in `properties.RESERVED`.
 
 Clients set most reserved properties when they send. The others belong to the broker, which sets
 them on messages in its own topics and reads them only there. On an ordinary message they have no
-effect, whoever set them. Like the official broker, this one stores such a property with a message
-that is stored at once; it removes the property from a message that has to wait first.
+effect, even if a client set them. Like the official broker, this one stores such a property with a
+message that is stored at once; it removes the property from a message that has to wait first.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _TABLE: Final = {
         names.TTL,
         names.ARRIVE_TIME,
         names.PUSH_REPLY_TIME,
-        # A client that sends on a message that has waited: it does not wait again. Where a message
-        # has to wait, the broker replaces it.
+        # A client that forwards a delayed message: it is not delayed again. If a message has to
+        # wait, the broker replaces it.
         names.TIMER_OUT_MS,
         # Shown to consumers; brokers neither set nor read them.
         names.DLQ_ORIGIN_TOPIC,
@@ -71,7 +71,7 @@ _TABLE: Final = {
         names.MIN_OFFSET,
         names.MAX_OFFSET,
         names.CONSUME_START_TIME,
-        # Historic, or of static topics: nobody reads them.
+        # Historic, or of static topics: never read.
         names.DUP_INFO,
         names.BUYER_ID,
         names.TRANSFER_FLAG,
@@ -114,7 +114,7 @@ SET_BY: Final[Mapping[str, SetBy]] = {
 
 BROKERS_OWN: Final = frozenset(_TABLE[SetBy.BROKER])
 
-#: What no message of a batch is stored with: it would have to wait, or its readers act on it.
+#: Properties not allowed in a batch: the message would have to wait, or its readers act on them.
 NOT_IN_BATCHES: Final = frozenset(
     {
         *_TABLE[SetBy.SINGLE],
@@ -126,8 +126,8 @@ NOT_IN_BATCHES: Final = frozenset(
     }
 )
 
-#: What a consumer's copy of a stored message has to leave out: the copy would wait, count as a half
-#: message, be dispatched to more queues, or contradict the header of its send.
+#: Properties that a consumer's copy of a stored message must omit: the copy would wait, count as a
+#: half message, be dispatched to more queues, or contradict the header of its send.
 NOT_IN_COPIES: Final = frozenset(
     {
         *BROKERS_OWN,
@@ -142,7 +142,7 @@ NOT_IN_COPIES: Final = frozenset(
 
 
 def drop_brokers_own(properties: dict[str, str]) -> None:
-    """Remove what only the broker sets from the properties that a client sent."""
+    """Remove properties that only the broker sets from those that a client sent."""
     if not BROKERS_OWN.isdisjoint(properties):
         for name in BROKERS_OWN:
             properties.pop(name, None)

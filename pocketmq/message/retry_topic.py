@@ -1,4 +1,4 @@
-"""Names of the topics that messages popped without success come back in.
+"""Names of the topics to which unacknowledged popped messages return.
 
 A group has one for each of its topics: `%RETRY%group_topic` (v1, the default), or
 `%RETRY%group+topic` (v2), where both parts can be told apart. They are not the topic
@@ -17,7 +17,7 @@ V2_SEPARATOR: Final = "+"
 
 
 class TopicKind(IntEnum):
-    """Which topic a popped message lies in, as receipt handles and answers say it."""
+    """The kind of topic that a popped message is in, as receipt handles and answers name it."""
 
     NORMAL = 0
     RETRY_V1 = 1
@@ -37,7 +37,7 @@ def kind_of(topic: str) -> TopicKind:
 
 
 def stored_topic(topic: str, group: str, kind: TopicKind) -> str:
-    """Return the topic that a message popped from `topic` lies in."""
+    """Return the topic that a message popped from `topic` is in."""
     if kind is TopicKind.NORMAL:
         return topic
     return pop_retry_topic(topic, group, v2=kind is TopicKind.RETRY_V2)
@@ -52,8 +52,8 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def topics_of(topic: str, group: str) -> tuple[str, ...]:
-    """Return the topics that a group has to be allowed to read to get a message of `topic`: none
-    for what failed in the group itself."""
+    """Return the topics that a group needs permission to read for a message of `topic`: none if it
+    failed in the group itself."""
     if topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
         return ()
     return (normal_topic(topic, group),)

@@ -14,7 +14,7 @@ TRANSACTION_MASK: Final = 0xC
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
 HOST_MASK: Final = 0x30
-"""The layout of a record depends on these: its writer sets them, whatever a client sent."""
+"""The layout of a record depends on these: its writer sets them, regardless of the client."""
 
 NEED_UNWRAP: Final = 0x40
 """The record holds an inner batch that the client must unpack."""

@@ -11,7 +11,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
 #: Characters and tags of a subscription. RocketMQ has no limits of its own; these are far above
-#: what applications subscribe to, and bound the time and the memory that one expression takes.
+#: what applications use, and bound the time and the memory that one expression takes.
 MAX_LENGTH: Final = 64 * 1024
 MAX_TAGS: Final = 2048
 
@@ -20,8 +20,8 @@ class TagExpressionError(ValueError):
     """A subscription expression that names no tag, or too many."""
 
 
-# Applications use a handful of tags, so nearly every call is a hit; the bound keeps a peer that
-# sends ever new ones at a few megabytes here.
+# Applications use a handful of tags, so nearly every call is a hit; the bound limits the memory to
+# a few megabytes if a peer sends ever new ones.
 @lru_cache(maxsize=2048)
 def tag_hash(tag: str) -> int:
     """Return the hash Java's `String.hashCode` gives `tag`, signed 32 bits; 0 for no tag ("").
@@ -49,8 +49,8 @@ class TagExpression:
     Attributes:
         text: the expression, `"*"` when it takes every message.
         tags: the tags it names; empty when it takes every message.
-        codes: their hashes. Different tags may share one, so a match of the code only says
-            "perhaps": the reader of the record compares the tag itself.
+        codes: their hashes. Different tags may share one, so a matching code only means "perhaps":
+            the reader of the record compares the tag itself.
 
     Raises:
         TagExpressionError: the text has only separators and blanks, or is above a limit.
@@ -82,7 +82,7 @@ class TagExpression:
 
     @classmethod
     def of(cls, tags: Iterable[str]) -> "TagExpression":
-        """Return the expression that names exactly `tags`; every message when there are none."""
+        """Return the expression that names exactly `tags`; every message without tags."""
         return cls(" || ".join(sorted(tags)))
 
     @property

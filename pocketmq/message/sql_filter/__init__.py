@@ -1,10 +1,10 @@
 """SQL92 expressions over message properties, as RocketMQ's brokers use them.
 
 Grammar and meaning are those of Apache RocketMQ 5.3.3 (its filter module), including the unusual
-parts: properties are strings and become numbers where they are compared with one; an operand that
-is not a number makes the whole expression undecided; `NOT a = 1` reads as `(NOT a) = 1`; whatever
-follows a complete expression is ignored. `filter` is what others use, `parser` knows the
-grammar, `expression` what it means, `values` how two values compare.
+parts: properties are strings and become numbers when compared with one; an operand that is not a
+number makes the whole expression undecided; `NOT a = 1` reads as `(NOT a) = 1`; anything after a
+complete expression is ignored. `filter` is the interface, `parser` has the grammar, `expression`
+its meaning, `values` the comparison of two values.
 """
 
 from pocketmq.message.sql_filter.errors import SqlSyntaxError

@@ -1,12 +1,12 @@
-"""What is wrong with an expression."""
+"""The error for an invalid expression."""
 
 
 class SqlSyntaxError(ValueError):
     """An expression that cannot be compiled.
 
     Attributes:
-        line, column: where the trouble begins, both counted from 1.
-        reason: what it is.
+        line, column: where the error is, both counted from 1.
+        reason: what is wrong.
     """
 
     def __init__(self, line: int, column: int, reason: str) -> None:

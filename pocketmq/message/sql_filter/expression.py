@@ -1,9 +1,9 @@
-"""What the parts of an expression mean, as nested Python closures over a message's properties.
+"""The meaning of the parts of an expression, as nested Python closures over a message's properties.
 
-Logic is three-valued: true, false, None for unknown. Which operands a comparison takes is checked
-here when it is put together, as the reference does, so that a wrong expression fails when it is
-subscribed with and not when messages come. Reference: the expression package of RocketMQ's filter
-module; its tests of operands are reproduced one by one.
+Logic is three-valued: true, false, None for unknown. The operands of a comparison are checked when
+it is put together, as the reference does, so that a wrong expression fails at subscription and not
+when messages come. Reference: the expression package of RocketMQ's filter module; its tests of
+operands are reproduced one by one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pocketmq.message.sql_filter.values import Long, Value, compare, compare_ord
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
-#: Texts of which each message for which an expression is true has at least one among its encoded
-#: properties; None where there are no such texts.
+#: If an expression is true for a message, the encoded properties of the message contain at least
+#: one of these texts; None if there are no such texts.
 Needs = frozenset[str] | None
 
-#: More texts than that say little, and each has to be searched for.
+#: More texts than this select little, and each has to be searched for.
 MOST_NEEDS: Final = 8
 
-#: What all comparisons of an expression may cost, and what one costs that searches a text: the time
-#: that an expression takes for a message is bounded.
+#: Maximum cost of all comparisons of an expression, and the cost of a comparison that searches a
+#: text: they bound the time that an expression takes for a message.
 MAX_COST: Final = 512
 _SEARCH_COST: Final = 8
 _SHORT_SEARCH, _LONG_SEARCH = 20, 100
 
-#: How deep operators may lie within each other: each level is a call within a call.
+#: Maximum nesting of operators: each level is a call within a call.
 MAX_DEPTH: Final = 200
 
 
@@ -40,7 +40,7 @@ class OperandError(ValueError):
 
 
 class Kind(Enum):
-    """What an operator may rely on."""
+    """What is known of an operand when an expression is compiled."""
 
     CONSTANT = auto()
     PROPERTY = auto()
@@ -57,8 +57,8 @@ class Expression:
         value: of a constant.
         name: of a property.
         operator: AND or OR of a chain of them, else "".
-        terms: that chain's. It grows at its end and not in depth.
-        cost: how many comparisons it takes.
+        terms: that chain's. It grows in length, not in depth.
+        cost: the number of comparisons.
         needs: what a message must have for it to be true.
     """
 
@@ -91,7 +91,7 @@ class Expression:
 
     @property
     def is_boolean(self) -> bool:
-        """Of those that AND, OR and NOT take as they are: TRUE, FALSE and NULL are among them."""
+        """Whether AND, OR and NOT take it as it is, as they do TRUE, FALSE and NULL."""
         return self.kind is Kind.BOOLEAN or (
             self.kind is Kind.CONSTANT and (self.value is None or type(self.value) is bool)
         )
@@ -117,7 +117,7 @@ def variable(name: str) -> Expression:
 
 
 def as_boolean(operand: Expression) -> Expression:
-    """`operand` where a truth is wanted: a property, being a string, is then false."""
+    """Return `operand` as a truth value: a property, being a string, is then false."""
     if operand.is_boolean:
         return operand
     if operand.kind is not Kind.PROPERTY:
@@ -152,9 +152,9 @@ def negation(operand: Expression) -> Expression:
 
 
 def chain(operator: str, left: Expression, right: Expression) -> Expression:
-    """AND, OR: what stands further right is only evaluated when nothing before it decides.
+    """AND, OR: terms are evaluated from left to right until one decides.
 
-    A chain on the left side is continued, and is not to be used by itself any more.
+    A chain on the left side is extended, and must not be used on its own any more.
     """
     left, right = as_boolean(left), as_boolean(right)
     needs = (_both if operator == "AND" else _either)(left.needs, right.needs)
@@ -192,7 +192,7 @@ def equality(left: Expression, right: Expression) -> Expression:
         raise OperandError(f"{left} cannot be compared with {right}")
     first, second = left.evaluate, right.evaluate
     needs: Needs = None
-    # Two properties are equal, too, when a message has neither.
+    # Two properties also count as equal if a message has neither.
     for one, other in ((left, right), (right, left)):
         if one.kind is Kind.PROPERTY and other.kind is Kind.CONSTANT:
             needs = _property(one, other.value if type(other.value) is str else "")
@@ -312,14 +312,14 @@ def _check_cost(cost: int) -> None:
 
 
 def _property(operand: Expression, value: str = "") -> Needs:
-    """What a message has whose property `operand` begins with `value`."""
+    """Return what a message must have for its property `operand` to begin with `value`."""
     if operand.kind is not Kind.PROPERTY:
         return None
     return frozenset((f"{operand.name}{NAME_VALUE_SEPARATOR}{value}",))
 
 
 def _both(left: Needs, right: Needs) -> Needs:
-    """What a message must have where each is needed: the rarer of the two, as far as one sees."""
+    """Return what a message must have if both are needed: the rarer one, as far as visible."""
     if left is None or right is None:
         return left or right
     return max(left, right, key=lambda needs: min(map(len, needs)))

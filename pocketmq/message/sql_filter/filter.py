@@ -10,10 +10,10 @@ from pocketmq.message.sql_filter.errors import SqlSyntaxError
 from pocketmq.message.sql_filter.expression import Evaluate, Needs
 from pocketmq.message.sql_filter.values import Incomparable
 
-#: Characters of an expression: the time that one may take to compile, and its memory, are bounded.
+#: Characters of an expression: the limit bounds its compile time and its memory.
 MAX_LENGTH: Final = 32 * 1024
-#: Characters of expressions of which 100 are kept compiled; of longer ones, whose compiled form has
-#: up to a megabyte, only a few are.
+#: Characters of an expression; up to here 100 stay compiled. Of longer ones, whose compiled form
+#: has up to a megabyte, only a few do.
 _USUAL_LENGTH: Final = 1024
 
 
@@ -31,10 +31,10 @@ class SqlFilter:
 
     Attributes:
         text: the expression.
-        cost: how many comparisons it takes for a message, at most.
+        cost: the maximum number of comparisons for a message.
         needles: each message that it matches has at least one of these among its encoded
-            properties, so that whoever looks for some of many messages can search for them first.
-            Empty where there are no such texts.
+            properties, so a search through many messages can look for these first. Empty if there
+            are no such texts.
     """
 
     __slots__ = ("_evaluate", "cost", "needles", "text")
@@ -54,7 +54,7 @@ class SqlFilter:
         return value if type(value) is bool else None
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a message with these properties is wanted: what is unknown is not."""
+        """Return whether a message with these properties is wanted: unknown means no."""
         return self.evaluate(properties) is True
 
     __call__ = matches
@@ -64,7 +64,7 @@ class SqlFilter:
 
 
 def cost_of(accept: Callable[[Mapping[str, str]], bool] | None) -> int:
-    """Return how many comparisons a filter takes for a message; 0 without one."""
+    """Return the number of comparisons of a filter for a message; 0 without one."""
     return 0 if accept is None else getattr(accept, "cost", 1)
 
 

@@ -1,7 +1,7 @@
 """The grammar, for lark's LALR parser. Importing lark and building its tables takes a tenth of a
 second, so `filter` imports this module when the first expression comes.
 
-Reference: SelectorParser.jj. The reference stops at the first token that cannot go on with a
+Reference: SelectorParser.jj. The reference stops at the first token that cannot continue a
 complete expression; so does `parse`.
 """
 
@@ -71,8 +71,8 @@ BLOCK_COMMENT: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
 %declare NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH
 """  # noqa: E501
 
-# A line comment has an end and a bounded length: each of many minus signs might begin one, and for
-# each the lexer looks for that end.
+# A line comment has an end and a bounded length: each of many minus signs might begin one, and
+# the lexer searches for the end from each.
 
 MAX_TOKENS: Final = 8192
 """Words, numbers and signs of an expression: each takes about 10 µs to compile."""
@@ -167,7 +167,7 @@ class _Builder(Transformer[Any, Any]):
     def decimal(self, parts: list[Any]) -> Expression:
         [token] = parts
         digits = token.rstrip("lL")
-        # 19 digits hold every Long; longer texts need not be read to know.
+        # 19 digits hold every Long; longer texts are known to be larger.
         number = int(digits) if len(digits) < 20 else LONG_MAX + 1
         if number > LONG_MAX:
             raise SqlSyntaxError(token.line, token.column, f"{token[:80]} is greater than any Long")

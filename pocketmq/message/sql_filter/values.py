@@ -2,8 +2,8 @@
 
 A value is None (NULL), a bool, a str, an int (Java's Integer, or its Long as `Long`) or a
 float (Java's Double). Properties are strings; one that meets a number is read as that number's
-type, by Java's rules: an Integer knows no value above 2**31-1, and a Double orders -0.0 before 0.0
-and NaN behind everything. Reference: filter ComparisonExpression.
+type, by Java's rules: an Integer has no value above 2**31-1, and a Double orders -0.0 before 0.0
+and NaN after everything. Reference: filter ComparisonExpression.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 Value = None | bool | str | int | float
 
-#: Characters of the longest text that is read as a number. What longer ones are takes a while to
-#: find out, once for each message; here they are none.
+#: Characters of the longest text that is read as a number. Parsing longer ones for each message
+#: takes too long; they are not numbers here.
 _LONGEST_NUMBER: Final = 1024
 
 INTEGER_MAX: Final = 2**31 - 1
@@ -38,7 +38,7 @@ _DOUBLE: Final = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|(0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
-# Java's trim() cuts every character up to and including the blank.
+# Java's trim() cuts every character up to and including the space.
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 
