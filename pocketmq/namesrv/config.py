@@ -1,5 +1,5 @@
 """The settings of a name server, by RocketMQ's own property names (NamesrvConfig and the parts of
-NettyServerConfig that mean something here)."""
+NettyServerConfig that apply here)."""
 
 import contextlib
 import logging
@@ -34,12 +34,12 @@ from pocketmq.remoting.tls.tls_config import without_tls
 
 log = logging.getLogger("pocketmq.namesrv")
 
-#: What cannot change while a name server runs, by whoever asks.
+#: Settings that cannot change while a name server runs.
 FIXED: Final = AUTH_PROPERTIES | MONITORING_PROPERTIES
 NEVER_CHANGED: Final = frozenset(
     {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 )
-#: The address is the one of the command line, also after a change that took no effect.
+#: The address is the command line's, also after a change that took no effect.
 _NOT_TAKEN: Final = FIXED | NEVER_CHANGED | {"bindAddress", "listenPort"}
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -156,8 +156,8 @@ def take_kept(config: NamesrvConfig) -> None:
     """Take over the settings that were changed at run time and kept in configStorePath.
 
     For a name server that was started without a file, or with one that it cannot write. Log a
-    warning for each setting that becomes another one. What does not fit is left out, with a
-    warning, and so are the settings that cannot change while a name server runs.
+    warning for each setting that changes. Invalid settings are skipped with a warning, as are the
+    settings that cannot change while a name server runs.
     """
     path = Path(config.config_store_path)
     try:

@@ -1,4 +1,4 @@
-"""Routes as clients got them last, until a table changes.
+"""The last encoded routes, until a table changes.
 
 A thousand clients ask for the same route every 30 s, and encoding one of a hundred brokers takes
 half a millisecond.
@@ -13,7 +13,7 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 
 
 class EncodedRoutes:
-    """The bodies of answers. `limit` bounds their bytes; above it all are forgotten."""
+    """The bodies of answers. `limit` bounds their bytes; above it, all are dropped."""
 
     def __init__(self, limit: int = _MOST_BYTES) -> None:
         self._limit = limit
@@ -26,7 +26,7 @@ class EncodedRoutes:
         return self._bodies.get(key) if version == self._version else None
 
     def keep(self, key: Hashable, version: Hashable, body: bytes) -> None:
-        """Keep a body that was not there."""
+        """Keep a new body."""
         if version != self._version or self._bytes + len(body) > self._limit:
             self._version = version
             self._bodies.clear()

@@ -43,10 +43,10 @@ class KVConfig:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Read the file, or its predecessor where the file is broken.
+        """Read the file, or its predecessor if the file is broken.
 
         Raises:
-            KVConfigError: neither can be read. Going on with an empty table would overwrite them.
+            KVConfigError: neither can be read. Starting with an empty table would overwrite them.
         """
         try:
             self._table = self._parse(self._file.read())

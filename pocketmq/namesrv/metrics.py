@@ -1,5 +1,5 @@
 """The metrics of a name server. RocketMQ 5.3.3 has none for it: `rocketmq_rpc_latency` is the one
-of a broker, the others are this project's own.
+of a broker, the others are pocketmq's own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pocketmq.remoting.serving.rpc_latency import RpcLatency
 
 
 class NamesrvMetrics:
-    """The metrics of one name server; `connections` tells how many are open, `expires_at` when its
-    certificate expires (Unix seconds)."""
+    """The metrics of one name server; `connections` gives the number of open ones, `expires_at`
+    when its certificate expires (Unix seconds)."""
 
     def __init__(
         self,

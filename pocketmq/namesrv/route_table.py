@@ -9,7 +9,7 @@
 | filter servers | cluster, address | filter servers of the broker (brokers of 4.x) |
 
 Only masters write topics, or the slave that acts for a missing one. The rules follow
-RouteInfoManager of release 5.3.3; where they differ the docstring says so.
+RouteInfoManager of release 5.3.3; docstrings note where they differ.
 
 No I/O is done here: a connection is an opaque object that is only compared, and time is a clock
 that is passed in.
@@ -59,7 +59,7 @@ class BrokerLive(msgspec.Struct):
 
 
 class RegisterBrokerResult(NamedTuple):
-    """What a slave learns: its live master's address, and that for replication."""
+    """The answer to a slave: its live master's address, and that for replication."""
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
@@ -89,22 +89,22 @@ class RouteTable:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Is another one after each change of what routes show."""
+        """Differs after each change of what routes show."""
         return self._changes, self.topics.changes
 
-    # Brokers come
+    # Brokers register
 
     def register_broker(
         self, header: RegisterBrokerRequestHeader, body: RegisterBrokerBody, channel: object
     ) -> RegisterBrokerResult | None:
         """Take a broker's registration; return None if it is refused.
 
-        Refused is the first registration of a broker that lists exactly one topic: it is the
+        The first registration of a broker is refused if it lists exactly one topic: it is the
         update of one topic by a broker that this name server has forgotten, and its route would
         lack all the others. The reference keeps such a broker's group as a ghost without address;
-        here nothing remains of it. Nor does anything remain of a registration that a newer one
-        outdoes; in the reference it still sets the group's zone and enableActingMaster. A group
-        whose broker names another cluster moves there, which the reference lists in both.
+        here nothing remains of it. Nor does anything remain of a registration that is older than
+        another; in the reference it still sets the group's zone and enableActingMaster. A group
+        whose broker names another cluster moves there; the reference lists it in both.
         """
         self._changes += 1
         at = BrokerAddress(header.cluster_name, header.broker_addr)
@@ -212,7 +212,7 @@ class RouteTable:
         return True
 
     def _note_rival(self, header: RegisterBrokerRequestHeader, group: BrokerData | None) -> None:
-        """Log that a broker takes the place of one that is alive: two may be set up alike."""
+        """Log that a broker replaces a live one: two may be configured alike."""
         holder = None if group is None else group.broker_addrs.get(header.broker_id)
         if group is None or holder is None:
             return
@@ -254,9 +254,9 @@ class RouteTable:
         return None if live is None else live.data_version
 
     def unregister_broker(self, cluster: str, address: str, broker_name: str) -> None:
-        """Remove a broker, and the topics that are nowhere else then.
+        """Remove a broker, and topics that no other broker has.
 
-        A group that acts for its missing master loses the write permission on its topics. Where
+        A group that acts for its missing master loses the write permission on its topics. If
         another broker has registered with the address since, that one stays; the reference takes
         its sign of life away.
         """
@@ -307,7 +307,7 @@ class RouteTable:
         return [live.channel for _, live in expired]
 
     def _remove_address(self, at: BrokerAddress) -> None:
-        """Nobody lives there any more. Under another broker name the address may be in a second
+        """Remove an address without a live broker. Under another broker name it may be in a second
         group, which nothing else would remove; the reference removes it from one group only."""
         self._changes += 1
         del self._live[at]
@@ -341,7 +341,7 @@ class RouteTable:
     # Answers
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Return the route of a topic, or None when no live group has it. Do not change it."""
+        """Return the route of a topic, or None if no live group has it. Do not change it."""
         rows = self.topics.get(topic)
         names = sorted(name for name in rows if name in self._brokers)
         if not names:
@@ -403,7 +403,7 @@ class RouteTable:
 
 
 def _with_acting_master(group: BrokerData) -> BrokerData:
-    """Return the group with its smallest id shown as master, if it has none and allows for that."""
+    """Return the group with its smallest id as master, if it has none and allows for that."""
     addresses = group.broker_addrs
     if not addresses or MASTER_ID in addresses or not group.enable_acting_master:
         return group

@@ -1,4 +1,4 @@
-"""The name server: it wires the tables, the processors and the listening socket together."""
+"""The name server: wires the tables, the processors and the listening socket together."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
 class NameServer:
     """One name server; `async with NameServer(config)` starts and stops it.
 
-    The constructor raises ConfigError for settings of TLS that cannot be used.
+    The constructor raises ConfigError for unusable TLS settings.
 
     Args:
         config: read while running; UPDATE_NAMESRV_CONFIG changes it.
@@ -64,7 +64,7 @@ class NameServer:
         clock: for liveness, so that a wrong date expires no broker.
         call_later: waits for the next round of periodic work.
         auth: one that its owner starts and stops, shared with a broker of this process; without it
-            the name server makes its own where that is configured.
+            the name server makes its own if that is configured.
         conditions: of being ready, besides that it listens; by name.
 
     Attributes:
@@ -152,7 +152,7 @@ class NameServer:
 
         Raises:
             KVConfigError: the file cannot be read.
-            AuthFileError: nor the file of the users.
+            AuthFileError: the file of the users cannot be read.
             PortInUse, CannotListen: of the address.
         """
         config = self.config

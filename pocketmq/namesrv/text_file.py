@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class TextFile:
-    """The file at `path`; its directory is made when it is first written."""
+    """The file at `path`; its directory is created by the first write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,8 +28,8 @@ class TextFile:
         return _read(self.backup)
 
     def replace(self, text: str) -> None:
-        """Write the text; whenever the process dies, the old or the new one is there, whole. When
-        this returns the new one outlasts a power failure.
+        """Write the text; if the process dies, the old or the new text is there, whole. When this
+        returns, the new one survives a power failure.
 
         The new file and the backup have the permissions of the old file, which may hold secrets.
 
@@ -45,7 +45,7 @@ class TextFile:
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():
-            # A link or a copy, not a rename: the file itself is there at every moment.
+            # A link or a copy, not a rename: the file itself exists at every moment.
             previous = self.path.with_name(self.path.name + ".bak.tmp")
             previous.unlink(missing_ok=True)
             with open(previous, "wb", opener=_private(mode)) as copy:
@@ -57,7 +57,7 @@ class TextFile:
 
 
 def _private(mode: int | None) -> Callable[[str, int], int]:
-    """Open a new file with these permissions, or with the usual ones."""
+    """Open a new file with these permissions, or with the default ones."""
 
     def opener(path: str, flags: int) -> int:
         fd = os.open(path, flags, 0o666 if mode is None else mode)
@@ -69,7 +69,7 @@ def _private(mode: int | None) -> Callable[[str, int], int]:
 
 
 def _sync_directory(directory: Path) -> None:
-    if os.name == "nt":  # Windows opens no directories
+    if os.name == "nt":  # Windows cannot open directories
         return
     fd = os.open(directory, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""The queues of each topic by broker group: topic, then broker name, to the queues there."""
+"""The queues of each topic by broker group: topic → broker name → queues."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ class TopicQueueTable:
     """One of the tables of `pocketmq.namesrv.route_table`; a topic without queues is not in it.
 
     Attributes:
-        changes: is another number after each change.
+        changes: a number that differs after each change.
     """
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class TopicQueueTable:
         """Take the topics of a group's registration; those not mentioned stay.
 
         Args:
-            changed: false when the registration has the data version of the one before. What is
-                known then stays as it is, with what `wipe_write_perm` did to it.
+            changed: false if the registration has the same data version as the previous one. Known
+                topics then stay unchanged, including the effect of `wipe_write_perm`.
             read_only: without their write permission.
         """
         for topic in topics:
@@ -93,7 +93,7 @@ class TopicQueueTable:
         """Take the queue mappings of a group's registration; those not mentioned stay.
 
         A mapping is dropped with the topic's queues at the group. The reference keeps it for ever,
-        also for a topic that is made anew and is not static then.
+        also for a topic that is recreated and no longer static.
         """
         for topic, mapping in mappings.items():
             if broker_name not in self.get(topic):
@@ -132,7 +132,7 @@ class TopicQueueTable:
             self._mappings.pop(topic, None)
 
     def drop_broker(self, broker_name: str, *, keep: Collection[str] = ()) -> None:
-        """Forget all queues of a group but those of the topics in `keep`."""
+        """Forget all queues of a group except those of the topics in `keep`."""
         kept = set(keep)
         for topic in self.names_at((broker_name,)):
             if topic not in kept:

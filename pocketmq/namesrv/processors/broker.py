@@ -105,7 +105,7 @@ class BrokerProcessor:
         self._routes.touch(header.cluster_name, header.broker_addr)
         return Response(
             header=QueryDataVersionResponseHeader(
-                # Without a body nothing is known of the broker's topics.
+                # Without a body, the broker's topics are unknown.
                 changed=not request.body or known != DataVersion.decode(request.body)
             ),
             body=b"" if known is None else known.encode(),
@@ -126,8 +126,8 @@ class BrokerProcessor:
         | Request[GetBrokerMemberGroupRequestHeader],
         action: str,
     ) -> None:
-        """Raise RemotingError unless the caller may do so in the cluster that the broker group is
-        in. A request names the cluster itself, and may name another one."""
+        """Raise RemotingError unless the caller may do so in the broker group's own cluster. The
+        cluster that a request names may be another one."""
         cluster = self._routes.cluster_of(request.header.broker_name)
         if (
             cluster is not None
@@ -138,7 +138,7 @@ class BrokerProcessor:
 
 
 def _body_of(request: Request[RegisterBrokerRequestHeader]) -> RegisterBrokerBody:
-    """Return the registration's body, in whichever form this broker writes it. Raises BodyError."""
+    """Return the registration's body, in the form that this broker writes. Raises BodyError."""
     data: Any = request.body
     if not data:
         return RegisterBrokerBody()

@@ -30,7 +30,7 @@ class ConfigProcessor:
 
     Changed settings, except for the address to listen on, take effect at once and are written to
     configStorePath; other content of that file stays. Then `on_change` is called. The next start
-    reads them there (`pocketmq.namesrv.config.take_kept`).
+    reads the settings from there (`pocketmq.namesrv.config.take_kept`).
     """
 
     def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:

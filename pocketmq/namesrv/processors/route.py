@@ -58,7 +58,7 @@ class RouteProcessor:
         order = None
         if topic is not None and config.order_message_enable:
             order = self._kv_config.get(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
-        # Few clients have zones: the header's bytes tell without taking it apart.
+        # Few clients have zones: a look at the header's bytes saves decoding it.
         zone = ""
         if b"__ZONE_MODE" in bytes(request.head):
             ext_fields = request.ext_fields
@@ -66,11 +66,11 @@ class RouteProcessor:
                 zone = ext_fields.get("__ZONE_NAME", "").strip()
         key = topic, standard, order, config.support_acting_master
         version = self._routes.version
-        # Clients make up zones, so routes within one are not kept.
+        # Clients choose zones freely, so routes within one are not kept.
         body = None if zone else self._encoded.get(key, version)
         if body is None:
             if topic is None or (route := self._routes.route(topic)) is None:
-                # The usual start of a topic that is going to be created: not worth a log line.
+                # Normal before a topic is created: not worth a log line.
                 return Response(
                     ResponseCode.TOPIC_NOT_EXIST,
                     f"No topic route info in name server for the topic: {topic}"

@@ -80,7 +80,7 @@ class TopicProcessor:
     def wipe_write_perm_of_broker(
         self, request: Request[WipeWritePermOfBrokerRequestHeader]
     ) -> Response:
-        """Make all topics of a broker group read-only until they are registered changed."""
+        """Make all topics of a broker group read-only until their registration changes."""
         name = request.header.broker_name
         count = self._routes.topics.wipe_write_perm(name)
         self._log.info(
