@@ -1,8 +1,8 @@
 """The admin requests for users (3001 to 3005) and access lists (3006 to 3010).
 
-They are served as long as requests have to be signed: a stranger must not be able to create the
-user that an operator is going to trust. Super users are changed by super users only, and the last
-one that is enabled stays. Passwords are shown to super users only.
+They are served only if requests have to be signed: a stranger must not be able to create the user
+that an operator will later trust. Only super users change super users, and the last enabled one
+stays. Passwords are shown to super users only.
 Reference: broker AdminBrokerProcessor, AuthenticationMetadataManagerImpl,
 AuthorizationMetadataManagerImpl.
 """
@@ -77,7 +77,7 @@ class AuthProcessor:
         return Response()
 
     async def update_user(self, request: UserRequest) -> Response:
-        """Change what the body names: password, type, status."""
+        """Change the fields that the body names: password, type, status."""
         tables = self._tables
         name = _not_blank("username", request.header.username)
         before = tables.users.get(name)
@@ -103,7 +103,7 @@ class AuthProcessor:
         return Response()
 
     def get_user(self, request: UserRequest) -> Response:
-        """Return one user; no body for an unknown one."""
+        """Return one user; without a body for an unknown one."""
         user = self._tables.users.get(_not_blank("username", request.header.username))
         if user is None:
             return Response()
@@ -121,11 +121,11 @@ class AuthProcessor:
         return Response(body=msgspec.json.encode(found))
 
     async def create_acl(self, request: AclRequest) -> Response:
-        """Add these entries to a user's access list, each in place of the one of its resource."""
+        """Add entries to a user's access list; each replaces the one with the same resource."""
         return await self._put_acl(request)
 
     async def update_acl(self, request: AclRequest) -> Response:
-        """Do the same: the reference knows no difference."""
+        """Do the same: the reference makes no difference."""
         return await self._put_acl(request)
 
     async def _put_acl(self, request: AclRequest) -> Response:
@@ -160,7 +160,7 @@ class AuthProcessor:
         return Response()
 
     def get_acl(self, request: AclRequest) -> Response:
-        """Return a user's access list; no body where there is none."""
+        """Return a user's access list; without a body if the user has none."""
         tables = self._tables
         name = name_of(_not_blank("subject", request.header.subject))
         if name not in tables.users:
@@ -186,7 +186,7 @@ class AuthProcessor:
             raise AuthError("The super user can only be created or changed by a super user")
 
     def _check_last(self, before: User, after: User | None) -> None:
-        """Refuse what would leave nobody who can manage users."""
+        """Refuse a change after which nobody could manage users."""
         if not _rules(before) or (after is not None and _rules(after)):
             return
         if sum(_rules(user) for user in self._tables.users.values()) == 1:
@@ -214,5 +214,5 @@ def _decode(request: Request[Any], kind: type[T]) -> T:
     try:
         return msgspec.json.decode(request.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        # The error names the place, not the value.
+        # The error names the position, not the value.
         raise BodyError(f"the body is not a {kind.__name__}: {error}") from None

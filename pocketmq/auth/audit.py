@@ -1,7 +1,7 @@
 """The audit log: one line for each admin request, with who, what, from where, and how it went.
 
-It is the logger `pocketmq.audit`, at INFO, which commands that run a server always write. It works
-without authentication, too, and then names nobody. Only admin requests pass it.
+The logger is `pocketmq.audit`, at INFO; commands that run a server always write it. It works
+without authentication, too, and then names nobody. Only admin requests are logged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("pocketmq.audit")
 
 _SECRET: Final = frozenset({"value"})  # fields of headers
 _MOST_CHARACTERS: Final = 1_000
-_MOST_BYTES: Final = 64 * 1024  # of a body with settings that are looked at
+_MOST_BYTES: Final = 64 * 1024  # of a body whose settings are decoded
 
 
 def audit(dispatcher: Dispatcher) -> None:
@@ -99,11 +99,11 @@ def _what(request: Request[Any]) -> str:
     return one_line(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}...")
 
 
-# What a body changes. It is shown by the names of its parts, since values may be passwords.
+# Describes changes in a body by the names of its parts, since values may be passwords.
 
 
 def _named(request: Request[Any]) -> Iterator[str]:
-    """Name the topics and groups of a request whose header names nothing."""
+    """Name the topics and groups of a request whose header names none."""
     if not msgspec.structs.fields(request.header):
         for need in needs_of(request, "") or ():
             if need.name:
@@ -116,7 +116,7 @@ def _settings(request: Request[Any]) -> Iterator[str]:
 
 
 def _user(request: Request[Any]) -> Iterator[str]:
-    """Tell what the user becomes."""
+    """Describe the new state of the user."""
     user = msgspec.json.decode(request.body, type=UserInfo)
     if user.user_type:
         yield f"userType={user.user_type!r}"

@@ -1,14 +1,14 @@
-"""What is answered to a request that is not allowed, or asks for what cannot be."""
+"""The error answer to a request that is not allowed, or asks for something impossible."""
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 
 
 class AuthError(RemotingError):
-    """NO_PERMISSION, which the official servers answer to all of it.
+    """NO_PERMISSION, which the official servers answer in all these cases.
 
     Attributes:
-        kind: what refusals of one kind share, for the limit of log lines.
+        kind: common to refusals of one kind, for the limit of log lines.
     """
 
     def __init__(self, remark: str, kind: str = "") -> None:

@@ -1,8 +1,8 @@
-"""What a dispatcher asks before it executes a request: who sent it, and whether they may.
+"""Checks each request before a dispatcher executes it: who sent it, and whether they may.
 
-Both servers, each of their ports, and the children of Batch-Protocol parents are behind the same
-object. A child without an AccessKey of its own is its parent's: the signature of the parent covers
-its body, which is the children.
+Both servers, each of their ports, and the children of Batch-Protocol parents use the same object. A
+child without an AccessKey of its own belongs to its parent's user: the parent's signature covers
+its body, which holds the children.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pocketmq.remoting.serving.request import Request, Response
 log = logging.getLogger("pocketmq.auth")
 
 MAX_DECISIONS: Final = 10_000
-"""Remembered decisions; they are forgotten together with each change of a user or access list."""
+"""Remembered decisions; each change of a user or access list drops them."""
 MAX_REMEMBERED: Final = 1 << 20
-"""Characters of the names in them."""
+"""Characters of their names."""
 MAX_RESOURCE_NAME: Final = MAX_STORED_TOPIC
 """Characters: no topic, group or cluster has a longer name."""
 
 
 class SignedCaller:
-    """A user whose signature was checked, at an address; None where nobody had to sign.
+    """A user whose signature was checked, at an address; None if nobody had to sign.
 
-    `checked`: the request is not one of those that need no permission.
+    `checked`: the request needs permission.
     """
 
     __slots__ = ("_checked", "_guard", "source_ip", "user")
@@ -51,7 +51,7 @@ class SignedCaller:
 
     @property
     def username(self) -> str:
-        """The user's name; empty where nobody had to sign."""
+        """The user's name; empty if nobody had to sign."""
         return self.user.username if self.user is not None else ""
 
     @property
@@ -62,8 +62,8 @@ class SignedCaller:
     def require_topic(self, topic: str, *actions: str) -> None:
         """Raise AuthError unless one of these actions on the topic of a stored message is allowed.
 
-        The error does not name the topic: the request named a place in the log, and places can be
-        guessed."""
+        The error does not name the topic: the request named an offset in the log, and offsets can
+        be guessed."""
         if not self._checked:
             return
         try:
@@ -92,7 +92,7 @@ class Guard:
     """Checks requests by the users and access lists of `tables`.
 
     - `cluster`: the cluster of the broker; empty at a name server, which serves several;
-    - `authorize`: whether access lists are asked, or a valid signature is enough;
+    - `authorize`: whether access lists are checked, or a valid signature is enough;
     - `unsigned`, `unchecked`: request codes that need no signature, and no permission.
 
     Attributes:
@@ -127,7 +127,7 @@ class Guard:
         try:
             checked = self._authorize and request.code not in self._unchecked
             user = self._user_of(request, needed=checked)
-            # Handlers that learn from what is stored what a request is about ask it again.
+            # Handlers that learn a request's resource from stored data ask it again.
             caller = SignedCaller(user, request.connection.peer[0], self, checked=checked)
             request.caller = caller
             if checked:
@@ -176,8 +176,8 @@ class Guard:
             )
 
     def allows(self, caller: SignedCaller, *needs: Need) -> bool:
-        """Tell whether all needs are met at this moment, which may be long after the request of
-        the caller: the user may have changed since. White lists spare requests, not this."""
+        """Tell whether all needs are met at this moment, which may be long after the caller's
+        request: the user may have changed since. White lists exempt requests, not this."""
         signed = caller.user
         user = None if signed is None else self._find(signed.username)
         if signed is not None and (
@@ -201,7 +201,7 @@ class Guard:
         self._remembered = 0
 
     def _user_of(self, request: Request[Any], *, needed: bool) -> User | None:
-        """Return who signed the request; None where nobody has to, unless they are `needed`."""
+        """Return who signed the request; None if nobody has to, unless they are `needed`."""
         if request.code in self._unsigned and not needed:
             try:
                 return self._signer_of(request)

@@ -1,11 +1,11 @@
-"""Users and access lists of official brokers, as they are kept here. No I/O.
+"""Converts users and access lists of official brokers. No I/O.
 
 Two sources: the `plain_acl.yml` of ACL 1.0 (up to RocketMQ 5.2), by the rules of
 `migrateAuthFromV1Enabled`, and the two RocksDB tables of ACL 2.0.
 
-ACL 1.0 knows fewer things: an admin becomes a super user, permissions of topics and groups become
+ACL 1.0 has fewer concepts: an admin becomes a super user, permissions of topics and groups become
 entries of the Custom policy, default permissions entries for `Topic:*` and `Group:*` of the Default
-policy. White lists of addresses have no counterpart; what is left out is told.
+policy. White lists of addresses have no counterpart; omissions are reported.
 Reference: auth AuthMigrator, LocalAuthorizationMetadataProvider.
 """
 
@@ -49,7 +49,7 @@ class SourceError(ValueError):
 
 
 class Imported(msgspec.Struct):
-    """What a source has.
+    """The content of a source.
 
     Attributes:
         left_out: a line for each thing that has no counterpart here.
@@ -80,7 +80,7 @@ class _PlainAcl(msgspec.Struct, rename="camel"):
 
 
 def of_plain_acl(content: object, name: str) -> Imported:
-    """Read the content of a plain_acl.yml: what a YAML parser gives, with scalars as texts.
+    """Read the content of a plain_acl.yml: the output of a YAML parser, with scalars as texts.
 
     Raises SourceError.
     """
@@ -225,5 +225,5 @@ def _decoded(row: bytes, kind: type[Any], what: str) -> Any:
     try:
         return msgspec.json.decode(row, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Without the text: there is a password in it.
+        # Without the text: it contains a password.
         raise AuthError(f"{what}: the row cannot be read") from None

@@ -1,12 +1,12 @@
 """What each request code needs: the one table, for broker and name server.
 
 A rule gives the needs of a request, all of which must be met; a need is met if one of its actions
-is allowed. Names are taken from the typed header or body, which is what the handler goes by, and
-never from anything that only the guard reads. A code without a rule needs a super user. A code that
-this server does not serve has no typed header, so its names are empty.
+is allowed. Names are taken from the typed header or body that the handler uses, never from anything
+that only the guard reads. A code without a rule needs a super user. A code that this server does
+not serve has no typed header, so its names are empty.
 
 A topic's retry topic belongs to its consumer group: reading and writing it needs Sub on the group.
-What belongs to no topic or group belongs to the cluster of the broker; at a name server, which
+Anything without a topic or group belongs to the cluster of the broker; at a name server, which
 serves several, a request that names no cluster needs a grant on `Cluster:*`.
 Reference: auth DefaultAuthorizationContextBuilder, the RocketMQAction of each header.
 """
@@ -60,15 +60,15 @@ class Need(NamedTuple):
         return f"{self.kind.value}:{self.name or '*'}"
 
 
-#: The needs that a request has: part of a rule. The text is the cluster of this process.
+#: The needs of a request: part of a rule. The text is the cluster of this process.
 Part = Callable[[Request[Any], str], Iterator[Need]]
 
 
 def on_topic(name: str, *actions: Action) -> Need:
     """Return the need for a topic, or for the group whose retry topic it is."""
     if name.startswith(RETRY_PREFIX):
-        # Consumers send to it themselves, and read it, with the right to receive. To create, change
-        # or delete it takes these rights on the group.
+        # Consumers send to it themselves, and read it, with the right to receive. Creating,
+        # changing or deleting it needs these rights on the group.
         if not {PUB, GET}.isdisjoint(actions):
             actions = tuple({*actions, SUB} - {PUB})
         return Need(Kind.GROUP, name[len(RETRY_PREFIX) :], actions)
@@ -100,8 +100,8 @@ def optional_topic(*actions: Action) -> Part:
 
 
 def _ended(request: Request[Any], cluster: str) -> Iterator[Need]:
-    # An answer to a check names the topic that the check named, which is that of half messages.
-    # The handler checks the topic of the half message.
+    # An answer to a check names the same topic as the check, which is that of half messages. The
+    # handler checks the topic of the half message.
     if (name := getattr(request.header, "topic", None)) and name != HALF_TOPIC:
         yield on_topic(name, PUB)
 
@@ -129,7 +129,7 @@ def cluster(*actions: Action, field: str = "cluster_name") -> Part:
     """Need the cluster that the header names; if it names none, that of this process."""
 
     def part(request: Request[Any], own: str) -> Iterator[Need]:
-        # A broker serves one cluster, whatever a header says.
+        # A broker serves one cluster, even if a header names another.
         yield Need(Kind.CLUSTER, own or getattr(request.header, field, None) or "", actions)
 
     return part
@@ -167,7 +167,7 @@ def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 
 def _kv_list(request: Request[Any], own: str) -> Iterator[Need]:
-    # Every client reads the settings that an operator has for clients.
+    # Every client reads the settings that an operator keeps for clients.
     if getattr(request.header, "namespace", None) != CLIENT_CONFIG:
         yield Need(Kind.CLUSTER, own, (GET,))
 
@@ -181,7 +181,7 @@ def _popped(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 def _acks(request: Request[Any], cluster: str) -> Iterator[Need]:
     if not request.body:
-        return  # there is nothing in it, and its client hears of that
+        return  # an empty one; its client gets an error
     body = BatchAckMessageRequestBody.decode(request.body)
     for topic, group in sorted({(ack.topic, ack.consumer_group) for ack in body.acks}):
         yield from _of_popped(topic, group)
@@ -200,7 +200,7 @@ def _request_mode(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 
 def _of_popped(topic: str, group: str) -> Iterator[Need]:
-    """Return the needs for what a group popped from a topic, or from its retry topic for that."""
+    """Return the needs for messages that a group popped from a topic, or from its retry topic."""
     yield Need(Kind.GROUP, group, (SUB,))
     yield on_topic(normal_topic(topic, group), SUB)
 
@@ -289,7 +289,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.QUERY_CORRECTION_OFFSET: (topic(GET), group(GET, field="compare_group")),
     Code.GET_CONSUMER_RUNNING_INFO: (group(GET),),
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (group(GET, field="group"), topic(GET)),
-    # It shows any message, by its place, to a client of the group.
+    # It shows any message, by its offset, to a client of the group.
     Code.CONSUME_MESSAGE_DIRECTLY: (group(SUB), cluster(UPDATE)),
     Code.INVOKE_BROKER_TO_RESET_OFFSET: (group(UPDATE, field="group"), topic(UPDATE)),
     Code.CLONE_GROUP_OFFSET: (
@@ -344,14 +344,14 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.AUTH_LIST_ACL: _CLUSTER_GET,
 }
 
-#: Requests that change what others see, and those that show passwords: the audit log has them.
+#: Requests that change what others see, or that show passwords: the audit log has them.
 ADMIN: Final = frozenset(
     code
     for code, parts in RULES.items()
     if parts is _CLUSTER_UPDATE
     and code
     not in (
-        Code.REGISTER_BROKER,  # a broker's start, life and stop
+        Code.REGISTER_BROKER,  # a broker's start, heartbeat and stop
         Code.UNREGISTER_BROKER,
         Code.BROKER_HEARTBEAT,
         Code.QUERY_DATA_VERSION,

@@ -2,9 +2,9 @@
 
 The decision on one wanted action: of all entries that match resource, action and source address,
 the one with the most specific resource counts. A literal name comes before a prefix, a longer
-prefix before a shorter one, then `Type:*`, then `*`. Where Allow and Deny are equally specific,
-Deny wins. Entries of the Default policy count only if none of the Custom policy matches. If no
-entry matches at all, the answer is no. (The reference sorts short prefixes first, and Allow before
+prefix before a shorter one, then `Type:*`, then `*`. If Allow and Deny are equally specific, Deny
+wins. Entries of the Default policy count only if none of the Custom policy matches. If no entry
+matches at all, the answer is no. (The reference sorts short prefixes first, and Allow before
 Deny.)
 Reference: auth Resource, PolicyEntry, AclAuthorizationHandler.
 """
@@ -28,7 +28,7 @@ MAX_SOURCE_IPS: Final = 1_000  # of one entry
 
 
 class Kind(StrEnum):
-    """What a resource is."""
+    """The type of a resource."""
 
     ANY = "Any"
     CLUSTER = "Cluster"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class Action(StrEnum):
-    """What may be done with a resource; ALL stands for every other one."""
+    """An action on a resource; ALL stands for every other one."""
 
     ALL = "All"
     PUB = "Pub"
@@ -51,14 +51,14 @@ class Action(StrEnum):
 
 
 class Decision(StrEnum):
-    """What an entry says about what it matches."""
+    """The decision of an entry."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class PolicyType(StrEnum):
-    """The Default policy counts only where the Custom one says nothing."""
+    """The Default policy counts only if no entry of the Custom one matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
@@ -73,7 +73,7 @@ class Pattern(StrEnum):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What an entry is about: `*`, `Topic:name`, `Topic:prefix*`, `Topic:*`, and so on."""
+    """The resource of an entry: `*`, `Topic:name`, `Topic:prefix*`, `Topic:*`, and so on."""
 
     kind: Kind
     pattern: Pattern
@@ -128,7 +128,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line of a policy; no source addresses stand for all of them."""
+    """One line of a policy; without source addresses it applies to all of them."""
 
     resource: Resource
     actions: frozenset[Action]
@@ -145,7 +145,7 @@ class Entry(msgspec.Struct, frozen=True):
                 raise AuthError(f"the source ip {text[:80]!r} is neither an address nor a CIDR")
 
     def matches(self, kind: Kind, name: str, action: Action, source_ip: str) -> bool:
-        """Whether it says something about this action, by a client at this address."""
+        """Whether it applies to this action, by a client at this address."""
         return (
             (action in self.actions or Action.ALL in self.actions)
             and self.resource.matches(kind, name)
@@ -172,7 +172,7 @@ class Acl(msgspec.Struct, frozen=True):
         return Acl(self.custom, entries)
 
     def merged(self, policy: PolicyType, entries: Sequence[Entry]) -> Acl:
-        """Return the list with these entries, each in place of the one of its resource."""
+        """Return the list with these entries; each replaces the one with the same resource."""
         table = {entry.resource: entry for entry in self.of(policy)}
         table.update((entry.resource, entry) for entry in entries)
         return self.replaced(policy, tuple(table.values()))
@@ -183,7 +183,7 @@ class Acl(msgspec.Struct, frozen=True):
         return self.replaced(policy, kept)
 
     def decide(self, kind: Kind, name: str, action: Action, source_ip: str) -> Decision | None:
-        """Return what the list says; None if no entry matches."""
+        """Return the list's decision; None if no entry matches."""
         for entries in (self.custom, self.default):
             matching = [e for e in entries if e.matches(kind, name, action, source_ip)]
             if matching:

@@ -53,11 +53,11 @@ class Auth:
         await self.tables.saved()
 
     async def stop(self) -> None:
-        """Write what is not written yet."""
+        """Write pending changes."""
         await self.tables.stop()
 
     def protect(self, dispatcher: Dispatcher, cluster: str = "") -> None:
-        """Let this dispatcher, of a server in `cluster`, execute only what is allowed."""
+        """Let this dispatcher, of a server in `cluster`, execute only allowed requests."""
         settings = self._settings
         guard = Guard(
             self.tables,
@@ -69,20 +69,20 @@ class Auth:
         dispatcher.protect(guard.check)
 
 
-#: As `pocketmq.remoting.connection.Signer`.
+#: Like `pocketmq.remoting.connection.Signer`.
 Sign = Callable[
     [Header | None, Mapping[str, str] | None, bytes | bytearray | memoryview], dict[str, str]
 ]
 
 
 def inner_signer(settings: AuthSettings) -> Sign | None:
-    """Return what signs this server's own requests; None if it has no credentials."""
+    """Return the signer of this server's own requests; None if it has no credentials."""
     user = inner_user(settings.inner_client_authentication_credentials)
     return None if user is None else signer_of(user)
 
 
 def signer_of(user: User) -> Sign:
-    """Return what signs requests as this user."""
+    """Return a signer for requests as this user."""
 
     def signed(
         header: Header | None,

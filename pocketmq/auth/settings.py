@@ -17,7 +17,7 @@ from pocketmq.remoting.settings.properties_file import Check, ConfigError, Confi
 
 SECRET: Final = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 HIDDEN: Final = "******"
-#: With those of other parts that may hold a password, too.
+#: Including those of other parts that may hold a password.
 ANY_SECRET: Final = SECRET | {"metricsGrpcExporterHeader"}
 
 
@@ -87,7 +87,7 @@ def codes_of(text: str) -> frozenset[int]:
     """Return the request codes of a white list. Raises ValueError.
 
     It may also have names of gRPC messages (`apache.rocketmq.v2.`), which are for the gRPC proxy
-    and left out here.
+    and skipped here.
     """
     codes = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
@@ -116,7 +116,7 @@ def _check_of(key: str) -> Check:
     return lambda text: _fault_of(key, text)
 
 
-#: Checks of single properties: text for what is wrong with a value.
+#: Checks of single properties: each returns a text for what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
     key: _check_of(key) for key in (*SECRET, "authenticationWhitelist", "authorizationWhitelist")
 }
@@ -128,7 +128,7 @@ PROPERTIES: Final = frozenset(
 
 
 def check_together(settings: AuthSettings, warnings: list[str]) -> None:
-    """Check what no single setting says. Raises ConfigErrors."""
+    """Check combinations of settings. Raises ConfigErrors."""
     if settings.authorization_enabled and not settings.authentication_enabled:
         text = (
             "authorizationEnabled needs authenticationEnabled=true: without signatures, anybody "

@@ -1,8 +1,8 @@
 """The signature of a request: HMAC-SHA1 with the user's password.
 
 It covers the values of all extFields in the order of their names, AccessKey and SecurityToken among
-them, followed by the body. It covers neither the request code, nor time, nor opaque: a request that
-was overheard can be sent again. Reference: AclSigner, DefaultAuthenticationContextBuilder.
+them, followed by the body. It covers neither the request code, nor time, nor opaque: an overheard
+request can be replayed. Reference: AclSigner, DefaultAuthenticationContextBuilder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 
 CREDENTIALS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
-"""The fields that say who sends a request."""
+"""The fields that identify the sender of a request."""
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _LAST_WITHOUT_IT: Final = 399
@@ -27,7 +27,7 @@ _LAST_WITHOUT_IT: Final = 399
 def sign(
     secret: str, ext_fields: Mapping[str, str], body: bytes | bytearray | memoryview = b""
 ) -> str:
-    """Return the text of the field Signature; a field of that name is left out."""
+    """Return the text of the field Signature; an existing field of that name is left out."""
     return base64.b64encode(_digest(secret, ext_fields, body)).decode()
 
 

@@ -1,7 +1,7 @@
 """Users and access lists: a table in memory, and the file that it is kept in.
 
-The file has passwords in it, so only its owner may read it (0600), and there is no second one with
-what was before. A change is in memory at once, and `saved` returns when it is on the disk.
+The file contains passwords, so only its owner may read it (0600), and no copy of the previous
+content is kept. A change is in memory at once, and `saved` returns when it is on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AuthFileError(Exception):
 
 
 class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An entry as the file and the admin requests have it."""
+    """An entry in the form of the file and the admin requests."""
 
     resource: str = ""
     actions: list[str] = []
@@ -54,21 +54,21 @@ class EntryInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PolicyInfo(msgspec.Struct, rename="camel"):
-    """A policy likewise."""
+    """A policy in the same form."""
 
     policy_type: str | None = None
     entries: list[EntryInfo] = []
 
 
 class AclInfo(msgspec.Struct, rename="camel"):
-    """An access list likewise."""
+    """An access list in the same form."""
 
     subject: str | None = None
     policies: list[PolicyInfo] = []
 
     @classmethod
     def of(cls, name: str, acl: Acl, keep: Callable[[str], bool] = lambda text: True) -> AclInfo:
-        """Return the form of a user's list, with the resources that `keep` takes."""
+        """Return a user's list in this form, with the resources that `keep` takes."""
         policies = []
         for policy in PolicyType:
             entries = [EntryInfo.of(entry) for entry in acl.of(policy)]
@@ -88,7 +88,7 @@ class AclInfo(msgspec.Struct, rename="camel"):
 
 
 class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A user likewise; fields that a request leaves out are None."""
+    """A user in the same form; fields that a request leaves out are None."""
 
     username: str | None = None
     password: str | None = None
@@ -97,7 +97,7 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
     @classmethod
     def of(cls, user: User, *, password: bool) -> UserInfo:
-        """Return the form of a user, with the password only if so asked."""
+        """Return a user in this form, with the password only if asked to."""
         return cls(
             user.username,
             user.password if password else None,
@@ -106,7 +106,7 @@ class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
         )
 
     def user(self, name: str, before: User | None = None) -> User:
-        """Return the user, with what is left out as `before` has it. Raises AuthError."""
+        """Return the user; omitted fields are those of `before`. Raises AuthError."""
         password = self.password or (before.password if before is not None else "")
         kind = before.user_type if before is not None else UserType.NORMAL
         status = before.user_status if before is not None else UserStatus.ENABLE
@@ -131,7 +131,7 @@ class AuthTables:
     `on_change` callbacks are called after each change in memory.
 
     Attributes:
-        inner: the user of this server's own requests, from its settings, and in no file.
+        inner: the user of this server's own requests, from its settings; it is in no file.
         users: the others, by name.
         acls: the access lists, by the name of their user.
     """
@@ -145,7 +145,7 @@ class AuthTables:
         self._writer = TableWriter(path, self.encode, lambda content: write_secret(path, content))
 
     def load(self) -> None:
-        """Read the file, if there is one. Blocks; raises AuthFileError."""
+        """Read the file, if it exists. Blocks; raises AuthFileError."""
         try:
             content = self.path.read_bytes()
             mode = stat.S_IMODE(self.path.stat().st_mode)
@@ -164,7 +164,7 @@ class AuthTables:
                 name = (acl.subject or "").removeprefix("User:")
                 self.acls[name] = acl.merged_into(Acl())
         except (msgspec.DecodeError, UnicodeDecodeError, AuthError) as error:
-            # The text of neither has a value of the file in it that could be a password.
+            # Neither text contains a value of the file that could be a password.
             raise AuthFileError(
                 f"{self.path} is damaged ({error}): restore it from a copy, or move it away to "
                 "start with initAuthenticationUser only"
@@ -183,7 +183,7 @@ class AuthTables:
         self._writer.start()
 
     async def stop(self) -> None:
-        """Write what is not written yet."""
+        """Write pending changes."""
         await self._writer.stop()
 
     async def saved(self) -> None:
@@ -224,7 +224,7 @@ class AuthTables:
         found = [info.user(info.username or "") for info in users]
         lists = {(acl.subject or "").removeprefix("User:"): acl for acl in acls if acl.policies}
         merged = {name: acl.merged_into(Acl()) for name, acl in lists.items()}
-        # Guards and others hold the tables themselves.
+        # Guards and others hold references to the tables.
         self.acls.clear()
         self.acls.update(merged)
         self.users.clear()
@@ -241,11 +241,11 @@ class AuthTables:
 def write_secret(path: Path, content: bytes) -> None:
     """Replace a file that only its owner may read. Blocks; raises OSError.
 
-    Whenever the process dies, the old file or the new one is there, whole.
+    If the process dies, the old file or the new one is there, whole.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".tmp")
-    fresh.unlink(missing_ok=True)  # its mode may be another
+    fresh.unlink(missing_ok=True)  # its mode may differ
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
     with open(fd, "wb") as file:
         file.write(content)

@@ -1,6 +1,6 @@
 """Users: a name, a password that signs requests, a type and a status.
 
-Passwords are kept as they are: HMAC needs them. They never show in a `repr`.
+Passwords are kept in plain text: HMAC needs them. They never show in a `repr`.
 Reference: auth User, UserConverter.
 """
 
@@ -36,7 +36,7 @@ class UserStatus(StrEnum):
 
 
 class User(msgspec.Struct, frozen=True):
-    """One user. Raises AuthError for a name or password that cannot be."""
+    """One user. Raises AuthError for an invalid name or password."""
 
     username: str
     password: str
@@ -77,7 +77,7 @@ def name_of(subject: str) -> str:
 
 
 def by_name(kind: type[E], text: str) -> E:
-    """Return the member that is called so, in any case. Raises AuthError."""
+    """Return the member with this name, in any case. Raises AuthError."""
     for member in kind:
         if member.value.lower() == text.strip().lower():
             return member
