@@ -9,7 +9,7 @@ queue id holds 20-byte entries that point into it. The modules, from the disk up
 - `log.flush` and `log.allocation` do what would block (syncing, extending) on their own threads;
 - `log.recovery` makes log and queues agree at start, `log.checkpoint` says where it begins;
 - `writer` and `reader` put and get messages; `message_store` is what a broker uses;
-- `check` says what is wrong with a store, `repair` mends it;
+- `check` finds what is wrong with a store, `repair` repairs it;
 - `scan` reads a store from outside.
 
 Everything but those threads runs on one event loop, so putting and getting take no locks.

@@ -2,7 +2,7 @@
 """The messages of one queue, compared with their entries and copied together by compiled code.
 
 `StoreReader` does the same for any read, and rebuilds entries that are damaged. So there are no
-errors here: whatever is not as it should be is left to it.
+errors here: anything unusual is left to it.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

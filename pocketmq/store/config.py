@@ -144,19 +144,19 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
 
     @property
     def commit_log_directory(self) -> Path:
-        """Where the commit log's files lie."""
+        """The directory of the commit log's files."""
         if self.store_path_commit_log:
             return Path(self.store_path_commit_log).expanduser()
         return self.root / "commitlog"
 
     @property
     def consume_queue_directory(self) -> Path:
-        """Where the consume queues lie, as TOPIC/QUEUE_ID/FILE."""
+        """The directory of the consume queues, as TOPIC/QUEUE_ID/FILE."""
         return self.root / "consumequeue"
 
     @property
     def index_directory(self) -> Path:
-        """Where the index files lie."""
+        """The directory of the index files."""
         return self.root / "index"
 
     @property

@@ -1,8 +1,8 @@
 """A table of the broker as a JSON file: config/topics.json, consumerOffset.json and their like.
 
 The files are the official broker's, so either broker goes on with what the other one wrote: they
-are read with fastjson's tolerance (bare integer keys), what they hold that is unknown here is kept,
-and the content before the last change stays beside them as NAME.bak. Reference: ConfigManager.
+are read with fastjson's tolerance (bare integer keys), unknown content is kept, and the previous
+content stays beside them as NAME.bak. Reference: ConfigManager.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class ConfigFile:
             self.stale = False
 
     def _read(self, path: Path) -> tuple[dict[str, Any] | None, str]:
-        """Return the document of a file; or None, and what is wrong with the file."""
+        """Return the document of a file; or None, and the reason."""
         content = self._files.read(path)
         if content is None:
             return None, _MISSING

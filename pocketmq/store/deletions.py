@@ -20,7 +20,7 @@ MOST_DELETED: Final = 10_000
 
 
 def note_deleted(deleted: dict[str, int], name: str, until: int) -> None:
-    """Note in `deleted` that what is before `until` is deleted: the messages of a topic before that
+    """Note in `deleted` what is deleted before `until`: the messages of a topic before that
     physical offset, or a group up to that time. The name that was deleted longest ago makes room.
     """
     deleted.pop(name, None)  # to the end
@@ -30,8 +30,8 @@ def note_deleted(deleted: dict[str, int], name: str, until: int) -> None:
 
 
 def read_deleted_topics(root: Path) -> dict[str, int]:
-    """Return the topics of a store that topics.json says were deleted, with the physical offset
-    before which all their messages are; none where it cannot be read. Blocks."""
+    """Return the topics of a store that topics.json lists as deleted, each with the physical offset
+    before which all its messages are; none if the file cannot be read. Blocks."""
     for name in ("topics.json", "topics.json.bak"):
         try:
             document = decode(read_small(root / "config" / name))

@@ -1,4 +1,4 @@
-"""What a stored record means for the consume queues.
+"""The effect of a stored record on the consume queues.
 
 The same rules hold when a message is put and when recovery meets its record in the commit log, so
 that a rebuilt queue is equal to the one that was lost. Reference: the dispatch request that
@@ -36,7 +36,7 @@ def has_queue_entry(sys_flag: int) -> bool:
 
 
 def tags_code_of(record: Record, delay_levels: DelayLevels) -> int:
-    """Return what a record's consume-queue entry holds beside its place: the hash of its tag, or
+    """Return what a record's consume-queue entry holds beside its position: the hash of its tag, or
     for a delayed message the time when it is due (ms)."""
     text = record.properties_text
     if record.topic == SCHEDULE_TOPIC:

@@ -96,7 +96,7 @@ class Epochs:
         return Epochs((*kept, *self.entries[-1:]))
 
     def at(self, offset: int) -> EpochEntry | None:
-        """Return the entry of the byte at `offset`; None when that lies before the first one."""
+        """Return the entry of the byte at `offset`; None if that is before the first one."""
         found = None
         for entry in self.entries:
             if entry.start > offset:

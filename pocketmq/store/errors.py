@@ -37,7 +37,7 @@ class StoreCorrupt(StoreError):
 
 
 class ForeignBytes(StoreCorrupt):
-    """What a slave has received is not a commit log, or not that of the bytes before it."""
+    """The bytes that a slave received are not a commit log, or do not continue its own."""
 
     def __init__(self, path: Path | str, offset: int, physical_offset: int, reason: str) -> None:
         super().__init__(
@@ -89,7 +89,7 @@ class ForeignStore(StoreError):
 
 
 class NotADirectory(StoreError):
-    """Something else lies where the store keeps a directory."""
+    """Something else is where the store keeps a directory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -100,7 +100,7 @@ class NotADirectory(StoreError):
 
 
 class NotAFile(StoreError):
-    """A directory, a named pipe or a device lies where the store keeps a file."""
+    """A directory, a named pipe or a device is where the store keeps a file."""
 
     def __init__(self, path: Path) -> None:
         kind = "a directory" if path.is_dir() else "not a regular file"

@@ -18,7 +18,7 @@ from typing import Final
 
 from pocketmq.store.errors import NotAFile
 
-# Of Linux. It tells of write errors since 5.8, as fsync does.
+# Linux only. It reports write errors since 5.8, as fsync does.
 _syncfs: Final = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 _CHUNK: Final = 1024 * 1024
@@ -89,7 +89,7 @@ def copy_file(
 
 
 def link_file(source: Path, target: Path) -> bool:
-    """Give a file a second name; False where that cannot be, as on another file system.
+    """Give a file a second name; False if that is impossible, as on another file system.
 
     Raises FileNotFoundError when the source is gone.
     """
@@ -165,7 +165,7 @@ def unshare(path: Path) -> bool:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory and everything in it, as far as that is possible."""
+    """Remove a directory and everything in it, as far as possible."""
     shutil.rmtree(directory, ignore_errors=True)
 
 

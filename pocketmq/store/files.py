@@ -58,7 +58,7 @@ class MappedFile:
     """One file of fixed size, mapped whole and writable.
 
     Attributes:
-        path: where it lies.
+        path: its path.
         base_offset: the offset of its first byte within the run of files it belongs to.
         size: bytes.
         map: the mapping; writing into it is writing the file. Not there while it is unmapped.
@@ -113,8 +113,8 @@ class MappedFile:
             _allocate(self._files, fd, self.path, self.size if size is None else size)
 
     def save_descriptor(self) -> None:
-        """Keep no descriptor but the mapping's own: for files of which there are many. What needs
-        one opens the file for a moment."""
+        """Keep no descriptor but the mapping's own: for files that exist in large numbers. An
+        operation that needs one opens the file for a moment."""
         with self._sync_lock:
             self._close_descriptor()
 
@@ -437,8 +437,8 @@ class Files:
         return min(descriptor_limit() // 2, _max_map_count() // 4)
 
     def boot_id(self) -> bytes:
-        """Return 16 bytes that are others after each start of the machine; zeros where the system
-        does not tell."""
+        """Return 16 bytes that change with each start of the machine; zeros if the system does not
+        tell."""
         try:
             return UUID(_BOOT_ID.read_text().strip()).bytes
         except (OSError, ValueError):
@@ -462,7 +462,7 @@ class Files:
             return None
 
     def append(self, path: Path, content: bytes) -> None:
-        """Add to the end of a small file, which is made if it is not there. Syncs nothing. Raises
+        """Append to a small file, which is created if it is missing. Syncs nothing. Raises
         OSError."""
         with path.open("ab", buffering=0) as file:
             file.write(content)
@@ -534,16 +534,16 @@ class Files:
 
 
 def make_directories(directory: Path) -> tuple[Path, ...]:
-    """Create a directory and what is missing above it; returns the directories that thereby got
-    new names, and must be synced for these to survive a power failure."""
+    """Create a directory and its missing parents; return the directories that got new entries, and
+    must be synced for these to survive a power failure."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     return tuple(path.parent for path in missing)
 
 
 def check_places(directories: Iterable[Path], files: Iterable[Path]) -> None:
-    """Raise NotADirectory if something else lies where one of the directories is or will be, and
-    NotAFile if something else lies where one of the files is or will be."""
+    """Raise NotADirectory if something else is where one of the directories is or will be, and
+    NotAFile if something else is where one of the files is or will be."""
     for directory in directories:
         if directory.exists() and not directory.is_dir():
             raise NotADirectory(directory)
@@ -604,8 +604,8 @@ def descriptor_limit() -> int:
 
 
 def descriptors_for_queues() -> int:
-    """Return how many descriptors may be open when a queue gets another file: so that clients can
-    connect however many queues there are, a quarter is kept for them, at most 1024."""
+    """Return how many descriptors may be open when a queue gets another file: a quarter, at most
+    1024, is kept for clients, so that these can connect however many queues exist."""
     limit = descriptor_limit()
     return limit - min(limit // 4, 1024)
 

@@ -1,4 +1,4 @@
-"""Official stores of other kinds, told apart by what lies in their directory.
+"""Official stores of other kinds, recognised by the content of their directory.
 
 RocketMQ can keep its log in DLedger, and its queues, tables and timers in RocksDB. Nothing of that
 is read here: such a store would open with its groups, offsets or messages gone. So it is refused by
@@ -41,7 +41,7 @@ _WHEEL_SNAPSHOT: Final = re.compile(r"timerwheel\.[0-9]+")
 
 
 def check_kind(root: Path) -> None:
-    """Check that the store at `root`, if there is one, is of the kind that is served here.
+    """Check that the store at `root`, if it exists, is of a supported kind.
 
     Raises:
         ForeignStore: it is of another kind; the text says of which, and what to do.

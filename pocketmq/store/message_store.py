@@ -368,8 +368,8 @@ class MessageStore:
             self.confirmed_before = self._checkpoint.confirmed_before
             bounds = self._bounds.load(self._checkpoint.queue_bounds, clean=clean)
             self._table.load(clean=clean, bounds=bounds)
-            # The official broker makes up for entries that are missing after a crash: this store
-            # cannot make those of foreign queues, so it leaves the traces of the crash.
+            # After a crash the official broker restores missing entries: this store cannot make
+            # those of foreign queues, so it leaves the traces of the crash.
             self._checkpoint.holds_logics = not clean and self._table.has_foreign
             self.recovery_progress.begin()
             recovery = Recovery(

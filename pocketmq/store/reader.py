@@ -159,7 +159,7 @@ class StoreReader:
     def _get_compiled(
         self, queue: ConsumeQueue, offset: int, max_messages: int, max_bytes: int, memory: int
     ) -> GetResult | None:
-        """Read like `_get_together` where nothing is filtered; None where that has to do it."""
+        """Read like `_get_together` without a filter; None if that has to do it."""
         log = self._log
         entries = queue.raw(offset, max_messages)
         if not entries:
@@ -189,8 +189,8 @@ class StoreReader:
         sql: SqlFilter | None,
         memory: int,
     ) -> GetResult | None:
-        """Read as most reads are: all entries are sound, of messages that lie in one file and count
-        as in memory. None where that is not so: then nothing was read.
+        """Read the usual way: all entries are sound, and their messages are in one file and count
+        as in memory. None if that is not so: then nothing was read.
 
         A copy of what `_get_one_by_one` does, for speed: a pull of 32 costs 0.5 µs a message this
         way, and 1.7 µs that way (bench.stages).
@@ -240,7 +240,7 @@ class StoreReader:
             return None
         buffers: list[bytes | memoryview] = []
         if end - begin != total:
-            # Records that lie side by side are given as one slice.
+            # Adjacent records are given as one slice.
             run_end = begin
             for physical, size in zip(physicals, sizes, strict=True):
                 at = physical - base
@@ -284,8 +284,8 @@ class StoreReader:
         sql: SqlFilter,
         in_memory: int,
     ) -> tuple[list[int], list[int], list[int], int] | None:
-        """Return the same of the messages that match a filter; None where that takes a look at one
-        after the other, as before the physical offset `in_memory`.
+        """Return the same for the messages that match a filter; None if each has to be read by
+        itself, as before the physical offset `in_memory`.
 
         Their properties are searched for the filter's needles, many at once: 0.5 to 1 µs a message,
         where asking the filter takes 4. It is asked for those that have one. Where many match,
@@ -401,7 +401,7 @@ class StoreReader:
                 continue
             if accept is not None and not self._accepts(accept, queue, next_offset - 1, checked):
                 continue
-            # Records that lie side by side are given as one slice.
+            # Adjacent records are given as one slice.
             joined = log.read(run_begin, last_end - run_begin) if physical == run_end else None
             if joined is not None:
                 buffers[-1] = joined
@@ -470,7 +470,7 @@ class StoreReader:
         timestamp: int,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Return where a store timestamp (ms) lies in a queue.
+        """Return the offset for a store timestamp (ms) in a queue.
 
         `lower`: the first message stored at that time or later (max_offset without one);
         `upper`: the last one stored at that time or earlier (min_offset without one).

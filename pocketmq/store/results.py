@@ -69,8 +69,8 @@ class GetResult(msgspec.Struct):
     Attributes:
         next_begin_offset: queue offset to go on from.
         min_offset, max_offset: of the queue; `max_offset` is the next one to be written.
-        buffers: the records in order; records that lie side by side share one slice, and small ones
-            that lie apart share one copy.
+        buffers: the records in order; adjacent records share one slice, and small ones that are
+            apart share one copy.
         message_count, size: messages in `buffers`, and their bytes.
         behind: bytes of commit log behind the last message read (how far the reader lags).
         filter_work: what a filter took, in comparisons.

@@ -22,8 +22,8 @@ class _Copy(MappedFile):
 
 
 class DryFiles(Files):
-    """What is written to a mapping stays in this process, and nothing is made or removed. So
-    recovery can be run on a store to see what it would do."""
+    """Writes to a mapping stay in this process, and nothing is created or removed. So recovery can
+    be run on a store to see what it would do."""
 
     def create(
         self,
@@ -65,7 +65,7 @@ class DryFiles(Files):
             file.save_descriptor()
 
     def most_mappings(self) -> int:
-        """All of them: what was written to one is nowhere else."""
+        """All of them: their writes exist nowhere else."""
         return sys.maxsize
 
     def allocate(self, fd: int, size: int) -> None:
@@ -87,7 +87,7 @@ class DryFiles(Files):
         """Do nothing."""
 
     def unshare(self, path: Path) -> bool:
-        """Do nothing: what is written stays in this process anyway."""
+        """Do nothing: writes stay in this process anyway."""
         return False
 
     def remove(self, path: Path) -> None:

@@ -23,8 +23,8 @@ _HASH_BITS: Final = 31
 
 
 class IndexProblem(NamedTuple):
-    """What is wrong with an index file. If it is `derived`, only the file is: a start, or a repair,
-    builds it again from the log."""
+    """What is wrong with an index file. If it is `derived`, only the file is damaged: a start, or a
+    repair, rebuilds it from the log."""
 
     path: Path
     reason: str
@@ -34,7 +34,7 @@ class IndexProblem(NamedTuple):
 def check_index(
     directory: Path, slots: int, capacity: int, files: Sequence[LogFile]
 ) -> tuple[int, list[IndexProblem]]:
-    """Return how many entries the index of a log with `files` has, and what is wrong with it."""
+    """Return the number of entries in the index of a log with `files`, and its problems."""
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
     entries = 0
     problems = []
@@ -107,8 +107,8 @@ def _compare(
 
 
 def _without_key(view: memoryview, base: int, at: IntArray, hashes: IntArray) -> list[int]:
-    """Return the physical offsets of those of these records that do not have the key with the hash
-    beside them."""
+    """Return the physical offsets of the records that do not have the key with the hash beside
+    them."""
     if not len(at):
         return []
     keys = keys_of(view, base, np.unique(at).tolist())

@@ -83,8 +83,8 @@ def common_size(directory: Path, otherwise: int) -> int:
 
 
 def list_files(directory: Path, size: int) -> tuple[list[LogFile], list[Path]]:
-    """Return the run of files with those that are missing in between, and what is not part of it:
-    files with the name of no multiple of `size`."""
+    """Return the run of files including those missing in between, and the files outside of the run:
+    their names are not multiples of `size`, or too far ahead."""
     found: list[LogFile] = []
     strange = []
     for path, bytes_of_file in _numbered(directory):
@@ -326,7 +326,7 @@ class LogCheck:
             self.torn = begin
 
     def _judge_end(self) -> None:
-        """Compare the end with what was flushed."""
+        """Compare the end with the flushed offset."""
         known = self.damage[-1].end if self.damage else 0
         if not self._open:
             self._note(

@@ -121,8 +121,8 @@ class LogDump:
         return Unreadable(f"physical offsets {begin} to {end}", reason)
 
     def _ended_before(self, number: int) -> bool:
-        """Return whether all records of a file were stored before the times, as far as the next
-        file tells."""
+        """Return whether all records of a file were stored before the times, according to the next
+        file."""
         if not self._times.begin or number + 1 == len(self._files):
             return False
         stored = _first_stored(self._files[number + 1])

@@ -29,7 +29,7 @@ from pocketmq.store.queue.consume_queue import FILLER_SIZE
 
 _NAME: Final = re.compile(r"[0-9]{20}")
 _KEPT: Final = 256  # files whose entries stay in memory
-_LEAST_CODE: Final = -(1 << 31)  # what is below is an address in an extended queue
+_LEAST_CODE: Final = -(1 << 31)  # lower values are addresses in an extended queue
 _NOTHING: Final = np.zeros(0, ENTRY_DTYPE)
 
 
@@ -279,9 +279,9 @@ class QueueCheck:
 
     Attributes:
         queues: by topic and queue id.
-        unknown: topics and queue ids of records without a queue, and how many there are; of deleted
-            topics, mostly.
-        missing: those of them that have records before `entered`.
+        unknown: topics and queue ids of records without a queue, and the number of records; mostly
+            of deleted topics.
+        missing: those that have records before `entered`.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class QueueCheck:
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return sum(queue.end - queue.begin for queue in self.queues.values())
 
     @property

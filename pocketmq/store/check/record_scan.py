@@ -1,4 +1,4 @@
-"""Finds the records of one commit-log file, and the places where there should be some."""
+"""Finds the records of one commit-log file, and gaps between them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def scan_file(
 
 
 def _stop(file: MappedFile, at: int, *, whole: bool) -> Gap | FileEnd:
-    """Say what lies where no record begins."""
+    """Describe the bytes where no record begins."""
     if at > file.size - MIN_BLANK:
         return FileEnd(file.size, True) if whole else FileEnd(at, False)
     size, magic = peek(file.view, at)

@@ -1,4 +1,4 @@
-"""`check_store`: what is wrong with a store, and whether a broker would start on it."""
+"""`check_store`: finds what is wrong with a store, and whether a broker would start on it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ _WITH_VERSION: Final = (
 
 
 def sized(config: StoreConfig) -> StoreConfig:
-    """Return the settings with the file sizes that the store was written with, unless there are
-    others than the defaults."""
+    """Return the settings with the file sizes that the store was written with, unless the settings
+    differ from the defaults."""
     found, default = msgspec.structs.replace(config), StoreConfig()
     size = default.mapped_file_size_commit_log
     if config.mapped_file_size_commit_log == size:
@@ -103,7 +103,7 @@ class StoreCheck:
     """One check; `config` has the sizes of the files (`sized`).
 
     Attributes:
-        log, queues: what was found in them, after `run`.
+        log, queues: their checks, after `run`.
     """
 
     log: LogCheck
@@ -131,7 +131,7 @@ class StoreCheck:
         flushed, entered = self._checkpoint(state)
         if state is State.CLEAN:
             entered = _ALL
-        # The queues first: what they point at is in the log by then.
+        # The queues first: then the log already has what they point at.
         foreign: frozenset[str] = frozenset()
         with suppress(StoreError):  # the table is looked at below
             foreign = batch_topics(config.root)
@@ -269,8 +269,8 @@ class StoreCheck:
         return {topic for topic, _ in queues.queues}
 
     def _report_bounds(self, queues: QueueCheck) -> None:
-        """Report the queues that are not as they were when the store was closed, though what is in
-        them may agree with the log."""
+        """Report the queues that have changed since the store was closed, even if their content
+        agrees with the log."""
         reported = {problem.where for problem in self._problems}
         for topic, of_topic in self._bounds.table.items():
             for queue_id, bounds in of_topic.items():
@@ -384,8 +384,8 @@ class StoreCheck:
 
 @contextmanager
 def recovered_dry(config: StoreConfig) -> Iterator[tuple[CommitLog, ConsumeQueueTable]]:
-    """Do what a start does, but for the disk, and give log and queues as they are then. Raises
-    StoreError."""
+    """Do what a start does, without changing the disk, and return log and queues as they are then.
+    Raises StoreError."""
     files, retired = DryFiles(), Retirement()
     checkpoint = Checkpoint(
         files, config.root / "checkpoint",

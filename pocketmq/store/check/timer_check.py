@@ -50,7 +50,7 @@ class TimerCheck:
         crashed: bool,
     ) -> None:
         """`log_files` are those of the commit log, `queue_end` is the end of the timer topic's
-        queue, `now` is the time in ms. `crashed`: a start makes up for what was not flushed."""
+        queue, `now` is the time in ms. `crashed`: a start restores what was not flushed."""
         root = config.root
         directory = root / "timerlog"
         logs = sorted(directory.iterdir()) if directory.is_dir() else []
@@ -117,8 +117,8 @@ class TimerCheck:
         if unreadable:
             reason = f"{unreadable} units cannot be read"
             self.problems.append(TimerProblem(self._root / "timerlog", reason))
-        # Where the units of a slot are: the last one of a chain is known to the wheel, each knows
-        # the one before it. What was delivered before the clock was set back is in no chain.
+        # Where the units of a slot are: the wheel knows the last one of a chain, each unit the one
+        # before it. Units delivered before the clock was set back are in no chain.
         self.waiting = 0
         chained = []
         wrong = 0
@@ -194,7 +194,7 @@ def _all_units(log: TimerLog) -> Iterator[tuple[int, npt.NDArray[Any]]]:
 def _chain(
     positions: npt.NDArray[Any], rows: npt.NDArray[Any], of_slot: npt.NDArray[Any], last: int
 ) -> Iterator[int]:
-    """Return the numbers of the units of one slot, the newest first, as far as they lead."""
+    """Return the numbers of the units of one slot, the newest first, as far as the links lead."""
     numbers = {int(positions[n]): int(n) for n in of_slot}
     position = last
     while position in numbers:

@@ -2,7 +2,7 @@
 """Batches without faults, taken apart and encoded by compiled code.
 
 `mixed_batch` does the same for any batch, and finds out what is wrong with one. So there are no
-errors here: whatever is not as it should be is left to it.
+errors here: anything unusual is left to it.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -112,7 +112,7 @@ cdef class CompiledBatch:
     cdef int64_t _suffix_code
     cdef object _crc
     cdef object _tags_code
-    # Those of the last tag, which mostly is that of the next message.
+    # Those of the last tag, which usually is that of the next message.
     cdef bytes _tag
     cdef int64_t _code
 

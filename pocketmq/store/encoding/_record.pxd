@@ -39,7 +39,7 @@ cdef inline uint8_t *put_head(
     int64_t reconsume_times,
     int64_t body_size,
 ) noexcept nogil:
-    """Write what stands before the body of a record; return where that goes."""
+    """Write the part before the body of a record; return where the body goes."""
     to = put32(to, <uint32_t> size)
     to = put32(to, magic)
     to = put32(to, crc & CRC_BITS)

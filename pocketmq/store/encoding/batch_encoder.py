@@ -51,7 +51,7 @@ def _take_apart_compiled(
         body, shared.head(0, 0, 0), shared.topic.encoded, suffix, queue_offset, tags_code(suffix),
         crc32, tags_code,
     )  # fmt: skip
-    # It says what is wrong.
+    # The error says what is wrong.
     return MixedBatch(body, shared, queue_offset, physical_offset) if batch is None else batch
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pocketmq.message.record_layout import MIN_RECORD
 
 ENTRY_DTYPE: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-"""The 20 bytes of an entry, unaligned and big-endian as they lie in the file."""
+"""The 20 bytes of an entry, unaligned and big-endian as in the file."""
 
 EntryArray: TypeAlias = npt.NDArray[Any]
 
@@ -38,8 +38,8 @@ def entry_array(view: memoryview) -> EntryArray:
 
 
 def count_sound(entries: EntryArray, place: SoundPlace) -> int:
-    """Return how many of the first entries agree with the heads of their records, which must lie
-    in one file."""
+    """Return the number of entries from the first on that agree with the heads of their records,
+    which must be in one file."""
     view, base, magic, queue_id, offset = place
     physicals = entries["physical"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)

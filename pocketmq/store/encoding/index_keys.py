@@ -89,11 +89,11 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
 
 
 def alike_from(data: memoryview, at: int, size: int, most: int) -> int:
-    """Return how many records from the one at byte `at` on, at most `most`, are of `size` bytes
-    each: the messages of a producer often are. The heads of all `most` must lie within `data`."""
+    """Return the number of records from byte `at` on, at most `most`, that have `size` bytes each:
+    the messages of a producer often have. The heads of all `most` must be within `data`."""
     known, count = 0, _ALIKE_FIRST
     while known < most:
-        # Few at first: with many queues such runs are short, and there is one after the other.
+        # Few at first: with many queues such runs are short, and follow one another.
         count = min(count, most - known)
         sizes = np.ndarray((count,), ">i4", data, at + known * size, (size,))
         other = np.flatnonzero(sizes != size)

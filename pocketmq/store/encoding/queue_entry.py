@@ -1,4 +1,4 @@
-"""A consume-queue entry: 20 bytes that say where a message lies in the commit log.
+"""A consume-queue entry: 20 bytes with the position of a message in the commit log.
 
     physicalOffset i64 · size i32 · tagsCode i64
 

@@ -22,7 +22,7 @@ pack_length: Final = Struct(">H").pack
 
 
 class TopicField(NamedTuple):
-    """What the records of one topic have in common.
+    """The common part of all records of one topic.
 
     `encoded` is the topic with its length before it; `overhead` the bytes of a record that are
     neither head, body nor properties.

@@ -1,4 +1,4 @@
-"""One file of the index: it finds where in the commit log the messages with a key lie.
+"""One file of the index: it finds the commit-log offsets of the messages with a key.
 
 It is a hash table (`index_layout`). A key is `topic#key`, and the file holds only its hash, so the
 caller of `select` must compare the keys of the messages found. One thread appends, any may select;
@@ -39,9 +39,9 @@ class IndexFile:
         slots, capacity: how many slots and entries it has.
         begin_timestamp, end_timestamp: store timestamps (ms) of its first and last message.
         begin_offset, end_offset: their physical offsets. In a file without entries all four are
-            those of the last message in the file before.
+            those of the last message in the previous file.
         used_slots: slots that are not empty.
-        count: number of the next entry; one more than there are entries.
+        count: number of the next entry; one more than the number of entries.
     """
 
     def __init__(self, file: MappedFile, slots: int, capacity: int) -> None:
@@ -88,7 +88,7 @@ class IndexFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its header is of its entries, of which there are some."""
+        """Whether its header describes its entries, and it has some."""
         return (
             self.count > 1
             and self.begin_offset == self._physical(1)

@@ -38,8 +38,8 @@ USUAL_PACE: Final = IndexPace()
 
 
 class Inflow:
-    """Tells whether so much comes in that the index had better wait; `readable` is the end of the
-    log as it is now."""
+    """Tells whether so much arrives that the index should wait; `readable` is the current end of
+    the log."""
 
     def __init__(self, pace: IndexPace, readable: int) -> None:
         self._pace = pace

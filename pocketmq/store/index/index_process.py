@@ -3,7 +3,7 @@
 It reads lines of four physical offsets: where the log begins, from where on and up to where its
 messages are to be entered, and where the last of them ends; it answers each with the offset that it
 reached. It ends when its input does, or when anything fails, which it says instead of an answer.
-What it imports is little, so that it starts quickly.
+It imports little, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pocketmq.store.index.index_builder import IndexBuilder
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.log.checkpoint import Checkpoint
 
-# It takes what the event loop and its clients leave.
+# It uses the CPU time that the event loop and its clients leave.
 _NICENESS: Final = 5
 
 
@@ -105,7 +105,7 @@ def serve(requests: Iterable[str], arguments: list[str]) -> int:
         Path(directory),
         int(slots),
         int(capacity),
-        # Which is the broker's to write: this one is not opened.
+        # Only the broker writes the checkpoint: it is not opened here.
         Checkpoint(files, Path()),
         retired,
         lambda: time.time_ns() // 1_000_000,

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[0-9]{17}")
 
 
 class FoundOffsets(NamedTuple):
-    """Where messages with a key may lie, and how far the index is.
+    """The positions of messages with a key, and the end of the index.
 
     Attributes:
         physical_offsets: in rising order. A message with another key of the same hash may be among
@@ -50,7 +50,7 @@ class IndexTable:
 
     Attributes:
         mapped: the files in order. Replaced, never changed in place.
-        directory: where they lie.
+        directory: their directory.
         slots, capacity: of each.
     """
 

@@ -75,7 +75,7 @@ class IndexWorker:
             with locked(table.directory) as lock:
                 self._process = subprocess.Popen(
                     [
-                        # -P: what lies in the working directory is not imported.
+                        # -P: nothing is imported from the working directory.
                         *(sys.executable, "-P", "-m", "pocketmq.store.index.index_process"),
                         *(str(table.directory), str(table.slots), str(table.capacity)),
                         *(str(log_files.directory), str(log_files.file_size), str(os.getpid())),

@@ -137,7 +137,7 @@ class MessageIndex:
             self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread. What is left is for `finish`."""
+        """End the thread. `finish` does the rest."""
         self._stopping = True
         if self._thread is not None:
             self._wake.set()
@@ -146,7 +146,7 @@ class MessageIndex:
         self._reached(1 << 63)
 
     def finish(self) -> None:
-        """Enter what is left and wait until all is on the disk; off the event loop.
+        """Enter the rest and wait until all is on the disk; off the event loop.
 
         A backlog that takes longer than ten seconds is left for the next start.
         Raises OSError.
@@ -166,8 +166,8 @@ class MessageIndex:
         self._table.sync()
 
     def cut(self, end: int) -> None:
-        """The log was cut at the physical offset `end`: what was entered from there on is dropped,
-        with its files, and what comes there instead is entered."""
+        """The log was cut at the physical offset `end`: drop what was entered from there on, with
+        its files; the records that replace it are entered."""
         self._cut_at = end if self._cut_at is None else min(end, self._cut_at)
         self._wake.set()
 
@@ -301,7 +301,7 @@ class MessageIndex:
     def _stretch(self, target: int) -> bool:
         """Have the process enter the next messages before `target`, as `_advance`.
 
-        Raises WorkerFailed, OSError and ValueError; nothing is known of what it entered then.
+        Raises WorkerFailed, OSError and ValueError; then what it entered is unknown.
         """
         if self._worker is None:
             self._worker = self._make_worker(
@@ -319,8 +319,8 @@ class MessageIndex:
         return self.position > before
 
     def _give_up(self) -> None:
-        """Go on without the process, from where it last answered. Raises OSError; then this comes
-        again."""
+        """Go on without the process, from where it last answered. Raises OSError; then try again
+        later."""
         if self._worker is not None:
             self._worker.kill()
             self._table.roll_back()

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """What `record_blocks` does for each record, compiled.
 
-Places are bytes of one view, from `begins[row]` on. ValueError if one lies outside of it.
+Places are bytes of one view, from `begins[row]` on. ValueError if one is outside of it.
 """
 
 cimport cython

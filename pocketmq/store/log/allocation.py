@@ -54,7 +54,7 @@ class FileAllocator:
         if ahead is not None:
             if ahead.path == path and (file := ahead.wait()) is not None:
                 return file
-            # It failed, perhaps long ago: what counts is whether there is room now.
+            # It failed, perhaps long ago: check whether there is room now.
             ahead.discard(self._files)
         return _created(self._files, path, base_offset, size)
 

@@ -36,7 +36,7 @@ _CHECKSUM: Final = Struct(">I")
 _TIMESTAMP: Final = Struct(">q")
 _WRITTEN: Final = _FIELDS.size + _OURS.size + _CHECKSUM.size
 _NO_BOOT: Final = bytes(16)
-_OTHER_BOOT: Final = b"\xff" * 16  # in place of one that nobody knows
+_OTHER_BOOT: Final = b"\xff" * 16  # in place of an unknown one
 # Timestamps are taken before the data they stand for are flushed; the reference allows this much.
 _SAFETY_MS: Final = 3_000
 _MARK: Final = Struct(">qqI16s")
@@ -108,7 +108,7 @@ class EnteredUpTo(NamedTuple):
 
 
 def read_entered(path: Path) -> EnteredUpTo | None:
-    """Return what the checkpoint at `path` says of the consume queues; None unless our broker wrote
+    """Return the checkpoint's statement on the consume queues; None unless a pocketmq broker wrote
     it last. Raises OSError."""
     try:
         raw = read_small(path)
@@ -180,7 +180,7 @@ class Checkpoint:
         self.same_boot = False
         self.mark: Mark | None = None
         self._boot = self._found_boot = _NO_BOOT
-        self._owner = b""  # what the mark is about
+        self._owner = b""  # identifies what the mark is about
         self._mark_at, self._next_mark_at = _MARKS_AT
 
     def open(self) -> None:
@@ -208,7 +208,7 @@ class Checkpoint:
         self.exact = _is_exact(raw)
         self.queue_bounds = bounds if self.exact else 0
         self._boot = self._files.boot_id()
-        # A machine that does not tell its boots writes none.
+        # A machine without boot ids writes none.
         self.reliable = not self.exact or boot != _NO_BOOT or self._boot == _NO_BOOT
         self.same_boot = self.exact and boot == self._boot != _NO_BOOT
         self._found_boot = boot if boot != _NO_BOOT else _OTHER_BOOT

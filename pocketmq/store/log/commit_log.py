@@ -58,8 +58,8 @@ class CommitLog:
             never at `end`.
         whole: physical offset after the last record known to be whole: `written`, except on a
             slave, which gets the log in pieces and checks the records later (`checked`).
-        last_write: physical offset at which the last write began: what lies between it and
-            `written` is whole records.
+        last_write: physical offset at which the last write began: from there to `written` are whole
+            records.
         max_record_size: bytes of the largest record (or batch) that fits into a file.
         store_timestamp: of the last record written (ms); moves on after `written` does.
         long_waits: for the files, and how many bytes had to wait.
@@ -88,7 +88,7 @@ class CommitLog:
         # file ends at the file's limit. 0 without a file.
         self._limit = 0
         self._file_limit = 0
-        self._watermark = _NEVER  # physical offset at which to look after what lies ahead
+        self._watermark = _NEVER  # physical offset at which to check the next file
         self._use_buffer(_BUFFER)
         self._last_timestamp = 0  # of the last record in it
         self.long_waits = SlowWaits(_LONG_WAITS)
@@ -156,8 +156,8 @@ class CommitLog:
         self._limit = min(self._file_limit, self.end + len(self._buffer))
 
     def _use_buffer(self, size: int) -> None:
-        self._buffer = bytearray(size)  # what lies between `written` and `end`
-        # To fill it: a bytearray first copies whatever is not another one.
+        self._buffer = bytearray(size)  # the bytes between `written` and `end`
+        # To fill it: bytearray's slice assignment first copies anything but a bytearray.
         self._view = memoryview(self._buffer)
 
     @property
@@ -184,9 +184,9 @@ class CommitLog:
         self._last_timestamp = store_timestamp
 
     def write(self) -> None:
-        """Write what is gathered into the file.
+        """Write the buffer into the file.
 
-        Raises OSError; what is gathered is not lost then, but stays for the next time.
+        Raises OSError; the buffer is not lost then, but stays for the next time.
         """
         length = self.end - self.written
         if not length:

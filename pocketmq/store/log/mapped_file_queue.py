@@ -161,7 +161,7 @@ class MappedFileQueue:
             self._mappings.use(file)
 
     def path_of(self, base_offset: int) -> Path:
-        """Return where the file that begins at `base_offset` lies."""
+        """Return the path of the file that begins at `base_offset`."""
         return self.directory / f"{base_offset:020d}"
 
     def create(self, base_offset: int, *, allocated: int | None = None) -> MappedFile:

@@ -1,4 +1,4 @@
-"""Records that stand in the commit log for what was damaged, so that both brokers step over it.
+"""Records that replace damage in the commit log, so that both brokers step over it.
 
 A repair (`store.repair`) puts them there. They are rolled-back transactions, which no broker enters
 into a queue, with a body of zeros and `PADDING_FLAG` as their flag. Where the damaged message is
@@ -24,13 +24,13 @@ _HOST: Final = bytes(8)
 
 
 def is_padding(record: Record) -> bool:
-    """Return whether a record stands for a damaged one."""
+    """Return whether a record replaces a damaged one."""
     rolled_back = record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
     return record.flag == PADDING_FLAG and rolled_back
 
 
 def stands_for_message(record: Record) -> bool:
-    """Return whether padding names the message that it stands for."""
+    """Return whether padding names the message that it replaces."""
     return is_padding(record) and record.queue_offset >= 0
 
 

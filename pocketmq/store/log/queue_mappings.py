@@ -38,7 +38,7 @@ class QueueMappings:
         """Take a file that has just been mapped."""
         file.expect_random()
         file.used = True
-        if not file.has_descriptor:  # else its mapping is all there is of it
+        if not file.has_descriptor:  # else only its mapping is left
             self._ring.append(file)
             self._keep_to(self._files.most_mappings())
 

@@ -325,8 +325,8 @@ def heads_in_python(view: memoryview, base: int, at: IntArray) -> Heads:
 def first_wrong_crc(
     view: memoryview, body: IntArray, length: IntArray, expected: npt.NDArray[np.int32]
 ) -> int:
-    """Return the number of the first body with another CRC than is expected; without one, how many
-    there are. An empty body has none."""
+    """Return the index of the first body whose CRC differs from the expected one; without one, the
+    number of bodies. An empty body has no CRC."""
     if _compiled is None:
         return first_wrong_crc_in_python(view, body, length, expected)
     number: int = _compiled.first_wrong_crc(view, body, length, expected, crc32, CRC_MASK)

@@ -1,6 +1,6 @@
 """Makes the consume-queue entries of some thousand records at once, with numpy.
 
-Only where every record is the next one of its queue: what is unusual is left for `queue_builder`,
+Only if every record is the next one of its queue: unusual ones are left to `queue_builder`,
 which looks at single records. A separate module, because importing numpy costs an idle broker
 16 MB.
 """

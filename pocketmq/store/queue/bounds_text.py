@@ -1,6 +1,6 @@
 """The file `queuebounds` as bytes: a line with the digest of the rest, and the rest.
 
-`queue_bounds` says what it is for. Scans read it without msgspec, so they come here.
+`queue_bounds` describes its purpose. Scans read it here, without msgspec.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consume queue: where the messages of one topic and queue id lie in the commit log.
+"""A consume queue: the commit-log positions of the messages of one topic and queue id.
 
 Entries have 20 bytes (`store.queue.queue_entry`); that of queue offset n is at byte 20·n of the run
 of files.
@@ -165,7 +165,7 @@ class ConsumeQueue:
             entries = entries[room:]
 
     def replace(self, offset: int, entry: Entry) -> None:
-        """Overwrite the entry of one offset, which is damaged."""
+        """Overwrite the damaged entry of one offset."""
         file = self._file_of(offset)
         at = offset * UNIT - file.base_offset
         file.map[at : at + UNIT] = pack_entry(*entry)
@@ -246,7 +246,7 @@ class ConsumeQueue:
     # --- reading ------------------------------------------------------------------------------
 
     def read(self, offset: int, count: int) -> Iterator[Entry]:
-        """Up to `count` entries from `offset` on, as far as the file that holds it reaches.
+        """Up to `count` entries from `offset` on, up to the end of their file.
 
         `offset` must lie in [min_offset, max_offset). No entries when its file is gone.
         """

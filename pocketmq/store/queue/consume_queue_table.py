@@ -32,8 +32,8 @@ Settle = Callable[[ConsumeQueue, bool], None]
 class ConsumeQueueTable:
     """Finds, makes and removes queues.
 
-    A queue on the disk is opened when it is first asked for: a start that opened all of them would
-    take the longer the more there are.
+    A queue on the disk is opened when it is first asked for: if a start opened all of them, its
+    time would grow with their number.
 
     Attributes:
         by_topic: topic → queue id → queue, of those that are open. `find` has the others.

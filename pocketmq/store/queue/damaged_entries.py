@@ -35,7 +35,7 @@ MOST_RECORDS: Final = 10_000
 class DamagedEntries:
     """Checks and mends entries while they are read, on the event loop, which alone writes them.
 
-    `counters` counts what was rebuilt and what was passed over. With `whole_crc`, a record that
+    `counters` counts rebuilt and skipped entries. With `whole_crc`, a record that
     differs from its own checksum cannot be read.
     """
 
@@ -62,8 +62,8 @@ class DamagedEntries:
     def checked(
         self, queue: ConsumeQueue, offset: int, entry: Entry, *, crc: bool = False
     ) -> Entry | None:
-        """Return the entry of the message at `offset` as it must be, which is mostly `entry`; None
-        where the message cannot be read. With `crc` also look at all of the record."""
+        """Return the correct entry of the message at `offset`, which is mostly `entry`; None if the
+        message cannot be read. With `crc` also check all of the record."""
         physical, size, _ = entry
         try:
             file = self._commit_log.files.find(physical)

@@ -39,7 +39,7 @@ class PendingEntries:
     """
 
     def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, *, after_flush: bool) -> None:
-        """`checkpoint` gets the mark of what is entered."""
+        """`checkpoint` gets the mark of the entered messages."""
         self._log = commit_log
         self._checkpoint = checkpoint
         self._after_flush = after_flush
@@ -48,8 +48,7 @@ class PendingEntries:
         self._last = -1  # physical offset of the last message that was entered; -1: unknown
         # (end offset, queue, queue offset, consume-queue entries, store timestamp)
         self._waiting: deque[tuple[int, ConsumeQueue, int, bytes, int]] = deque()
-        # What is entered but not announced: queue, queue offset, consume-queue entries, store
-        # timestamp.
+        # Entered but not announced: queue, queue offset, consume-queue entries, store timestamp.
         self._arrivals: deque[tuple[ConsumeQueue, int, bytes, int]] = deque()
         self._announcing = False
         self._failure: OSError | None = None  # why the last call of `enter` left something
@@ -87,7 +86,7 @@ class PendingEntries:
             self._advance(self._log.whole)
 
     def enter_what_may_be_read(self, flushed: int) -> None:
-        """Enter what has waited for `limit` only; the log is on the disk up to `flushed`."""
+        """Enter what only waited for `limit`; the log is on the disk up to `flushed`."""
         self.enter(flushed if self._after_flush else self._log.whole)
 
     def enter(self, end: int) -> None:

@@ -21,8 +21,8 @@ _LENGTH: Final = 2  # bytes before the properties
 
 
 class Searched(NamedTuple):
-    """How many of the first messages were searched, and which of them may have what was searched
-    for, counted from 0."""
+    """The number of messages searched, from the first on, and the indexes of those that may have
+    what was searched for."""
 
     searched: int
     matches: list[int]

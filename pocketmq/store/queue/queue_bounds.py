@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Bounds(Struct, array_like=True, frozen=True):
-    """Those of one queue, in queue offsets.
+    """The bounds of one queue, in queue offsets.
 
     Attributes:
         begin: at which its first file begins; -1 without a file.
@@ -43,7 +43,7 @@ class Bounds(Struct, array_like=True, frozen=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether it says more than that there is such a queue."""
+        """Whether it says more than that the queue exists."""
         return self.end >= 0
 
     @property
@@ -61,7 +61,7 @@ _decoder: Final = msgspec.json.Decoder(dict[str, dict[int, Bounds]])
 
 
 class KnownBounds(NamedTuple):
-    """What a start knows of the queues.
+    """The bounds that a start knows of the queues.
 
     Attributes:
         table: as the file has it.
@@ -87,8 +87,8 @@ class BoundsFile:
         """Read it; `digest` is the checkpoint's, 0 if that knows of no such file. `clean`: the
         store was closed. Raises OSError.
 
-        A file that is missing or damaged is as good as none: what is in the queues is still right,
-        as far as each of them shows it.
+        A missing or damaged file means that nothing is known: the content of the queues is still
+        right, as far as each of them shows it.
         """
         if not digest:
             return NO_BOUNDS

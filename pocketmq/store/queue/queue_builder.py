@@ -94,7 +94,7 @@ class QueueBuilder:
         if is_possible and offset < end:
             queue.truncate(offset)
         elif is_possible and not queue.files.mapped:
-            queue.clear()  # what was before has expired
+            queue.clear()  # the messages before it have expired
             queue.start_at(offset)
         elif is_possible and offset - end <= _most_between(queue, record):
             self._log.error(

@@ -116,7 +116,7 @@ def _behind_earlier(queue: ConsumeQueue, offset: int, start: int) -> int:
     offset `start`, or that has no record; `min_offset` without one."""
     begin = max(queue.min_offset, offset - _MORE)
     physicals, _ = queue.places(begin, offset - begin)
-    if len(physicals) == offset - begin:  # else they lie in two files
+    if len(physicals) == offset - begin:  # else they are in two files
         # In most of many queues all entries are later.
         last = -1 if min(physicals, default=start) >= start else len(physicals) - 1
         for number in range(last, -1, -1):

@@ -23,7 +23,7 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 _HEAD: Final = Struct(">iI4xi4xqq")  # size, magic, queue id, queue offset, physical offset
 _unpack_head: Final = _HEAD.unpack_from
-_SYS_FLAG: Final = 36  # where it is in a record
+_SYS_FLAG: Final = 36  # its offset in a record
 _unpack_int: Final = Struct(">i").unpack_from
 _BLOCK: Final = 1024  # entries that are compared at once
 _AHEAD: Final = 4 * 1024 * 1024  # bytes of the log that their records may take up
@@ -50,8 +50,8 @@ class RecordHeads:
         )
 
     def agree(self, queue: ConsumeQueue, offset: int, end: int) -> bool:
-        """Return whether the messages of `queue` from `offset` to `end` lie where their entries
-        say, and have its topic as far as that is looked at."""
+        """Return whether the messages of `queue` from `offset` to `end` are where their entries
+        say, and have its topic if that is compared."""
         while offset < end:
             block = offset // _BLOCK
             begin, behind, until = self._compared.get((queue, block), (0, 0, 0.0))
@@ -74,8 +74,8 @@ class RecordHeads:
             return self._compare_few(file, queue, offset, min(end, stop))
         from pocketmq.store.encoding.entry_array import SoundPlace, count_sound
 
-        _, entries = next(queue.entries(offset, stop))  # as far as the queue's file reaches
-        # Not so far ahead that pages are read which nobody may ever ask for.
+        _, entries = next(queue.entries(offset, stop))  # up to the end of the queue's file
+        # Not so far ahead that pages are read which may never be needed.
         near = int(entries["physical"].searchsorted(first[0] + _AHEAD))
         if near < _WORTH_NUMPY:
             return self._compare_few(file, queue, offset, min(end, stop))
@@ -118,7 +118,7 @@ def few_agree(
     physicals: Sequence[int],
     sizes: Sequence[int],
 ) -> bool:
-    """Return whether the messages of `queue` from `offset` on lie in `file` as their entries say,
+    """Return whether the messages of `queue` from `offset` on are in `file` as their entries say,
     at these physical offsets and with these sizes."""
     view, base, file_size = file.view, file.base_offset, file.size
     magic, queue_id = queue.topic_field.magic, queue.queue_id
@@ -146,8 +146,8 @@ def has_topic(file: MappedFile, queue: ConsumeQueue, physical: int) -> bool:
 def check_head(
     file: MappedFile, queue: ConsumeQueue, offset: int, physical: int, size: int
 ) -> None:
-    """Raise CorruptRecord, with the reason, unless the message at `offset` of `queue` lies in
-    `file` as its entry says."""
+    """Raise CorruptRecord, with the reason, unless the message at `offset` of `queue` is in `file`
+    as its entry says."""
     at = physical - file.base_offset
     if size < MIN_RECORD or at < 0 or at + size > file.size:
         raise CorruptRecord(at, f"its entry says {size} bytes at physical offset {physical}")

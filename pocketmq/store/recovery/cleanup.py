@@ -103,7 +103,7 @@ class Cleanup:
                 log.exception("cleaning up failed")
 
     async def round(self) -> int:
-        """Remove what has expired, and give back how many commit-log files that was.
+        """Remove what has expired, and return the number of removed commit-log files.
 
         Raises OSError.
         """
@@ -144,7 +144,7 @@ class Cleanup:
         return any(text.strip().isdecimal() and int(text) == hour for text in hours)
 
     def _used_percent(self) -> int:
-        """How full the fuller one of the disks of log and queues is; 0 before there is one."""
+        """How full the fuller disk of log and queues is; 0 before the first check."""
         directories = (self._config.commit_log_directory, self._config.consume_queue_directory)
         return max(
             (self._files.used_percent(path) for path in directories if path.is_dir()), default=0
@@ -203,8 +203,8 @@ class Cleanup:
             self._min_physical = min_physical
 
     async def delete_expired_queues(self) -> None:
-        """Remove the queues whose every message the commit log no longer has, except those of
-        system topics. Raises OSError."""
+        """Remove the queues without a message in the commit log, except those of system topics.
+        Raises OSError."""
         async with self._lock:
             await self._open_queues()
             for number, queue in enumerate(self._table.all, 1):

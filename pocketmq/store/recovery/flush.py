@@ -83,8 +83,8 @@ class CommitLogFlusher:
         # (end offset, deadline, listener), both rising.
         self._waiting: deque[tuple[int, float, FlushListener]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        # `flushed`, as far as the loop knows: before that nothing may be answered, because only
-        # then can it be read.
+        # `flushed` as the loop knows it: messages are acknowledged only up to here, because later
+        # ones cannot be read yet.
         self._told = 0
 
     def start(self) -> None:
@@ -95,8 +95,7 @@ class CommitLogFlusher:
         self._thread.start()
 
     def order(self) -> None:
-        """Have what is put in this turn of the event loop flushed, without waiting for the
-        interval."""
+        """Order a flush of this turn's puts, without waiting for the interval."""
         if self._loop is not None and not self._due:
             self._due = True
             self._loop.call_soon(self._order)
@@ -142,7 +141,7 @@ class CommitLogFlusher:
             _call(listener, False)
 
     async def stop(self) -> None:
-        """Flush what is left and end the thread. Listeners that still wait are called."""
+        """Flush the rest and end the thread. Pending listeners are called."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -156,7 +155,7 @@ class CommitLogFlusher:
         self._loop = None
 
     def flush(self) -> int:
-        """Wait until everything stored so far is on the disk, and return up to where that is.
+        """Wait until everything stored so far is on the disk, and return its end.
 
         For the flush thread, and for a store whose threads do not run. Raises OSError.
         """
@@ -309,14 +308,14 @@ class ConsumeQueueFlusher:
         self._flush_left = partial(_flush_tree, directory, files)
 
     async def stop(self) -> None:
-        """End the thread. What is left is for `flush`."""
+        """End the thread. `flush` does the rest."""
         if self._thread is not None:
             self._stop.set()
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
             self._thread = None
 
     def flush(self, *, thorough: bool) -> None:
-        """Wait until the queues are on the disk: all entries, or where it is worth it.
+        """Wait until the queues are on the disk: all entries, or only where it is worth it.
 
         Raises OSError. Only a thorough flush moves the checkpoint on.
         """

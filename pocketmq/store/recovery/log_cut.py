@@ -129,7 +129,7 @@ class LogCut:
 
     @contextlib.asynccontextmanager
     async def _unflushed(self) -> AsyncIterator[None]:
-        """Keep the flush threads from what is about to be cut."""
+        """Keep the flush threads away from the part that is about to be cut."""
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as held:
             for flusher in (self._flusher, self._queue_flusher):

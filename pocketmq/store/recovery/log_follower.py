@@ -43,7 +43,7 @@ _FEW_BYTES: Final = 4096
 
 
 class LogFollower:
-    """Brings `whole` of a slave's log forward to what is received, turn by turn."""
+    """Moves `whole` of a slave's log up to the received bytes, turn by turn."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LogFollower:
         """Check and enter the next records; return whether there may be more to do at once.
 
         Raises:
-            ForeignBytes: what was received is not the continuation of this log.
+            ForeignBytes: the received bytes do not continue this log.
             DiskFull, OSError: a queue gets no file; try again later.
         """
         log = self._log

@@ -62,7 +62,7 @@ class _EntriesLost(Exception):
 
 
 class _MarkMisfit(Exception):
-    """What the mark says does not fit the log or a queue."""
+    """The mark does not fit the log or a queue."""
 
 
 class Recovery:
@@ -151,7 +151,7 @@ class Recovery:
         except StoreCorrupt:
             self._put_back()
             if self._saved >= 0:
-                with contextlib.suppress(OSError):  # what is damaged matters more
+                with contextlib.suppress(OSError):  # the damage matters more
                     self._checkpoint.entered_offset = self._start
                     self._checkpoint.sync_unfinished()
             raise
@@ -427,8 +427,7 @@ class Recovery:
         return walk
 
     def _enter_many(self, walk: LogWalk) -> None:
-        """Enter the next records of the file, as long as there are many that need no closer
-        look."""
+        """Enter the next records of the file, as long as many of them need no closer look."""
         if self._closer > 0:
             self._closer -= 1
             return
@@ -488,8 +487,8 @@ class Recovery:
             self._enter(run.topic, run.queue_id, offset, run.entries[at].item())
 
     def _save_progress(self, walk: LogWalk) -> None:
-        """Have what is entered so far on the disk, and the checkpoint say so: a recovery that is
-        cut short goes on from there. Raises OSError."""
+        """Flush what is entered so far, and note it in the checkpoint: an interrupted recovery goes
+        on from there. Raises OSError."""
         checkpoint = self._checkpoint
         if self._clean or self._rebuild or self.left_unflushed:
             return
@@ -514,7 +513,7 @@ class Recovery:
         return last.base_offset + last.data_end()
 
     def _prepare(self, queue: ConsumeQueue) -> None:
-        """Cut off what the walk enters."""
+        """Cut off the entries that the walk makes."""
         self._prepared.add(queue)
         if queue.max_offset:
             self._ends.setdefault(queue, queue.max_offset)
@@ -641,7 +640,7 @@ class Recovery:
     # --- the end ------------------------------------------------------------------------------
 
     def _judge(self, walk: LogWalk) -> None:
-        """Decide what a bad place at the end of the walk means, and say so."""
+        """Decide what a bad place at the end of the walk means, and log it."""
         flushed = self._flushed or 0
         if walk.reason is None or not (walk.remains() or walk.reached < flushed):
             return

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 INTERVAL: Final = 3.0
 """Seconds between two lines, and before the first one."""
 SAVE_INTERVAL: Final = 5.0
-"""Seconds after which it is worth while to bring what is done to the disk, ..."""
+"""Seconds after which it is worthwhile to flush the progress, ..."""
 SAVE_SHARE: Final = 0.1
 """... unless that takes more than this share of the time. Ten thousand queues may take minutes."""
 _QUEUE_SECONDS: Final = 0.001  # that the sync of a queue takes, until one was measured
@@ -37,7 +37,7 @@ class RecoveryProgress:
 
     @property
     def text(self) -> str:
-        """What to tell somebody who waits, such as "recovering: 41 %"; empty unless the store is
+        """The text for waiting operators, such as "recovering: 41 %"; empty unless the store is
         being recovered."""
         if not self._running:
             return ""

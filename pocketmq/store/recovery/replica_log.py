@@ -1,4 +1,4 @@
-"""The log of a slave: bytes of the master go in, and what they mean for the queues follows.
+"""The log of a slave: bytes of the master go in, and the queues follow.
 
 `append` writes bytes and no more. The records in them are checked and entered in turns of the event
 loop (`log_follower`), so that a slave which has much to copy still answers.
@@ -20,7 +20,7 @@ from pocketmq.store.recovery.log_follower import LogFollower
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
-# Many records are entered for a third of what they cost one by one, so a turn waits for more.
+# Entering many records costs a third of entering them one by one, so a turn waits for more.
 _GATHER_SECONDS: Final = 0.01
 
 
@@ -74,7 +74,7 @@ class ReplicaLog:
         return self._unwritten or self._unentered
 
     def start(self) -> None:
-        """Enter what is received from now on, on the running event loop."""
+        """Enter received records from now on, on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self.failure = None
         self.advance()
@@ -118,7 +118,7 @@ class ReplicaLog:
         self.advance()
 
     def advance(self) -> None:
-        """Look soon whether there is something to enter."""
+        """Check soon whether there is something to enter."""
         if self._due is None and self._loop is not None:
             self._due = self._loop.call_later(_GATHER_SECONDS, self._turn)
 

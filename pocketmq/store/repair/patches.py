@@ -1,4 +1,4 @@
-"""What has to stand in the commit log instead of a damaged range, and what was lost there."""
+"""What replaces a damaged range of the commit log, and what was lost there."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class LostMessage(NamedTuple):
         return self.physical_offset + self.size
 
     def padding(self, timestamp: int) -> bytes:
-        """Return the record that stands for it. Raises ValueError when that has no room."""
+        """Return the record that replaces it. Raises ValueError if that does not fit."""
         return padding_for(
             self.physical_offset, self.size, timestamp, self.topic, self.queue_id, self.queue_offset
         )
 
 
 class Patch(NamedTuple):
-    """Bytes for a physical offset; what they replace ends at `end`."""
+    """Bytes for a physical offset; the bytes that they replace end at `end`."""
 
     physical_offset: int
     end: int
@@ -42,7 +42,7 @@ class Patch(NamedTuple):
 
 
 def by_file(damage: Iterable[Damage], file_size: int) -> Iterator[tuple[int, int]]:
-    """Return damaged ranges [begin, end) as parts that lie in one file each."""
+    """Return damaged ranges [begin, end) as parts within one file each."""
     for begin, end in ((each.begin, each.end) for each in damage):
         at = begin
         while at < end:

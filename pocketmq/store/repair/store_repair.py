@@ -59,8 +59,8 @@ class Repair(Struct, kw_only=True):
     """What a repair did, or would do.
 
     Attributes:
-        kept: the directory that has what was damaged; empty when nothing was.
-        lost: the messages that are gone, as far as somebody knows of them.
+        kept: the directory with the damaged parts; empty without damage.
+        lost: the known messages that are gone.
         unknown: physical offsets [begin, end) of damage in which no message is known, though there
             is room for one.
     """
@@ -132,8 +132,8 @@ class _Misnamed(NamedTuple):
 
     @property
     def can_be(self) -> bool:
-        """Return whether there is room in the log for the messages that the queue has before the
-        one that the record names."""
+        """Return whether the log has room for the messages that the queue has before the one that
+        the record names."""
         return 0 <= self.queue_offset * MIN_RECORD <= self.entry.physical_offset
 
 
@@ -238,8 +238,8 @@ class _Repairing:
         return bool(moves)
 
     def _misplaced(self, check: StoreCheck) -> dict[Path, Path]:
-        """Return the files of the log that have the name of another one, and where they belong, as
-        their first records say. It is a place that is free, or gets free by this."""
+        """Return the files of the log with the name of another one, and the right names, by their
+        first records. The right name is free, or becomes free by this."""
         log = check.log
         damaged = {place.begin for place in log.damage}
         moves: dict[Path, Path] = {}
@@ -457,7 +457,7 @@ class _Repairing:
         try:
             run.load()
             checkpoint.open()
-            checkpoint.exact = False  # what it says is of before the repair
+            checkpoint.exact = False  # it describes the state before the repair
             bounds = BoundsFile(files, config.root)
             known = bounds.load(checkpoint.queue_bounds, clean=not crashed)
             table.load(clean=False, bounds=known)
@@ -475,7 +475,7 @@ class _Repairing:
             checkpoint.confirm_physical_offset = checkpoint.entered_offset = log.end
             checkpoint.last_write = log.last_write
             # Also for the offsets of lost messages at the ends of queues: the next start does not
-            # see the padding that stands for them.
+            # see the padding that replaces them.
             checkpoint.queue_bounds = bounds.save(table.bounds())
             checkpoint.physic_timestamp = log.store_timestamp
             if not table.has_foreign:  # whose entries only the official broker can make
@@ -493,7 +493,7 @@ class _Repairing:
         return is_timed and bool(self._lost or self._unknown)
 
     def _timers_are_refused(self, *, crashed: bool) -> bool:
-        """Return whether a start would refuse the timers, now that it gets as far as these."""
+        """Return whether a start would refuse the timers, once it gets to them."""
         if self._dry_run:
             return False
         check = StoreCheck(self._config, clock=self._clock)

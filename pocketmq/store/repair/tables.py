@@ -44,7 +44,7 @@ def mend_tables(directory: Path, aside: Path, files: Files, *, dry_run: bool) ->
 def add_topics(
     directory: Path, topics: Mapping[str, int], files: Files, *, dry_run: bool
 ) -> list[str]:
-    """Enter topics, with how many queues they have, into topics.json. Returns what was done.
+    """Enter topics, with their numbers of queues, into topics.json. Returns what was done.
 
     Raises OSError, ConfigFileError.
     """

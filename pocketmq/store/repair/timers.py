@@ -24,7 +24,7 @@ from pocketmq.store.timer.timer_index import TimerIndex
 
 _OUT: Final = names.TIMER_OUT_MS.encode()
 
-#: What a waiting message and the delivered one have in common.
+#: What a pending message and the delivered one have in common.
 _Identity: TypeAlias = tuple[str, str, str, int, int]
 
 
@@ -79,14 +79,14 @@ class WaitingMessages:
                 self._waiting.setdefault(identity, deque()).append(waiting)
 
     def enter(self, index: TimerIndex, now: int) -> int:
-        """Enter them into an empty index; return how many there are. Raises DiskFull."""
+        """Enter them into an empty index; return their number. Raises DiskFull."""
         waiting = [each for same in self._waiting.values() for each in same]
         keys = {each.key for each in waiting}
         recalls = [each for each in self._recalls if each.recalls in keys]
         now_slot = index.floor(now)
         index.read_time = now_slot
         for each in sorted((*waiting, *recalls)):
-            # What is overdue enters one slot together, so that what recalls others is among them.
+            # Overdue messages enter one slot together, so that recalls are among them.
             index.add(
                 max(each.time, now_slot), now_slot, each.physical_offset, each.size, each.topic,
                 bool(each.recalls),
