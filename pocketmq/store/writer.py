@@ -54,7 +54,7 @@ TOO_FEW: Final = "too few replicas keep up with this broker"
 _IPV4_HOST: Final = 8  # bytes of a packed IPv4 address and port
 # Prepared and rolled-back transactions have this bit, committed ones do not.
 _SPECIAL: Final = TRANSACTION_PREPARED | INNER_BATCH
-_NO_HOSTS: Final = ~HOST_MASK  # what a sysFlag may bring along
+_NO_HOSTS: Final = ~HOST_MASK  # the flags that clients may set
 _OVERHEAD: Final = 512  # bytes of a record that are not its body, in most cases
 
 #: topic, queue id, body, encoded properties, flag, sysFlag, born timestamp (ms), packed born host,
@@ -70,7 +70,7 @@ class EncodedRun(NamedTuple):
     """Records of several messages that were written into the buffer of the log.
 
     Attributes:
-        stopped: where the encoder ended in what it was given.
+        stopped: where the encoder ended in its input.
         code: of the requests.
         opaques: of the requests.
         answers: the frames of their answers.
@@ -153,7 +153,7 @@ class StoreWriter:
         # Why nothing may be put, whatever the disk is like.
         self._stance = self.refusal = "the store is not open"
         self._lacks_replicas = False
-        # What is wrong with the disk, whether a restart has to mend it, and when to try again.
+        # The disk's error, whether a restart has to repair it, and when to retry.
         self._trouble = ""
         self._failed = False
         self._retry_at = 0.0
@@ -174,7 +174,7 @@ class StoreWriter:
         self._judge()
 
     def fail(self, reason: str) -> None:
-        """Refuse puts for good: what was put before may never reach the disk."""
+        """Refuse puts for good: earlier puts may never reach the disk."""
         self._failed = True
         self._trouble = reason
         self._judge()
@@ -194,7 +194,7 @@ class StoreWriter:
             self._judge()
 
     def accept_after(self, prepare: Callable[[], None], reason: str) -> None:
-        """Accept puts once `prepare` has worked, which is tried again now and then. It raises
+        """Accept puts once `prepare` has worked, which is retried now and then. It raises
         OSError, the reason why puts are refused; `reason` is the first one."""
         self._stance = ""
         self._prepare = prepare
@@ -239,7 +239,7 @@ class StoreWriter:
 
         Raises:
             OSError: it cannot be written at the moment. Nothing of it is lost, but puts are refused
-                until it is written, which is tried again from time to time.
+                until it is written, which is retried from time to time.
         """
         if self._unwritten is not None and not self._try_again():
             raise self._unwritten

@@ -12,13 +12,13 @@ from pocketmq.store.scan.stream_offsets import Mark
 
 
 class Replaced(NamedTuple):
-    """What there is in place of the queue that was read.
+    """What replaces the queue that was read.
 
     Attributes:
         reason: what was expected, and what was found.
-        exists: whether there is a queue.
-        newer_from: the offset from which its messages are newer than what was read; None where
-            that has to be searched for by the time of the mark.
+        exists: whether the queue exists.
+        newer_from: the offset from which its messages are newer than what was read; None if that
+            has to be searched for by the time of the mark.
         may_return: whether the same queue may come back, as when a topic that has lost a queue gets
             it back, with its messages.
     """
@@ -30,7 +30,7 @@ class Replaced(NamedTuple):
 
 
 class KnownQueue(NamedTuple):
-    """What is known of a queue when a mark is compared with it.
+    """The state of a queue when a mark is compared with it.
 
     Attributes:
         begin, end: its offsets.

@@ -76,7 +76,7 @@ class StoreRecovering(StoreError):
 
 
 class PulledCorrupt(StoreError):
-    """A record that a broker has sent is not what it should be."""
+    """A record that a broker has sent is invalid."""
 
     def __init__(self, broker: str, topic: str, queue_id: int, offset: int, reason: str) -> None:
         super().__init__(

@@ -1,9 +1,9 @@
 """Where the records of a queue end that survive a power failure.
 
-A broker flushes its commit log some time after it has stored a message, and writes down in the
-checkpoint how far it is. A reader that remembers where it stopped must not go further: after a
-power failure the broker would give the offsets of lost messages to new ones, which the reader would
-then take for known.
+A broker flushes its commit log some time after it has stored a message, and notes the flushed
+offset in the checkpoint. A reader that remembers where it stopped must not go further: after a
+power failure the broker would give the offsets of lost messages to new ones, and the reader would
+take these for known.
 
 Nothing is held back in a store that no broker has open: it has nothing to lose any more but in a
 power failure within the seconds after its broker was killed.

@@ -1,4 +1,4 @@
-"""A store that is looked at again and again, as a stream does: each look reads what has changed.
+"""A store that is read again and again, as by a stream: each look reads what has changed.
 
 While one run of a broker has the store open, its queues only grow: of each queue one small read
 tells whether there are more entries, and that those before are still the same. A store that no
@@ -64,7 +64,7 @@ class FollowedStore:
 
 
 class _Mark(NamedTuple):
-    """What stays the same as long as an earlier snapshot is of use.
+    """The facts that stay the same as long as an earlier snapshot is of use.
 
     Attributes:
         run: the abort file, which a broker makes when it opens the store.

@@ -276,7 +276,7 @@ def _offsets(name: str, value: Offsets | None) -> dict[str, dict[int, int]]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return the first names in order, for an error text, and how many more there are."""
+    """Return the first names in order, for an error text, and the number of the others."""
     ordered = sorted(names)
     more = len(ordered) - _SHOWN_NAMES
     listed = ", ".join(ordered[:_SHOWN_NAMES]) or "none"

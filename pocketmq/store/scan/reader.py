@@ -1,8 +1,8 @@
 """Reads slices of queues into Arrow record batches.
 
-The way of a block: entries of the consume queue say where records lie; their heads are gathered
-and checked; what the selection does not want is left out; bodies are checked against their CRC and
-decompressed; then each column that was asked for is made, and nothing else is read.
+How a block is read: entries of the consume queue give the positions of records; their heads are
+gathered and checked; unwanted records are dropped; bodies are checked against their CRC and
+decompressed; then the requested columns are made, and nothing else is read.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _AHEAD: Final = 4
 """Blocks that are being read while an earlier one is taken apart."""
 
 _READ_SHARE: Final = 8
-"""How many times the bytes of its records a block may have to read. Records of many queues lie
-between each other, and small blocks are slow to take apart."""
+"""How many times the bytes of its records a block may have to read. Records of many queues are
+interleaved, and small blocks are slow to take apart."""
 
 _NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -96,8 +96,8 @@ class SliceReader:
             no message, because a repair found it lost, are counted and logged in either case.
 
     Raises (while iterating):
-        StoreCorrupt: a record is not what it should be; names the file and the byte.
-        RecordsLost: files that were there at planning time are gone.
+        StoreCorrupt: a record is invalid; names the file and the byte.
+        RecordsLost: files that existed at planning time are gone.
         StoreRecovering: entries are missing since a broker was killed, and it has not put them back
             in time.
     """
@@ -224,8 +224,8 @@ class SliceReader:
 
     def _rows(self, wanted: QueueSlice) -> Iterator[Rows]:
         """Return the wanted rows. A broker that recovers from a crash empties the ends of its
-        queues and fills them again, and may replace their files: wait until what was planned is
-        there again."""
+        queues and fills them again, and may replace their files: wait until the planned records
+        exist again."""
         left = wanted
         is_final = False  # no recovery was under way before this look
 
@@ -292,7 +292,7 @@ class SliceReader:
             return True
         if self._patience.wait():
             return False
-        if recovery == "PERHAPS":  # where nobody can tell, it may as well be over
+        if recovery == "PERHAPS":  # unknown whether one runs: take it as over
             return True
         raise StoreRecovering(str(self._files), RECOVERY_SECONDS)
 
@@ -441,7 +441,7 @@ class SliceReader:
         )
 
     def _locate(self, wanted: QueueSlice, rows: Rows) -> tuple[Places, Rows]:
-        """Return where the records lie in the mapped files, and the rows that lie in any."""
+        """Return the positions of records in the mapped files, and the rows found in any."""
         while True:
             gone = (self._log.indexes(rows.physical) < 0) & (rows.physical >= 0)
             left = rows.take(~gone) if gone.any() else rows
@@ -462,7 +462,7 @@ class SliceReader:
         return records, rows
 
     def _outside(self, wanted: QueueSlice, rows: Rows) -> StoreError:
-        """Return the error for rows that lie in no file of the log."""
+        """Return the error for rows outside of the log's files."""
         offset, physical, size = (int(column[0]) for column in rows[:3])
         if self._log.begin <= physical < self._log.end and self._log.find(physical) is None:
             last = int(rows.offset[-1])

@@ -1,6 +1,6 @@
-"""Finds stores that are copies of each other, as those of a master and its slaves are.
+"""Finds stores that are copies of each other, such as those of a master and its slaves.
 
-A slave copies the log byte by byte, so a record that both have lies at the same place and is the
+A slave copies the log byte by byte, so a record that both have is at the same offset and is the
 same. Two brokers that only have the same name differ there: a record has the address of the broker
 that stored it, and the time.
 """
@@ -102,7 +102,7 @@ def begin_alike(longer: StoreSnapshot, shorter: StoreSnapshot) -> bool:
 
 
 def _end(store: StoreSnapshot) -> int:
-    """Return where the log ends, as far as the wanted queues tell."""
+    """Return where the log ends, according to the wanted queues."""
     return max((queue.max_physical() for queue in store.queues.values()), default=-1)
 
 

@@ -1,4 +1,4 @@
-"""What a plan has to know of a store: a snapshot of its files, or the manifest of an archive."""
+"""The interface of a scanned store: a snapshot of its files, or the manifest of an archive."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class ScannedQueue(Protocol):
         """Return the physical offset after the record of the last entry; -1 without entries."""
 
     def slice(self) -> QueueSlice:
-        """Return everything there is of it."""
+        """Return all of its records."""
 
 
 class Queues(Protocol):
-    """Which queues there are, by topic and queue id."""
+    """The existing queues, by topic and queue id."""
 
     def ids(self, topic: str) -> set[int]:
         """Return the ids of the queues of a topic."""

@@ -1,4 +1,4 @@
-"""Where the bytes of a store come from: what a reader of planned slices has to know of it."""
+"""Where the bytes of a store come from, for readers of planned slices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StoreFiles(Protocol):
         name of a `store_lock.Recovery`; None if none is running."""
 
     def needed_for(self, slices: Iterable[QueueSlice]) -> StoreFiles:
-        """Return what the readers of these slices need of it."""
+        """Return the part of it that the readers of these slices need."""
 
 
 @dataclass(frozen=True, slots=True)

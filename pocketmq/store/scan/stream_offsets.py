@@ -1,4 +1,4 @@
-"""Where a stream or an export stands: a position for each queue of each broker.
+"""The position of a stream or an export, for each queue of each broker.
 
 Spark keeps positions as JSON in its checkpoint, and an export in the commits of its table:
 `{"orders":{"broker-a":{"0":[23,22,81920,1764230400000]}}}`. By topic, broker name and queue id it

@@ -37,14 +37,14 @@ class CopiedFiles:
     def copy(
         self, source: Path, target: Path, end: int | None = None, *, told: bool = False
     ) -> None:
-        """Copy the first `end` bytes of a file, all without it; with `told` what is `advanced`
-        includes it. Raises OSError, FileNotFoundError when it is gone."""
+        """Copy the first `end` bytes of a file, by default all; with `told`, `advanced` counts
+        them. Raises OSError, FileNotFoundError when it is gone."""
         advanced = [self._advanced] if told else []
         self.bytes += copy_file(source, target, end, *advanced, synced=False)
         self.copied += 1
 
     def put(self, target: Path, content: bytes, mode: int = 0o644) -> None:
-        """Write a small file, perhaps once more. Raises OSError."""
+        """Write a small file, perhaps again. Raises OSError."""
         if not target.exists():
             self.copied += 1
             self.bytes += len(content)

@@ -1,8 +1,8 @@
-"""Copies a commit log that may grow meanwhile.
+"""Copies a commit log that may grow in the meantime.
 
-What lies below the flushed offset of the checkpoint never changes again: a start refuses to cut the
-log there. Files that lie wholly below it are linked. The others are copied, the last one up to the
-end of its last whole record, since one that is not whole was not acknowledged.
+The part before the flushed offset of the checkpoint never changes again: a start refuses to cut the
+log there. Files entirely before it are linked. The others are copied, the last one up to the end of
+its last whole record, since an incomplete one was not acknowledged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LogCopy:
     `open`: a broker is writing to it.
 
     Attributes:
-        begin, end: physical offsets of what was copied.
+        begin, end: physical offsets of the copied part.
         strange: files that do not belong to the log, and are not copied.
     """
 
@@ -55,7 +55,7 @@ class LogCopy:
         end = self._find_end()
         behind = self._files[-1].base + self._file_size
         self.end = behind if end is None else end
-        # The newest first: the oldest may expire meanwhile.
+        # The newest first: the oldest may expire in the meantime.
         for file in reversed(self._files):
             try:
                 if self._never_changes(file):

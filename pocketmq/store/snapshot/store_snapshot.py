@@ -63,7 +63,7 @@ class TargetNotEmpty(StoreError):
 
 
 class Snapshot(Struct, kw_only=True):
-    """What was copied.
+    """The result of a copy.
 
     Attributes:
         store, target: the directories.
@@ -95,7 +95,7 @@ def write_snapshot(
     call.
 
     Raises:
-        TargetNotEmpty: there is something in `target`, or it lies within the store.
+        TargetNotEmpty: `target` is not empty, or is within the store.
         NotAFile: a directory has the name of a file of the log.
         OSError: the store cannot be read, or the copy cannot be written.
     """
@@ -131,7 +131,7 @@ class _Copying:
         self._target = target
         self._copied = CopiedFiles(files, advanced)
         self._left_out: list[Path] = []
-        # What the checkpoint of the snapshot says; None when another broker has written to the
+        # The content of the snapshot's checkpoint; None when another broker has written to the
         # store since.
         self._flushed: int | None = None
         self._entered: int | None = None

@@ -55,8 +55,8 @@ def without_unit(log: TimerLog, messages: Iterable[EntryArray], damaged: int) ->
 
 
 def waiting_by_topic(log: TimerLog, since: int) -> dict[int, int]:
-    """Return how many messages of the slots from `since` (Unix ms) on there are, by the hash of
-    their topic; one that takes another back counts less."""
+    """Return the number of messages of the slots from `since` (Unix ms) on, by the hash of their
+    topic; a recall counts negative."""
     counts: dict[int, int] = {}
     for units in _whole_units(log):
         waiting = units[units["entered"].astype(np.int64) + units["delay"] >= since]

@@ -63,7 +63,7 @@ class TimerCheckpoint:
             _,
             self._counter,
         ) = _FIELDS.unpack_from(self._file.map)
-        # The second is what a replica knows of its master's progress: the lower one holds.
+        # The second is a replica's copy of its master's progress: the lower one counts.
         self.queue_offset = min(queue_offset, master_queue_offset)
         seal, counter, checksum = _OURS.unpack_from(self._file.map, _FIELDS.size)
         if counter != self._counter:  # another broker has counted on

@@ -236,7 +236,7 @@ class TimerIndex:
         self.read_time = max(self.read_time, self.floor(time))
 
     def can_set_back(self, time: int) -> bool:
-        """Tell whether all slots that have messages would still fit into the wheel."""
+        """Tell whether all slots with messages would still fit into the wheel."""
         return max(self._waiting, default=time) < time + SLOTS * self.precision
 
     def set_back(self, time: int) -> None:
@@ -316,8 +316,8 @@ class TimerIndex:
                 )  # fmt: skip
             checkpoint.set_seal(0)
             checkpoint.flush()
-        # However long ago that was: slots tell their time, and what is overdue goes before what is
-        # new. Only without a checkpoint the wheel may have much that was delivered.
+        # However long ago that was: slots know their time, and overdue messages go before new
+        # ones. Only without a checkpoint the wheel may have many that were delivered.
         oldest = self.floor(now) - (SLOTS - BLANK_SLOTS) * self.precision
         self.read_time = checkpoint.read_time or oldest
         self.queue_offset = checkpoint.queue_offset
@@ -348,7 +348,7 @@ class TimerIndex:
         return previous is not None and self.floor(previous.slot) == self.floor(unit.slot)
 
     def _digest(self) -> int:
-        """Return a digest, which is never 0, of the progress and of the slots that wait."""
+        """Return a digest, which is never 0, of the progress and of the pending slots."""
         waiting = self._wheel.occupied(self.read_time)
         content = repr((self.read_time, self.queue_offset, self._log.end, waiting)).encode()
         digest = blake2b(content, digest_size=8).digest()
@@ -368,5 +368,5 @@ class TimerIndex:
                 self._wheel.link(unit.slot, position, -1 if unit.magic & DELETE else 1)
 
     def floor(self, time: int) -> int:
-        """Return the slot that a time lies in."""
+        """Return the slot of a time."""
         return time // self.precision * self.precision

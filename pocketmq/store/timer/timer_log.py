@@ -164,13 +164,13 @@ class TimerLog:
                 yield position, unit
                 position += UNIT_SIZE
                 continue
-            # Where no other unit has room there is a blank.
+            # If no other unit fits, a blank follows.
             if _has_room(file, position):
                 return
             position = file.base_offset + file.size
 
     def check(self) -> None:
-        """Raise StoreCorrupt if there is a place before the end that has no unit."""
+        """Raise StoreCorrupt if a unit is missing before the end."""
         at = self.begin
         for position, _ in self.units(at):
             at = position + UNIT_SIZE

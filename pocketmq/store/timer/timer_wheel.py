@@ -49,7 +49,7 @@ class TimerWheel:
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a file, with anything in it."""
+        """Whether the file exists and is not empty."""
         return self._path.exists() and self._path.stat().st_size > 0
 
     def get(self, time: int) -> Slot | None:

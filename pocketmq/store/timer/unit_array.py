@@ -16,7 +16,7 @@ UNIT_DTYPE: Final = np.dtype(
         ("delay", ">i4"), ("physical", ">i8"), ("length", ">i4"), ("hash", ">i4"), ("zero", ">i8"),
     ]
 )  # fmt: skip
-"""The 52 bytes of a unit, unaligned and big-endian as they lie in the file."""
+"""The 52 bytes of a unit, unaligned and big-endian as in the file."""
 
 UnitArray: TypeAlias = npt.NDArray[Any]
 

@@ -2,8 +2,8 @@
 
 The broker has noted where each queue begins and ends (`StoreSnapshot.noted`). Opening ten thousand
 queues takes a second and a half, so only a sample of their entries is read, to learn how large the
-records are and where to cut the log. A partition is then what lies between two places of the log in
-any of the queues. Where that begins and ends in each of them is found when they are read.
+records are and where to cut the log. A partition then holds the records of any queue between two
+places of the log. Their bounds in each queue are found when they are read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Sampling:
     """Looks at some of the records of many queues.
 
     Attributes:
-        records: how many there are, with those that have expired.
+        records: their number, including expired ones.
     """
 
     def __init__(self, store: StoreSnapshot, queues: Sequence[_NotedQueue], share: float) -> None:
@@ -98,11 +98,11 @@ class _Sampling:
         self.records = self._behind[-1] if self._behind else 0
 
     def take(self, count: int) -> list[Sample]:
-        """Return where records lie, spread evenly over those that have not expired, in the order of
-        the log. Each stands for the bytes of its share of all records.
+        """Return the positions of records, spread evenly over those that have not expired, in the
+        order of the log. Each represents the bytes of its share of all records.
 
-        A few records may have most of the bytes, and not be among those that are looked at. The
-        distance to the sample before tells of them, as far as it is theirs.
+        A few records may have most of the bytes, and not be in the sample. The distance to the
+        previous sample shows them, as far as it is theirs.
         """
         count = min(count, self.records)
         each, share = self.records / count, self._share

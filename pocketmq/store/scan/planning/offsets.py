@@ -1,4 +1,4 @@
-"""Turns what a user asks for (offsets, times, -2 and -1) into a range of one queue."""
+"""Turns requested offsets (offsets, times, -2 and -1) into a range of one queue."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MOST_MS: Final = 10_000_000_000_000
 
 
 def wrong_ms(value: int) -> str:
-    """Return what is wrong with a number that is to be ms since 1970: one from 1970 to 1973, or
-    after 2286, is in another unit, or a date. The empty text if nothing is; 0 stands for the
+    """Return what is wrong with a number that should be ms since 1970: one that means 1970 to 1973,
+    or after 2286, is in another unit, or a date. The empty text if nothing is; 0 means the
     beginning."""
     if value <= 0 or _FEWEST_MS <= value <= _MOST_MS:
         return ""

@@ -57,7 +57,7 @@ class PartitionLimits:
 
 
 class Sample(NamedTuple):
-    """The physical offset of a record, and the (estimated) bytes of those that it stands for."""
+    """The physical offset of a record, and the (estimated) bytes that it represents."""
 
     physical: int
     size: int
@@ -97,7 +97,7 @@ class Wanted:
         return sum(size for _, size in self.sample(_SAMPLES))
 
     def numbers_from(self, places: Sequence[int]) -> list[int]:
-        """Return for each physical offset (in order) how many records lie before it."""
+        """Return for each physical offset (in order) the number of records before it."""
         entries = self._entries()
         if entries is not None and not (entries["size"] == FILLER_SIZE).any():
             return list(map(int, np.searchsorted(entries["physical"], places)))
@@ -110,7 +110,7 @@ class Wanted:
         return numbers
 
     def _entries(self) -> EntryArray | None:
-        """Return its entries if they are in memory and there is nothing else."""
+        """Return its entries if they are in memory and nothing else is needed."""
         part = self.slice
         if part.stop > part.known_end:
             return None
@@ -156,7 +156,7 @@ def _cuts(wanted: Sequence[Wanted], sizes: Sequence[int], count: int) -> list[in
 
 
 def cuts_between(samples: Iterable[Sample], count: int) -> list[int]:
-    """Return physical offsets that cut what samples stand for into `count` parts of equal size."""
+    """Return physical offsets that cut the represented records into `count` parts of equal size."""
     samples = sorted(samples)
     cuts: list[int] = []
     seen = 0

@@ -1,7 +1,7 @@
-"""Plans a scan: from what is asked for to partitions of queue slices.
+"""Plans a scan: from the request to partitions of queue slices.
 
-A plan is made once, against one snapshot; it says where every record lies or which entries to look
-at, so that what a broker appends afterwards does not belong to it.
+A plan is made once, against one snapshot; it has the position of every record, or which entries to
+read, so that later appends by a broker do not belong to it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from pocketmq.store.store_lock import ABORT_FILE, is_locked
 log = logging.getLogger(__name__)
 
 _MANY_QUEUES: Final = 256
-"""To open as many takes about 40 ms. From there on it is worth asking what the broker noted."""
+"""Opening this many takes about 40 ms. From there on it is worth asking what the broker noted."""
 
 _Noted: TypeAlias = tuple[int, int, int, int]
 """The numbers of one queue in the file `queuebounds`: see `store.queue.queue_bounds`."""
@@ -122,7 +122,7 @@ class StoreSnapshot:
         self.noted = self._read_notes(entered) if entered else None
         if self.noted is not None:
             return
-        # The queues first: what they point at is in the log by then.
+        # The queues first: then the log already has what they point at.
         known: dict[tuple[str, int], QueueSnapshot] = before.queues if before else {}
         self.queues = {name: self._read_queue(*name, known.get(name)) for name in self._chosen}
         self.log = mapped(root / "commitlog", self._mappings)
@@ -184,7 +184,7 @@ class StoreSnapshot:
 
     @cached_property
     def queues(self) -> dict[tuple[str, int], QueueSnapshot]:
-        """The queues by topic and queue id. Where they are `noted`, they are opened now."""
+        """The queues by topic and queue id. If they are `noted`, they are opened now."""
         queues = undisturbed(lambda: {name: self._read_queue(*name) for name in self._chosen})
         for queue in queues.values():
             self._trim(queue)
@@ -213,7 +213,7 @@ class StoreSnapshot:
 
     @cached_property
     def files(self) -> LocalFiles:
-        """Where readers find what a plan speaks of."""
+        """Where readers find the files that a plan refers to."""
         return replace(local_files(self.root), crashed=self.state is State.CRASHED)
 
     @property
@@ -231,8 +231,8 @@ class StoreSnapshot:
         return first_stored_from(self.log, queue, timestamp)
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
-        """Return the mark of the record before a queue offset, or of the one at it where the one
-        before has expired, or that there is neither; None if neither can be read."""
+        """Return the mark of the record before a queue offset, or of the record at it if the
+        previous one has expired, or that there is neither; None if neither can be read."""
         known = self.queues[queue.topic, queue.queue_id]
         for at in (offset - 1, offset):
             found = self._mark_at(known, at)
@@ -241,8 +241,8 @@ class StoreSnapshot:
         return mark_of_empty(offset, queue.min_offset, queue.max_offset)
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
-        """Return what there is in place of the queue that a mark was taken of; None if it is the
-        same, or if that cannot be told."""
+        """Return what has replaced the queue that a mark was taken of; None if it is the same, or
+        if that cannot be told."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             return missing(mark, self.log.begin)
@@ -263,7 +263,7 @@ class StoreSnapshot:
         return None
 
     def place(self, physical: int) -> Place | None:
-        """Return what the record at `physical` says of itself; None where there can be none."""
+        """Return the fields of the record at `physical`; None if none can be there."""
         return place_in(self.log, physical)
 
     def queue_segments(self, topic: str, queue_id: int) -> Segments:
@@ -294,7 +294,7 @@ class StoreSnapshot:
 
 def _noted_in(path: Path, digest: int) -> dict[str, dict[str, _Noted]]:
     """Return what a broker noted of its queues when it closed the store; nothing if the file is
-    missing, or is not the one with a digest."""
+    missing, or its digest differs."""
     try:
         found, body = opened(read_small(path))
         return dict(json.loads(body)) if found == digest else {}
@@ -333,8 +333,8 @@ def check_store(root: Path) -> None:
 
 
 def run_of(root: Path) -> tuple[bytes, int]:
-    """Return what tells one run of a broker from the next: the abort file, which it makes when it
-    has opened the store; its content and time (ns)."""
+    """Return the identity of one run of a broker: the abort file, which it makes when it has opened
+    the store; its content and time (ns)."""
     with contextlib.suppress(FileNotFoundError):
         return read_small(root / ABORT_FILE), (root / ABORT_FILE).stat().st_mtime_ns
     return b"", 0

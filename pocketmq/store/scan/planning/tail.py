@@ -44,7 +44,8 @@ from pocketmq.store.store_lock import Recovery, recovery_of
 log = logging.getLogger(__name__)
 
 _CHECKPOINT: Final = Struct(">qq")
-# The checkpoint's times are taken before what they stand for is flushed (see store.checkpoint).
+# The checkpoint's times are taken before the data they stand for are flushed (see
+# store.checkpoint).
 _SAFETY_MS: Final = 3_000
 _MAX_OFFSET: Final = 2**60  # a larger one is damage
 
@@ -127,7 +128,7 @@ class _Growing:
         return Tail(*(np.array(column, np.int64) for column in self.columns))
 
     def _is_older(self, offset: int, physical: int) -> bool:
-        """Return whether the record known at `offset` lies before `physical`."""
+        """Return whether the record known at `offset` is before `physical`."""
         queue = self.queue
         if offset < queue.min_offset:
             return False
@@ -173,7 +174,7 @@ def take_snapshot(
         before: see `StoreSnapshot`.
 
     Raises:
-        NoStore: there is none.
+        NoStore: no store at `root`.
         StoreRecovering: the broker has not recovered in time.
         UnreadableFile, NotAFile, FileTooLarge: a file of it cannot be read.
     """
@@ -263,7 +264,7 @@ class TailSearch:
         """Return where the walk begins if no queue is damaged.
 
         After a clean stop that is where the records with entries end. After a crash entries may
-        be missing before that; all up to a time that the checkpoint names are there.
+        be missing before that; all up to a time in the checkpoint exist.
         """
         snapshot = self._snapshot
         if snapshot.noted is not None:
@@ -298,7 +299,7 @@ class TailSearch:
         return found
 
     def _walk(self, start: int, known: KnownRecords) -> tuple[int, str]:
-        """Enter the unknown records from `start` on; where that ends, and why."""
+        """Enter the unknown records from `start` on; return where that ends, and why."""
         at = start
         while (segment := self._log.find(at)) is not None:
             at, reason = self._walk_file(segment, at, known)
@@ -308,7 +309,7 @@ class TailSearch:
         return self._log.end, "the files end, or one is missing"
 
     def _walk_file(self, segment: Segment, start: int, known: KnownRecords) -> tuple[int, str]:
-        """Enter the unknown records of a file; where that ends, and why if it is too early."""
+        """Enter the unknown records of a file; return where that ends, and why if too early."""
         view, base = segment.view, segment.base
         topics = TopicNames()
         at = start

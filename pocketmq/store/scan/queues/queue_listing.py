@@ -89,6 +89,6 @@ def _directories(path: Path, names: re.Pattern[str]) -> Iterator[str]:
         os.scandir(path) as entries,
     ):
         for entry in entries:
-            # The name first: what else lies there may not be readable, such as a loop of links.
+            # The name first: anything else there may be unreadable, such as a loop of links.
             if names.fullmatch(entry.name) and entry.is_dir():
                 yield entry.name

@@ -23,7 +23,7 @@ NO_ROWS: Final = entry_array(memoryview(b""))
 
 
 class Rows(NamedTuple):
-    """Some records of one queue, in order: their queue offsets, and what a queue says of them."""
+    """Some records of one queue, in order: their queue offsets, and their entries."""
 
     offset: Int64Array
     physical: Int64Array
@@ -150,7 +150,7 @@ def _entries_from(segments: Segments, offset: int) -> EntryArray:
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
-    """Return where the files of a consume queue lie."""
+    """Return the directory of a consume queue's files."""
     return Path(root, "consumequeue", topic, str(queue_id))
 
 

@@ -30,7 +30,7 @@ _SCANNED_FILES: Final = 3  # how far back a crash can leave holes, as the refere
 
 
 class Place(NamedTuple):
-    """What the head of a record says about where it belongs."""
+    """The place of a record, as its head states it."""
 
     queue_id: int
     queue_offset: int
@@ -65,8 +65,8 @@ class QueueSnapshot:
         return int(self.tail.offset[-1]) + 1 if len(self.tail.offset) else self.known_end
 
     def entry(self, offset: int) -> tuple[int, int]:
-        """Return the physical offset and size that the entry at a queue offset below `known_end`
-        has; those of a filler where its file is missing."""
+        """Return the physical offset and size in the entry at a queue offset below `known_end`;
+        those of a filler if its file is missing."""
         if self.last.begin <= offset < self.last.end:
             return self.last.entry(offset)
         segment = self.segments.find(offset * UNIT)
@@ -80,8 +80,8 @@ class QueueSnapshot:
         return self.last.array(start, stop)
 
     def physical_of(self, offset: int) -> int | None:
-        """Return where the record of a queue offset lies, also of one that has expired; None if
-        nothing says so. Raises FileNotFoundError."""
+        """Return the position of the record of a queue offset, even of an expired one; None if it
+        is unknown. Raises FileNotFoundError."""
         if 0 <= offset < self.known_end:
             physical, size = self.entry(offset)
             return physical if 0 < size < FILLER_SIZE else None
@@ -112,7 +112,7 @@ class QueueSnapshot:
         )
 
     def slice(self) -> QueueSlice:
-        """Everything there is of it."""
+        """All of its records."""
         return QueueSlice(
             self.topic,
             self.queue_id,
@@ -207,7 +207,7 @@ class QueueSnapshot:
 
 
 def place_in(log: Segments, physical: int) -> Place | None:
-    """Return what the record at `physical` says of itself; None where there can be none."""
+    """Return the fields of the record at `physical`; None if none can be there."""
     segment = log.find(physical)
     if segment is None or physical - segment.base > segment.size - MIN_RECORD:
         return None
@@ -215,6 +215,6 @@ def place_in(log: Segments, physical: int) -> Place | None:
 
 
 def placed_by(view: memoryview, at: int = 0) -> Place:
-    """Return what the record at a byte says of itself."""
+    """Return the fields of the record at a byte."""
     queue_id, queue_offset, own, sys_flag, time_v4, time_v6 = _PLACE.unpack_from(view, at)
     return Place(queue_id, queue_offset, own, time_v6 if sys_flag & BORN_HOST_V6 else time_v4)

@@ -50,7 +50,7 @@ def undisturbed(action: Callable[[], T]) -> T:
 
 class Mappings:
     """The most recently used files of a scan, mapped. Each mapping holds a file descriptor, and a
-    store has files by the thousand. What was made from a mapping keeps it alive by itself."""
+    store has thousands of files. Objects made from a mapping keep it alive by themselves."""
 
     def __init__(self, limit: int = 128) -> None:
         self._limit = limit
@@ -93,7 +93,7 @@ class Segment(Protocol):
 
     @property
     def path(self) -> Path | str:
-        """Where it lies: a file, or the URL of an object."""
+        """Its location: a file, or the URL of an object."""
 
     @property
     def bytes(self) -> ByteArray:
@@ -166,7 +166,7 @@ class MappedSegment:
     """One file.
 
     Attributes:
-        directory, name: where it lies.
+        directory, name: its location.
         base: the offset of its first byte within the run.
         size: bytes when the run was listed.
     """
@@ -182,7 +182,7 @@ class MappedSegment:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Its location."""
         return self.directory / self.name
 
     @property
@@ -216,7 +216,7 @@ class Segments:
 
     @property
     def begin(self) -> int:
-        """The first offset there is; 0 without files."""
+        """The first existing offset; 0 without files."""
         return self.all[0].base if self.all else 0
 
     @property

@@ -1,4 +1,4 @@
-"""Which records of a slice are wanted, told from what is known before their bodies are read."""
+"""Which records of a slice are wanted, decided before their bodies are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Range:
         )
 
     def mask(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
-        """Return which values lie in it; None when all must."""
+        """Return which values are in it; None when all must be."""
         mask = None
         if self.start is not None:
             mask = values >= self.start
@@ -75,11 +75,11 @@ class Selection:
 
     @property
     def needs_heads(self) -> bool:
-        """Whether it takes the head of a record to tell."""
+        """Whether the decision needs the head of a record."""
         return (self.store_timestamp, self.born_timestamp) != (EVERYTHING, EVERYTHING)
 
     def rows(self, rows: Rows, topic: str) -> Rows:
-        """Return those of `rows` that may be wanted, as far as the consume queue tells."""
+        """Return those of `rows` that may be wanted, by the consume queue alone."""
         masks = [self.offsets(rows), self._tag_mask(rows, topic)]
         if (rows.size == FILLER_SIZE).any():  # no record
             masks.append(rows.size != FILLER_SIZE)

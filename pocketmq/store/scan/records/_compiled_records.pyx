@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """What a scan does for each record, compiled: bodies are copied, with their checksums, and properties
-texts taken apart. Both are read where they lie, in the mapped files.
+texts taken apart. Both are read in place, in the mapped files.
 
-Places are given as in `gather.Places`. ValueError if one lies outside of its buffer.
+Places are given as in `gather.Places`. ValueError if one is outside of its buffer.
 """
 
 cimport cython

@@ -88,7 +88,7 @@ def _same(data: ByteArray, ends: _IntArray, names: tuple[bytes, ...]) -> bool:
     # The words that begin at each byte: a word for up to eight bytes is the quickest comparison.
     words = np.ndarray(len(data) - _SIZE + 1, _WORD, data.data, strides=(1,))
     last = [name[-_SIZE:] for name in names]
-    # Of a name that is shorter than a word, the rest of the word lies before it.
+    # If a name is shorter than a word, the rest of the word is before it.
     before = np.array([8 * (_SIZE - len(part)) for part in last], np.uint64)
     wanted = np.array([int.from_bytes(part, "little") for part in last], np.uint64)
     if (words[ends - _SIZE] >> before != wanted).any():

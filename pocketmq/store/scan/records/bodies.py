@@ -79,7 +79,7 @@ def read_bodies(
 
 
 def _no_codec(sys_flag: int, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that says what is to be installed where: it may be an executor's Python."""
+    """Return an error that says what to install where: it may be an executor's Python."""
     codec = CompressionType.of(sys_flag).name
     package = {"lz4": "lz4", "backports": "backports.zstd"}.get((error.name or "").split(".")[0])
     return ModuleNotFoundError(

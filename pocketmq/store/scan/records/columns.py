@@ -67,7 +67,7 @@ class Block:
         broker_name, topic, queue_id, queue_offset: of the queue that holds them. Of several queues
             `topic` is an Arrow array, and `queue_id` an array.
         fields: heads as in `pocketmq.store.scan.records.heads.Heads`.
-        texts: where the properties texts lie.
+        texts: the positions of the properties texts.
         bodies: an Arrow array; None when they are not needed.
         decompress: whether bodies are given decompressed.
     """
@@ -136,7 +136,7 @@ class Block:
         return pa.array(self.fields[field].astype(kind))
 
     def times(self, field: str) -> Any:
-        """Return a time of the head; what lies beyond the years 1 to 9999 becomes their end."""
+        """Return a time of the head; times outside of the years 1 to 9999 are clamped."""
         millis = self.fields[field].astype(np.int64)
         return pa.array(np.clip(millis, _FIRST_MS, _LAST_MS) * 1000).view(TIMESTAMP)
 

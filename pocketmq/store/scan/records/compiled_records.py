@@ -1,6 +1,6 @@
-"""What a scan does for each record, by compiled code where the accelerator is installed.
+"""The per-record work of a scan, by compiled code where the accelerator is installed.
 
-Each function returns None where it is not, or for records that numpy and Arrow have to read.
+Each function returns None without it, or for records that numpy and Arrow have to read.
 """
 
 from __future__ import annotations

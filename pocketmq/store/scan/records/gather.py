@@ -2,7 +2,7 @@
 
 The ranges are described as the 16-byte views of Arrow's `binary_view` type, built as one numpy
 array over the mapped files; casting that to `binary` copies them in C++ at the speed of memory.
-Values of up to 12 bytes lie in the view itself, so numpy copies those.
+Values of up to 12 bytes are in the view itself, so numpy copies those.
 """
 
 from __future__ import annotations

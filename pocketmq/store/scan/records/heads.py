@@ -49,10 +49,10 @@ _FULL: Final = _DTYPES[3]  # with room for either kind of host
 def locate(
     log: Segments, physical: Int64Array, size: Int64Array
 ) -> tuple[Places, npt.NDArray[np.bool_]]:
-    """Return where records lie in the mapped files of the log, and which of them do.
+    """Return the positions of records in the mapped files of the log, and which of them are there.
 
-    The places are only those of records that lie within a file, as far as offset and size tell:
-    numpy and Arrow would read wherever an entry of a consume queue points at.
+    Only records within a file, by their offset and size, get a position: numpy and Arrow would read
+    wherever an entry of a consume queue points.
     """
     index = log.indexes(physical)
     bases = np.array([segment.base for segment in log.all] or [0], np.int64)
@@ -66,7 +66,7 @@ def locate(
 
 
 class Heads:
-    """The heads of the records at some places, and where their parts lie.
+    """The heads of the records at some positions, and the positions of their parts.
 
     Attributes:
         fields: a structured array with the names of the record's fields. Hosts have 8 bytes, or
@@ -79,7 +79,7 @@ class Heads:
     """
 
     def __init__(self, records: Places) -> None:
-        """`records` are whole records, as far as the consume queue knows: each begins at least
+        """`records` are whole records according to the consume queue: each begins at least
         `MIN_RECORD` bytes before the end of its buffer and ends within it."""
         self.fields, head_size = _read(records)
         size = records.length

@@ -51,7 +51,7 @@ def gathered_entries(places: Places) -> Entries | AlikeTexts:
     """Return the entries of the texts at `places`, by numpy and Arrow."""
     texts = places.gather()
     if not _is_utf8(texts):
-        # Rare, and no kernel replaces what is wrong: the only loop over records here.
+        # Rare, and no kernel replaces invalid bytes: the only loop over records here.
         texts = pa.array(
             [str(text, "utf-8", "replace").encode() for text in texts.to_pylist()], pa.binary()
         )

@@ -1,7 +1,7 @@
 """Makes Arrow record batches of records that a broker has sent, as it stores them.
 
-They are taken apart as those of files are (`reader`), so they give the same rows. What differs is
-how records are found: they lie one after another, and no consume queue says what they should be.
+They are taken apart as those of files are (`reader`), so they give the same rows. The difference is
+how records are found: they follow one another, and no consume queue says what to expect.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class PulledReader:
         losses: list[tuple[int, PulledCorrupt]] = []
         good = heads.good & (fields["queue_id"] == queue.queue_id)
         offset = fields["queue_offset"].astype(np.int64)
-        # An official broker that reads ahead in its files may begin before what was asked for.
+        # An official broker that reads ahead in its files may begin before the requested offset.
         wanted = (offset >= start) & (offset < stop)
         if not good.all():
             first = int(offset[good][0]) if good.any() else start

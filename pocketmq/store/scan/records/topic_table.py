@@ -1,4 +1,4 @@
-"""What the broker of a store has written down about its topics and itself."""
+"""A broker's own record of its topics and names."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pocketmq.store.scan.store_files import LocalFiles
 
 def configured_queues(root: Path) -> dict[str, int]:
     """Return the topics that the broker of the store at `root` knows, which may have no message
-    yet, and how many queues each has. Empty where config/topics.json is missing or is not what it
-    should be."""
+    yet, and the number of queues of each. Empty if config/topics.json is missing or invalid."""
     return {topic: _queues(config) for topic, config in _table(root, "topics.json").items()}
 
 
@@ -44,8 +43,8 @@ def local_files(root: Path) -> LocalFiles:
 def roots_by_broker(
     roots: Iterable[Path], clash: Callable[[str, Path, Path], Exception]
 ) -> dict[str, Path]:
-    """Return stores by the names of their brokers. Raises what `clash` returns for the name of a
-    broker and its two stores, where one has two."""
+    """Return stores by the names of their brokers. If a broker has two stores, raises what `clash`
+    returns for its name and both stores."""
     found: dict[str, Path] = {}
     for root in roots:
         name = broker_name(root)
@@ -70,7 +69,7 @@ def own_names(topics: Iterable[str]) -> set[str]:
 
 
 def _table(root: Path, file: str) -> dict[str, Any]:
-    """Return the topics in a file of config/; none if it is missing or not what it should be."""
+    """Return the topics in a file of config/; none if it is missing or invalid."""
     try:
         table = decode(read_small(root / "config" / file))["topicConfigTable"]
         return dict(table.items())
