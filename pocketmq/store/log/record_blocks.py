@@ -109,7 +109,7 @@ def read_block(
     Args:
         base: the physical offset of the file's first byte.
         whole_crc: a record that differs from its own checksum does not count.
-        torn_behind: nor does one with zeros in its properties that ends behind this physical
+        torn_behind: nor does one with zeros in its properties that ends after this physical
             offset.
     """
     places, behind = record_places(view, at, stop, most)
