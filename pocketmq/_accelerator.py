@@ -1,11 +1,11 @@
-"""The compiled modules, together the accelerator: whether they are there, and are to be used."""
+"""The accelerator, that is, the compiled modules: whether it is installed and enabled."""
 
 import os
 from pathlib import Path
 from typing import Final
 
 PURE_PYTHON: Final = "POCKETMQ_PURE_PYTHON"
-"""Environment variable: if it is set, they are not used, and a build does not compile them."""
+"""Environment variable: if set, compiled modules are neither used nor built."""
 
 MODULES: Final = (
     "pocketmq.message._alike_records",
@@ -21,13 +21,13 @@ _REASON: Final = "_pure_python.txt"  # a build without a compiler leaves it
 
 
 def accelerator_wanted() -> bool:
-    """Tell whether a compiled module is to be imported."""
+    """Return whether to import a compiled module."""
     return not os.environ.get(PURE_PYTHON)
 
 
 def accelerator_state() -> str:
     """Return `compiled`, or `pure Python` with the reason."""
-    # Not at the top: executors of Spark import this module, and do not need it.
+    # Not at the top: Spark executors import this module and do not need it.
     from importlib.util import find_spec
 
     if not accelerator_wanted():

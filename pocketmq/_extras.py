@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 __all__ = ["EXTRAS", "MissingExtra", "is_installed", "require"]
 
-#: Extras by name: the modules that code imports from their packages.
+#: For each extra, the modules that code imports from its packages.
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": ("numpy", "lark", "rich"),
     "arrow": ("numpy", "pyarrow"),
@@ -23,7 +23,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 class MissingExtra(ImportError):
-    """`what` needs a package that is not installed. The text says which `pip install` brings it."""
+    """`what` needs a package that is not installed. The text names the `pip install` to run."""
 
     def __init__(self, what: str, module: str, extra: str) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class MissingExtra(ImportError):
 
 
 def is_installed(extra: str) -> bool:
-    """Say whether all modules of an extra can be found. Nothing is imported."""
+    """Return whether all modules of an extra can be found. Imports nothing."""
     return _missing(extra) is None
 
 
@@ -54,7 +54,7 @@ def _missing(extra: str) -> str | None:
     def is_missing(module: str) -> bool:
         try:
             return find_spec(module) is None
-        except ModuleNotFoundError:  # it is within a package that is missing
+        except ModuleNotFoundError:  # its parent package is missing
             return True
 
     return next(filter(is_missing, EXTRAS[extra]), None)

@@ -1,8 +1,8 @@
 """Public names that are loaded when they are first used.
 
-The stub `__init__.pyi` of a package is the one list of its public names. Type checkers read it, and
-so does this module, which finds there the module that each name comes from. It is read once, when
-the first name is used, so that importing the package costs nothing.
+The stub `__init__.pyi` of a package is the only list of its public names. Type checkers read it,
+and this module uses it to find the module of each name. It is read once, when the first name is
+used, so that importing the package costs nothing.
 
     __getattr__, __dir__ = attach(__name__, extras={"telemetry": "otel"})
 """
@@ -21,7 +21,7 @@ __all__ = ["attach"]
 
 
 class _Home(NamedTuple):
-    """Where a name is: `attribute` of `module`, or the module itself."""
+    """Where a name is defined: `attribute` of `module`, or the module itself."""
 
     module: str
     attribute: str | None
@@ -32,10 +32,10 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` of a package from its stub.
 
-    `extras` gives the names that need an extra. As long as that is not installed, they are left out
-    of `dir()` and of `__all__`, and using one raises ImportError with the `pip install` that
-    brings it. Sub-modules are in `dir()` but not in `__all__`: `from pocketmq import *` must not
-    hide the standard library's `types`.
+    `extras` maps names to the extras they need. While an extra is not installed, its names are left
+    out of `dir()` and `__all__`, and using one raises ImportError with the `pip install` to run.
+    Sub-modules are in `dir()` but not in `__all__`: `from pocketmq import *` must not hide the
+    standard library's `types`.
     """
     extras = extras or {}
 
@@ -73,7 +73,7 @@ def attach(
 
 def _read_stub(package: str) -> dict[str, _Home]:
     """The names that the stub imports, in its order."""
-    import ast  # whatever uses a public name imports it anyway; importing the package does not
+    import ast  # using any public name imports it anyway; importing the package does not
 
     module = sys.modules[package]
     assert module.__spec__ is not None

@@ -1,4 +1,4 @@
-"""A proxy in front of the brokers of a cluster: the parts are put together here."""
+"""Assembles a proxy in front of the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ log = logging.getLogger("pocketmq.proxy")
 
 
 class ClusterProxy(Lifetime):
-    """Serves RocketMQ 5's own clients by the brokers that the name servers of `config` know.
+    """Serves RocketMQ 5 (gRPC) clients through the brokers registered at the name servers in
+    `config`.
 
-    `tls`: that of the gRPC port, and of the connections to brokers and name servers (`tls.enable`).
-    With `authenticationEnabled`, users and access lists are those of the brokers, which the proxy
+    `tls`: for the gRPC port, and for connections to brokers and name servers (`tls.enable`). With
+    `authenticationEnabled`, the proxy uses the users and access lists of the brokers, which it
     reads with `innerClientAuthenticationCredentials`. `selector` chooses the queues of sends, by
-    default as `config` says; `route_interval`: seconds between two looks at routes and switches.
+    default as `config` says; `route_interval`: seconds between two checks of routes and switches.
 
     The constructor raises ConfigError; `start` raises PortInUse, CannotListen and ConfigError.
     """
@@ -71,12 +72,12 @@ class ClusterProxy(Lifetime):
 
     @property
     def name_servers(self) -> str:
-        """The name servers, as they were given."""
+        """The configured name servers."""
         return self._config.namesrv_addr or "$NAMESRV_ADDR"
 
     @property
     def grpc_port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         return self._config.grpc_server_port if self._proxy is None else self._proxy.port
 
     @property
@@ -115,8 +116,8 @@ class ClusterProxy(Lifetime):
 
 
 def _check_strangers(config: ProxyConfig, tls: TlsConfig) -> None:
-    """Warn that requests of strangers get the signature of the inner user, or raise ConfigError if
-    the port is open beyond this machine."""
+    """Warn that unauthenticated requests are signed as the inner user; raise ConfigError if the
+    port is reachable from other machines."""
     if tls.mode is TlsMode.ENFORCING and tls.need_client_auth is ClientAuth.REQUIRE:
         return
     text = (

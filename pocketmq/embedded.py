@@ -4,8 +4,8 @@
         async with Producer("tests", namesrv=server.namesrv) as producer:
             ...
 
-Both listen on free loopback ports unless told otherwise, and the store lives in a temporary
-directory unless one is given. Started means registered: a client finds the broker at once.
+By default, both listen on free loopback ports, and the store is in a temporary directory. When
+`start` returns, the broker is registered, so a client finds it at once.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ require("server", __name__)
 
 log = logging.getLogger(__name__)
 
-#: Commit-log files of a temporary store, bytes: they are allocated whole.
+#: Size of a commit-log file of a temporary store, bytes. Each file is allocated whole.
 EPHEMERAL_FILE_SIZE = 64 * 1024 * 1024
 
 
 INNER_USER = "pocketmq-inner"
-"""Signs the requests of the broker to the name server, unless the settings name another user."""
+"""Signs the broker's requests to the name server, unless the settings name another user."""
 
 
 class EmbeddedServer:
     """One name server and one broker.
 
-    - `store`: the broker's store directory, kept; None for a temporary one that is removed at the
-      end.
-    - `bind`: the address both listen on; `namesrv_port`, `listen_port`: 0 takes a free one.
+    - `store`: the broker's store directory, which is kept; None for a temporary one, which is
+      removed at the end.
+    - `bind`: the address that both listen on; `namesrv_port`, `listen_port`: 0 takes a free port.
     - `advertise`: the host that clients connect to (brokerIP1).
-    - `grpc_port`: the port for RocketMQ 5's own clients (extra `proxy`), 0 for a free one; None for
-      none. With `or_any_grpc_port` a free one is taken if it is in use.
-    - `properties`: settings of the broker and its proxy by their official names, which win over
-      those above; but storePathRootDir and namesrvAddr are set here. The settings of TLS are for
-      both servers.
+    - `grpc_port`: the port for RocketMQ 5 (gRPC) clients (extra `proxy`); 0 takes a free port, None
+      disables it. With `or_any_grpc_port`, a free port is taken if this one is in use.
+    - `properties`: settings of the broker and its proxy by their official names. They override the
+      arguments above, except that storePathRootDir and namesrvAddr are set here. TLS settings apply
+      to both servers.
 
     The constructor touches neither files nor the network, but raises ConfigError for a property
-    with a value that is not allowed, and TypeError for a value that is not a text. `start` raises
-    what the two servers raise: PortInUse, StoreLocked, StoreCorrupt. `start` and `stop` are what
-    `async with` calls; a stopped server may be started again. `name_server` and `broker` are there
-    after `start`, and `proxy` if there is a `grpc_port`.
+    with a value that is not allowed, and TypeError for a value that is not a string. `start` raises
+    what the two servers raise: PortInUse, StoreLocked, StoreCorrupt. `async with` calls `start` and
+    `stop`; a stopped server may be started again. `name_server` and `broker` are set after `start`,
+    and so is `proxy` if `grpc_port` is given.
     """
 
     name_server: NameServer
@@ -113,7 +113,7 @@ class EmbeddedServer:
             log.warning("%s", warning)
         self._grpc_port = grpc_port
         self._or_any_grpc_port = or_any_grpc_port
-        self._namesrv_config = NamesrvConfig()  # its files are going to lie in the store
+        self._namesrv_config = NamesrvConfig()  # its files will be in the store directory
         self._namesrv_config.bind_address = bind
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()
@@ -124,7 +124,7 @@ class EmbeddedServer:
         self._auth: Auth | None = None
         config = self._broker_config
         if config.authentication_enabled and not config.inner_client_authentication_credentials:
-            # The broker has to register at the name server: with a password that is never stored.
+            # The broker registers at the name server with a password that is never stored.
             inner = {"accessKey": INNER_USER, "secretKey": secrets.token_urlsafe(32)}
             config.inner_client_authentication_credentials = json.dumps(inner)
 
@@ -137,12 +137,13 @@ class EmbeddedServer:
 
     @property
     def client_tls(self) -> ssl.SSLContext | None:
-        """How clients in this process encrypt; None if the servers take plain connections."""
+        """The TLS settings for clients in this process; None if the servers accept plain
+        connections."""
         return loopback_context(self._tls)
 
     @property
     def store(self) -> Path:
-        """The directory of the store."""
+        """The store directory."""
         return self.broker.config.root
 
     async def __aenter__(self) -> Self:
@@ -177,8 +178,7 @@ class EmbeddedServer:
     async def restart_broker(self) -> None:
         """Stop the broker and start it again with the same port and the same store.
 
-        A caller that is cancelled waits no longer, but the restart goes on. RuntimeError before
-        `start`.
+        If the caller is cancelled, the restart continues. Raises RuntimeError before `start`.
         """
         await self._to_the_end(self._restart_broker())
 
@@ -226,8 +226,8 @@ class EmbeddedServer:
         return auth
 
     async def stop(self) -> None:
-        """Stops the broker, then the name server; removes a temporary store. Again: nothing.
-        A caller that is cancelled waits no longer, but the stop goes on."""
+        """Stop the broker, then the name server, and remove a temporary store. Does nothing if they
+        are stopped. If the caller is cancelled, the stop continues."""
         await self._to_the_end(self._stop())
 
     async def _stop(self) -> None:
@@ -236,7 +236,7 @@ class EmbeddedServer:
             await stack.aclose()
 
     async def _to_the_end(self, change: Coroutine[Any, Any, None]) -> None:
-        """Make a change, after those under way, that must not be left half done."""
+        """Make a change that must not be left half done, after the changes in progress."""
 
         async def make() -> None:
             async with self._changing:
@@ -249,9 +249,10 @@ class EmbeddedServer:
 
 
 def _linked(tls: TlsConfig) -> TlsConfig:
-    """Let the broker reach a name server that takes only TLS.
+    """Let the broker connect to a name server that accepts only TLS.
 
-    It is this process, so its certificate need not be verified, and its own serves the broker.
+    The name server is in this process, so its certificate need not be verified, and the broker uses
+    the server's certificate as its client certificate.
     """
     if tls.enable or tls.mode is not TlsMode.ENFORCING:
         return tls

@@ -1,4 +1,4 @@
-"""Hooks: your code before and after each send, and around the work on each message.
+"""Hooks: your code before and after each send, and around the handling of each message.
 
 Pass objects with these methods as `hooks=` of a producer (`SendHook`, or only one half of it:
 `BeforeSendHook`, `AfterSendHook`) or of a consumer (`ConsumeHook`).

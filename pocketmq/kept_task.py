@@ -1,4 +1,4 @@
-"""Background work that does not end unnoticed."""
+"""Background work that is restarted, and logged, if it ends unexpectedly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
-#: Seconds before work that ended is started again: the first time, and at most. Work that ran for
-#: longer than the longest pause begins with the first again.
+#: Seconds before work that ended is restarted: the first pause, and the longest. The pauses start
+#: over for work that ran longer than the longest pause.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 
@@ -22,10 +22,10 @@ LONGEST_PAUSE = 10.0
 class KeptTask:
     """Runs `work`, which must not end by itself, until `cancel`.
 
-    Whatever ends it otherwise (an exception, a cancellation by somebody else, a return) is logged
-    with its cause, and the work restarts after a pause that doubles. With `ends`, a return is the
-    intended end. `spawn` makes the tasks; None makes them in the running loop. `wanted`
-    tells whether the owner still runs.
+    Any other end (an exception, a cancellation from elsewhere, a return) is logged with its cause,
+    and the work restarts after a pause that doubles each time. With `ends`, a return is the
+    intended end. `spawn` creates the tasks; None creates them in the running loop. `wanted` returns
+    whether the owner is still running.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class KeptTask:
         await asyncio.wait([self.cancel()])
 
     async def finish(self) -> None:
-        """Wait until the work returns, which it is about to do."""
+        """Wait for the work, which is about to return."""
         self._ends = True
         if self._again is not None:
             self._again.cancel()
@@ -88,8 +88,8 @@ class KeptTask:
             self._pause = FIRST_PAUSE
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         if task.cancelled():
-            # Said when it happens: an event loop that ends cancels all that was not shut down, and
-            # restarts nothing.
+            # Logged at once: an event loop that is closing cancels everything that was not shut
+            # down, and nothing restarts.
             self._again = self._loop.call_later(pause, self._restart, task.get_name(), pause)
             return
         how = f"ended with {error!r}" if error else "ended"

@@ -1,9 +1,9 @@
-"""Log lines that a peer can cause as often as it likes, kept to a few per cause and interval.
+"""Limits the log lines that a peer can cause, to a few per cause and interval.
 
 A client that sends broken frames, or a consumer that asks for a group that may not exist, must not
-fill the disk with lines. So whatever handles input of a peer logs through a `LimitedLog`. Every
-server, every table and every processor has its own. Lines are short as well, whatever names a peer
-makes up: `shown` and `one_line` do the same for the texts of errors.
+fill the disk with lines. So code that handles a peer's input logs through a `LimitedLog`; every
+server, table and processor has its own. Lines are short too, however long the names that a peer
+makes up: `shown` and `one_line` do the same for error texts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_CHARACTERS: Final = 2_000
 """Characters of a line that `LimitedLog` writes."""
 
 MOST_SHOWN: Final = 100
-"""Characters of a peer's text that an error repeats."""
+"""Characters of a peer's text that an error quotes."""
 
 _MOST_CAUSES: Final = 1000
 
@@ -33,46 +33,46 @@ _Extra = Mapping[str, object] | None
 
 
 def one_line(text: str) -> str:
-    """Return a text of a peer so that it cannot begin a log line of its own."""
+    """Return a peer's text escaped so that it cannot start a new log line."""
     return text if text.isprintable() else ascii(text)
 
 
 def shown(text: str, most: int = MOST_SHOWN) -> str:
-    """Return a text of a peer as errors and log lines repeat it: its beginning, in one line."""
+    """Return a peer's text as errors and log lines quote it: its beginning, in one line."""
     return one_line(text if len(text) <= most else f"{text[:most]}...")
 
 
 class LimitedLog:
     """Logs one line per cause in `INTERVAL` seconds, or `MOST_EVENTS` of level INFO.
 
-    The first line of the next interval tells how many were left out. The cause of a line is its
-    text before the arguments are filled in, unless `cause` says otherwise. `clock` gives seconds.
+    The first line of the next interval gives the number of suppressed lines. The cause of a line is
+    its format string, unless `cause` is given. `clock` returns seconds.
     """
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
-        # Cause → when its interval began, lines in it, and lines left out of it.
+        # Cause → when its interval began, lines written in it, and lines suppressed.
         self._causes: dict[Hashable, tuple[float, int, int]] = {}
 
     def info(self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None) -> None:
-        """Log what happened, which is no fault: a client came, a topic was created."""
+        """Log a normal event: a client connected, a topic was created."""
         self._write(logging.INFO, text, args, cause, extra)
 
     def warning(
         self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None
     ) -> None:
-        """Log what a peer did wrong."""
+        """Log a mistake of a peer."""
         self._write(logging.WARNING, text, args, cause, extra)
 
     def error(self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None) -> None:
-        """Log what failed here."""
+        """Log a failure of this process."""
         self._write(logging.ERROR, text, args, cause, extra)
 
     def exception(
         self, text: str, *args: object, cause: Hashable = None, extra: _Extra = None
     ) -> None:
-        """Log the error that is being handled, which nobody expected, with its traceback."""
+        """Log the unexpected error that is being handled, with its traceback."""
         self._write(logging.ERROR, text, args, cause, extra, exc_info=True)
 
     def _write(
@@ -101,7 +101,7 @@ class LimitedLog:
         self._log.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=3)
 
     def _admit(self, cause: Hashable, most: int) -> int | None:
-        """Return how many lines were left out before this one; None to leave it out as well."""
+        """Return how many lines were suppressed before this one; None to suppress it too."""
         now = self._clock()
         began, lines, left_out = self._causes.get(cause, (now - INTERVAL, 0, 0))
         if now - began >= INTERVAL:

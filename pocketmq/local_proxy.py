@@ -1,4 +1,4 @@
-"""A proxy within the process of its broker: the two are put together here."""
+"""Assembles a proxy in the process of its broker."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ log = logging.getLogger("pocketmq.proxy")
 
 
 class LocalProxy(Lifetime):
-    """Serves RocketMQ 5's own clients by a broker of this process, which has been started, and by
-    the other brokers of its name servers.
+    """Serves RocketMQ 5 (gRPC) clients through a started broker in this process, and through the
+    other brokers of its name servers.
 
-    `port`: 0 takes a free one, and so does a port that is taken with `or_any_port`. `config`: what
-    the broker's settings say about the proxy (`load_local_config`). Users, access lists and TLS are
-    those of the broker. `start` raises PortInUse, CannotListen and ConfigError. Stop it before the
-    broker.
+    `port`: 0 takes a free one; with `or_any_port`, so does a port in use. `config`: the proxy
+    settings among the broker's (`load_local_config`). Users, access lists and TLS are those of the
+    broker. `start` raises PortInUse, CannotListen and ConfigError. Stop it before the broker.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class LocalProxy(Lifetime):
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         return self._config.grpc_server_port if self._proxy is None else self._proxy.port
 
     async def start(self) -> None:
@@ -104,8 +103,8 @@ class LocalProxy(Lifetime):
             self._stack = stack.pop_all()
 
     def _lends_signature(self) -> bool:
-        """Tell whether strangers would have their requests to other brokers signed: those of a
-        super user, which each of them believes."""
+        """Return whether unauthenticated requests would be signed as a super user, whom all other
+        brokers trust."""
         config = self._broker.config
         if config.authentication_enabled or not config.inner_client_authentication_credentials:
             return False
@@ -117,7 +116,7 @@ class LocalProxy(Lifetime):
         return True
 
     def _instance(self) -> ClientInstance:
-        """Return what the other brokers see of this proxy."""
+        """Return how this proxy presents itself to the other brokers."""
         config = self._broker.config
         inner = inner_user(config.inner_client_authentication_credentials)
         return ClientInstance(

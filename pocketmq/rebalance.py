@@ -2,7 +2,7 @@
 
     PushConsumer("billing", strategy=pocketmq.rebalance.circle)
 
-All consumers of a group need the same one. A strategy of your own is a function
+All consumers of a group need the same strategy. A custom strategy is a function
 `(queues, client_ids, own_client_id) -> queues`.
 """
 

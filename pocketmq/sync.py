@@ -1,4 +1,4 @@
-"""The clients for scripts without asyncio: the same classes, whose calls wait.
+"""The clients for scripts without asyncio: the same classes with blocking calls.
 
     from pocketmq import Message, sync
 
@@ -13,9 +13,9 @@
 
     consumer.run()
 
-Nothing is implemented here a second time: each class is made from its asyncio one
-(pocketmq.sync_client), with the same options, docstrings and errors. Several threads may use one
-client. Type checkers read sync.pyi, which scripts/write_sync_stub.py writes.
+Nothing is implemented twice: each class is generated from its asyncio class (pocketmq.sync_client),
+with the same options, docstrings and errors. Several threads may share a client. Type checkers read
+sync.pyi, which scripts/write_sync_stub.py writes.
 """
 
 from pocketmq import sync_push

@@ -1,7 +1,7 @@
-"""How the classes of pocketmq.sync are made from the asyncio ones.
+"""Generates the classes of pocketmq.sync from the asyncio classes.
 
-A client has an event loop in a thread of its own. Each coroutine method becomes a method that runs
-there and waits for the result, each plain one that is called there, asynchronous iterators and
+A client has an event loop in its own thread. A coroutine method becomes a method that runs the
+coroutine there and waits for the result; a plain method is called there. Asynchronous iterators and
 contexts become plain ones.
 """
 
@@ -34,7 +34,7 @@ class LoopThread:
         self._owner = owner
         self._pid = os.getpid()
         self._closed = False
-        # Held to begin work and to close: what is begun later would wait for ever.
+        # Held to start work and to close: work started after the close would never end.
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run_loop, name="pocketmq.sync", daemon=True)
         self._thread.start()
@@ -46,22 +46,21 @@ class LoopThread:
                 self.loop.run_forever()
                 ended = True
             except (SystemExit, KeyboardInterrupt):
-                # Of a hook, say. Without its loop, whoever waits for the client would do so for
-                # ever.
+                # From a hook, for example. Without the loop, callers would wait for ever.
                 log.exception("a hook tried to end the process; the client thread continues")
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in it."""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child process: threads do not live on in it."""
+        """Whether this is a child process: threads do not survive a fork."""
         return os.getpid() != self._pid
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any]:
-        """Have a coroutine run there; raises NotRunning when it is closed, or after a fork."""
+        """Start a coroutine in the loop. Raises NotRunning after `close` or a fork."""
         if self.forked:
             work.close()
             raise NotRunning(self._owner, FORKED)
@@ -72,7 +71,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine. An interrupt (Ctrl-C) while it is waited for cancels it.
+        """Run a coroutine and return its result. An interrupt (Ctrl-C) cancels it.
 
         Raises NotRunning when the loop is closed before the coroutine ends.
         """
@@ -91,7 +90,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End what still runs there, and the thread."""
+        """Cancel the tasks that still run, and end the thread."""
         with self._lock:
             self._closed = True
             ended = asyncio.run_coroutine_threadsafe(self._end_all(), self.loop)
@@ -109,10 +108,10 @@ class LoopThread:
 
 
 class SyncClient:
-    """What the classes of pocketmq.sync have in common: an asyncio client, and its loop.
+    """The base of the classes of pocketmq.sync: an asyncio client, and its loop.
 
-    The loop runs from `start` (or `with`) to the end of `shutdown`: handlers that have their time
-    to end may use the client until then.
+    The loop runs from `start` (or `with`) to the end of `shutdown`, so handlers that are still
+    finishing may use the client.
     """
 
     _async_class: type
@@ -123,7 +122,7 @@ class SyncClient:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Begin; what `with` does. Raises as the asyncio class does."""
+        """Start the client, as `with` does. Raises as the asyncio class does."""
         self._open()
         try:
             self._run(self._client.start())
@@ -132,12 +131,12 @@ class SyncClient:
             raise
 
     def _open(self) -> None:
-        """Have an event loop."""
+        """Start the event loop, if there is none."""
         if self._thread is None:
             self._thread = LoopThread(type(self).__name__)
 
     def shutdown(self) -> None:
-        """End; what leaving `with` does. May be called again without effect."""
+        """Stop the client, as leaving `with` does. Calling it again has no effect."""
         self._end(lambda: self._client.shutdown())
 
     def __enter__(self) -> Any:
@@ -145,7 +144,7 @@ class SyncClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Not `shutdown`: some clients care about why they are left.
+        # Not `shutdown`: for some clients it matters which exception ends the block.
         self._end(lambda: self._client.__aexit__(*error))
 
     def _end(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -153,7 +152,7 @@ class SyncClient:
         if thread is not None and thread.is_current:
             raise RuntimeError("this is the client's own thread: use the asyncio class here")
         if thread is not None and thread.forked:
-            self._thread = None  # it is the parent's to end
+            self._thread = None  # the parent ends it
             return
         with self._ending:  # a second caller waits for the first
             thread = self._thread
@@ -170,7 +169,7 @@ class SyncClient:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        # In the loop's thread, where nothing changes while it is looked at.
+        # In the loop's thread, where nothing changes during the look-up.
         return self._call(getattr, self._client, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -187,7 +186,7 @@ class SyncClient:
         return thread.run(work)
 
     def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What a plain function gives that must not run beside the loop."""
+        """Call a plain function that must not run concurrently with the loop."""
         thread = self._thread
         if thread is None or thread.is_current:
             return function(*args, **options)
@@ -198,7 +197,7 @@ class SyncClient:
         return thread.run(call())
 
     def _plain(self, result: Any) -> Any:
-        """What a method gave, made usable without asyncio."""
+        """Make the result of a method usable without asyncio."""
         if hasattr(result, "__aenter__"):
             return _Context(self, result)
         if isinstance(result, AsyncIterator):
@@ -223,7 +222,7 @@ class _Context:
 
 
 class Later(Generic[T]):
-    """An awaitable whose result can be waited for."""
+    """An awaitable whose result a thread can wait for."""
 
     def __init__(self, owner: SyncClient, awaitable: Awaitable[T]) -> None:
         self._owner = owner
@@ -233,7 +232,7 @@ class Later(Generic[T]):
         return f"<{type(self).__name__} of {self._owner!r}: call result()>"
 
     def result(self) -> T:
-        """Wait for it; its result, or its exception."""
+        """Wait for the result, and return it or raise its exception."""
 
         async def wait() -> T:
             return await self._awaitable
@@ -243,7 +242,7 @@ class Later(Generic[T]):
 
 
 def iterate(owner: SyncClient, items: AsyncIterator[Any]) -> Iterator[Any]:
-    """The items, each waited for when it is asked for. They end when the client is shut down."""
+    """An asynchronous iterator as a plain one. It ends when the client is shut down."""
 
     async def following() -> Any:
         return await anext(items, _END)
@@ -253,7 +252,7 @@ def iterate(owner: SyncClient, items: AsyncIterator[Any]) -> Iterator[Any]:
         yield item
         try:
             item = owner._run(following())
-        except NotRunning:  # what an asyncio client says by StopAsyncIteration
+        except NotRunning:  # where an asyncio client raises StopAsyncIteration
             return
 
 
@@ -280,7 +279,7 @@ def _initializer(async_class: type, base: type[SyncClient]) -> Callable[..., Non
 
 
 def made_from(async_class: type, base: type[SyncClient] = SyncClient) -> type[SyncClient]:
-    """The class for scripts: one method for each public one, but those that `base` has."""
+    """Return the class for scripts: one method for each public one, except those of `base`."""
     body: dict[str, Any] = {"_async_class": async_class, "__doc__": async_class.__doc__}
     for name, function in inspect.getmembers(async_class, inspect.isfunction):
         if not name.startswith("_") and not hasattr(base, name):

@@ -1,4 +1,4 @@
-"""What the pull consumer for scripts does in its own way."""
+"""The parts of the pull consumer for scripts that are not generated."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["PullClient"]
 
 
 class PullClient(SyncClient):
-    """A wrapped PullConsumer. Messages of a call that an interrupt (Ctrl-C) ends come with the next
-    call."""
+    """A wrapped PullConsumer. If an interrupt (Ctrl-C) ends a call, the next call returns its
+    messages."""
 
     _client: PullConsumer
 
@@ -43,6 +43,6 @@ class PullClient(SyncClient):
         except Exception:
             raise
         except BaseException:
-            # The call itself may have ended before it could be cancelled.
+            # The call may have ended before it could be cancelled.
             self._call(self._client._give_back, taken)
             raise

@@ -23,27 +23,27 @@ __all__ = ["ConsumedMessage", "PushClient", "PushConsumer"]
 
 
 class ConsumedMessage(consumed_message.ConsumedMessage):
-    """A received message that is to be acknowledged.
+    """A received message to acknowledge.
 
         for message in consumer:
             with message:
                 ...
 
-    As client.consumer.consumed_message.ConsumedMessage, whose calls wait here. It may be told of
-    its outcome by any thread but the client's own.
+    Like client.consumer.consumed_message.ConsumedMessage, but its calls block. Any thread except
+    the client's own may report the outcome.
     """
 
     owner: Any = None
 
     def ack(self) -> None:
-        """The message is done. Its offset is stored with the next commit."""
+        """Acknowledge the message. Its offset is stored with the next commit."""
         owner: PushClient = self.owner
         owner._call(consumed_message.ConsumedMessage.ack, self)
 
     def reconsume(  # type: ignore[override]
         self, delay_level: int = 0, *, error: Exception | None = None
     ) -> None:
-        """Have it delivered again; the arguments are those of the asyncio class."""
+        """Have the message redelivered; the arguments are those of the asyncio class."""
         owner: PushClient = self.owner
         owner._run(consumed_message.ConsumedMessage.reconsume(self, delay_level, error=error))
 
@@ -64,8 +64,8 @@ class ConsumedMessage(consumed_message.ConsumedMessage):
 
 
 class PushConsumer(push.PushConsumer):
-    # What the wrapper runs: its handlers are plain functions, which are called in threads, and its
-    # messages can be told of their outcome by other threads.
+    # The wrapped consumer: its handlers are plain functions, called in threads, and other threads
+    # may report the outcome of its messages.
     __doc__ = push.PushConsumer.__doc__
     _message_type = ConsumedMessage
     #: Set by the wrapper.
@@ -76,11 +76,11 @@ class PushConsumer(push.PushConsumer):
 
 
 class PushClient(SyncClient):
-    """What a wrapped PushConsumer does in its own way.
+    """The parts of a wrapped PushConsumer that are not generated.
 
-    As many handlers run at a time, each in a thread, as `concurrency` says. A thread cannot be
-    ended from outside: a handler that outlasts `consume_timeout` or `shutdown_timeout` goes on, and
-    its message is redelivered. Hooks and `on_event` are called in the client's own thread.
+    Up to `concurrency` handlers run at a time, each in a thread. A thread cannot be stopped from
+    outside: a handler that exceeds `consume_timeout` or `shutdown_timeout` keeps running, and its
+    message is redelivered. Hooks and `on_event` are called in the client's own thread.
     """
 
     _client: PushConsumer
@@ -108,14 +108,15 @@ class PushClient(SyncClient):
             super().shutdown()
 
     def _begin(self, function: Callable[[], object]) -> None:
-        """Have the client's thread call a function, without waiting for it."""
+        """Call a function in the client's thread, without waiting for it."""
         thread = self._thread
         if thread is not None:
-            with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended already
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
                 thread.loop.call_soon_threadsafe(function)
 
     def shutdown(self) -> None:
-        """End; what leaving `with` does. A handler only asks for it: it has to return first."""
+        """Stop the client, as leaving `with` does. Called by a handler, it only requests the stop,
+        because the handler has to return first."""
         thread = self._thread
         if getattr(self._here, "working", False):
             if thread is not None:
@@ -138,7 +139,7 @@ class PushClient(SyncClient):
                 threads.shutdown(wait=False)
 
     def _in_thread(self, function: Callable[..., object]) -> Callable[..., Any]:
-        """The function as the consumer calls it, in its event loop."""
+        """Wrap the function for the consumer, which calls it in its event loop."""
         if inspect.iscoroutinefunction(function):
             raise TypeError(
                 f"{function.__name__} is a coroutine function: pocketmq.sync takes plain "
@@ -150,7 +151,7 @@ class PushClient(SyncClient):
             try:
                 return function(*given)
             except (SystemExit, KeyboardInterrupt) as error:
-                # In a thread that ends nothing but its work; in the loop it would end the client's.
+                # In a thread this ends only its own work; in the loop it would end the client.
                 raise RuntimeError(f"the handler raised {error!r}") from error
 
         async def handle(*given: Any) -> object:
@@ -158,11 +159,11 @@ class PushClient(SyncClient):
             for message in messages if isinstance(messages, list) else (messages,):
                 message.owner = self
             loop = asyncio.get_running_loop()
-            # What a hook made current, as a span, is current in the thread as well.
+            # Context that a hook has set, such as a span, applies in the thread too.
             context = contextvars.copy_context()
             return await loop.run_in_executor(self._executor(), context.run, work, *given)
 
-        # Its arguments are checked as those of the function.
+        # The consumer checks the arguments against the function's own signature.
         handle.__signature__ = _signature(function)  # type: ignore[attr-defined]
         return handle
 

@@ -1,12 +1,13 @@
-"""Writes the file of a table on a thread of its own, after each change.
+"""Writes the file of a table in its own thread, after each change.
 
 The file is written as a whole and synced, which takes milliseconds, more for a large table or on a
-slow disk. So a table changes in memory first, and one write takes every change that has collected
-during the write before it. What an answer acknowledges waits for `saved`; a change that nobody
-waits for, such as a group that a heartbeat created, may collect for a moment.
+slow disk. So a table changes in memory first, and one write covers all changes made during the
+previous write. A request that must be durable before its answer waits for `saved`; a change that
+nobody waits for, such as a group created by a heartbeat, may be delayed a moment to be written with
+others.
 
-If a write fails, those who wait are told, and it is tried again until the disk holds what the
-memory holds.
+If a write fails, all waiters get the error, and the write is retried until the file matches the
+memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TableWriter(Generic[T]):
     raises OSError, and is called on the thread.
 
     Attributes:
-        revision: how many changes there were.
+        revision: number of changes so far.
         written: how many of them are on the disk.
         error: why the last write failed; None after one that succeeded.
     """
@@ -57,7 +58,7 @@ class TableWriter(Generic[T]):
         self._encode = encode
         self._write = write
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._wake = asyncio.Event()  # there is a change, or an end
+        self._wake = asyncio.Event()  # set by a change and by `stop`
         self._hurry = asyncio.Event()  # somebody waits for it
         self._stopping = False
         self._thread: BlockingThread
@@ -69,7 +70,7 @@ class TableWriter(Generic[T]):
         self._task = KeptTask(self._run, f"writing {self._path.name}")
 
     async def stop(self) -> None:
-        """Write what is not written yet, and end."""
+        """Write the pending changes, and end."""
         self._stopping = True
         self._wake.set()
         self._hurry.set()
@@ -78,12 +79,12 @@ class TableWriter(Generic[T]):
             self._thread.close()
 
     def changed(self) -> None:
-        """Write the table: it has changed."""
+        """Record a change of the table, and schedule a write."""
         self.revision += 1
         self._wake.set()
 
     async def saved(self, revision: int) -> None:
-        """Wait until so many changes are on the disk.
+        """Wait until the change `revision` and all before it are on the disk.
 
         Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when the next write fails. The changes stay
         in memory then, and are written as soon as that succeeds.
@@ -136,7 +137,7 @@ class TableWriter(Generic[T]):
         waiting, self._waiting = self._waiting, []
         for wanted, future in waiting:
             if future.done():
-                continue  # who waited was cancelled
+                continue  # the waiter was cancelled
             if wanted <= self.written:
                 future.set_result(None)
             elif wanted <= revision and error is not None:
