@@ -20,7 +20,7 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class BlockingThread:
-    """Runs calls one after another; each is awaited by its caller. Use inside a running loop."""
+    """Runs calls one after another; each caller awaits its own. Use inside a running loop."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -28,13 +28,14 @@ class BlockingThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """`function()`'s result or exception. A cancelled caller leaves the call running."""
+        """Run `function()` and return its result. If the caller is cancelled, the call
+        continues."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((function, future))
         return await future
 
     def close(self) -> None:
-        """Ends the thread after the calls it has; a blocked one is left behind."""
+        """End the thread after its pending calls. A blocked thread is abandoned."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -42,7 +43,7 @@ class BlockingThread:
             function, future = job
             try:
                 outcome: tuple[Any, BaseException | None] = (function(), None)
-            except BaseException as error:  # whatever it is, it is the caller's
+            except BaseException as error:  # of any type: the caller handles it
                 outcome = (None, error)
             # The loop is closed when the process ends while a call blocks.
             with contextlib.suppress(RuntimeError):

@@ -1,12 +1,12 @@
 """The command line: `pocketmq COMMAND ...`, also `python -m pocketmq COMMAND ...`.
 
 One module per command, each with `add_parser(subparsers)` and `run(options) -> int`, which returns
-the exit code (pocketmq.remoting.serving.service.ExitCode). Only the module of the command in
-question is imported, and a command imports its heavy parts (Spark, rich, the store) when it runs.
-So a broker starts in a fraction of a second, and what needs no store works on Windows.
+the exit code (pocketmq.remoting.serving.service.ExitCode). Only the module of the given command is
+imported, and a command imports its heavy dependencies (Spark, rich, the store) when it runs. So a
+broker starts in a fraction of a second, and commands that need no store work on Windows.
 
-What a program reads (messages, rows) goes to stdout; progress, counts and errors go to stderr. A
-server prints to stdout the one line that says that it listens.
+Data for programs (messages, rows) goes to stdout; progress, counts and errors go to stderr. A
+server prints one line to stdout, when it listens.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ GROUPS: Final[Mapping[str, Group]] = {
 
 COMMANDS: Final = tuple(command for group in GROUPS.values() for command in group.commands)
 
-#: The extras of pyproject.toml without which a command cannot do its work, only tell its options.
+#: The extras of pyproject.toml that a command needs to run; its `--help` works without them.
 EXTRAS: Final = {
     "broker": "server",
     "serve": "server",
@@ -106,7 +106,7 @@ EXTRAS: Final = {
 }
 
 
-#: What admins change on a server, and who: written without --verbose, too.
+#: The changes that admins make on a server: logged even without --verbose.
 AUDIT_LOG: Final = "pocketmq.audit"
 
 
@@ -132,7 +132,7 @@ def _run(arguments: Sequence[str]) -> int:
         parser = command_line(() if named is None else (named,))
         options = parser.parse_args(arguments)
     except SystemExit as stop:
-        # argparse ends --help and --version with 0 and a usage error with 2, having said why.
+        # argparse exits with 0 after --help and --version, and with 2 after printing a usage error.
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
     _configure_log(verbose=options.verbose, as_json=options.log_format == "json")
     command = options.command
@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _configure_log(*, verbose: bool, as_json: bool) -> None:
-    """Write log lines to stderr: warnings, and what admins do."""
+    """Write log lines to stderr: warnings, and the changes that admins make."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -160,7 +160,7 @@ def _configure_log(*, verbose: bool, as_json: bool) -> None:
 
 
 class _Version(argparse.Action):
-    """Looks for the compiled modules only when it is asked."""
+    """Looks for the compiled modules only when the version is printed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(version())

@@ -1,4 +1,4 @@
-"""The option that says which user's key signs the requests of a command."""
+"""The option for the user whose key signs the requests of a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_FILE: Final = 64 * 1024
 
 
 def add_credentials_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--credentials`. The secret key never stands on the command line, where all see it."""
+    """Add `--credentials`. The secret key is never an argument: all users can see those."""
     parser.add_argument(
         "--credentials",
         type=Path,
@@ -35,7 +35,7 @@ def credentials_of(options: argparse.Namespace) -> Credentials | None:
     """Return what clients take as `credentials`.
 
     Raises:
-        OSError: the file is no good; the text says which it is, and why.
+        OSError: the file cannot be used; the text names it, and the reason.
     """
     if options.credentials is None:
         return None
@@ -46,7 +46,7 @@ def credentials_of(options: argparse.Namespace) -> Credentials | None:
     except OSError as error:
         raise OSError(f"--credentials {path}: {error.strerror or error}") from None
     warn_if_readable(log, [str(path)])
-    # Two or three lines `name: value`: YAML, and properties of Java as well.
+    # Two or three lines `name: value`, which are both YAML and Java properties.
     given = {name: value.strip().strip("\"'") for name, value in parse_properties(text).items()}
     try:
         return Credentials(

@@ -1,4 +1,4 @@
-"""The options of TLS of the commands that talk to a cluster, and what they mean for a client."""
+"""The TLS options of the commands that talk to a cluster, and the client's `tls` from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
 def add_tls_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--tls`, and the options that say whom to trust and who this is."""
+    """Add `--tls`, and the options for the trusted certificates and the client's own."""
     group = parser.add_argument_group("TLS, to name servers and brokers alike")
     group.add_argument(
         "--tls",
@@ -43,7 +43,7 @@ def tls_of(options: argparse.Namespace) -> ssl.SSLContext | bool:
     """Return what clients take as `tls`.
 
     Raises:
-        OSError: a file is no good; the text says which.
+        OSError: a file cannot be used; the text names it.
     """
     if not (options.tls or options.tls_insecure or any(getattr(options, each) for each in _FILES)):
         return False

@@ -1,4 +1,4 @@
-"""The parser of every command: argparse, but an error shows the usage of its own command."""
+"""The parser of every command: argparse, but an error shows the usage of that command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-#: What `add_parser` of a command gets.
+#: The argument of a command's `add_parser`.
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 
 #: A value that begins with a minus, such as the -10m of `--from -10m`.
@@ -31,7 +31,7 @@ class CommandParser(argparse.ArgumentParser):
         """As argparse, but unknown arguments are an error of this command, not of `pocketmq`."""
         found, unknown = super().parse_known_args(_joined(args or ()), namespace)
         if unknown and (rest := self._rest()) is not None and _are_words(unknown):
-            # argparse takes positional arguments only from the first place where they stand.
+            # argparse takes positional arguments only from the first place where they occur.
             words = [word for word in unknown if word != "--"]
             setattr(found, rest, [*getattr(found, rest), *words])
         elif unknown:
@@ -39,7 +39,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, []
 
     def _rest(self) -> str | None:
-        """Where the positional arguments go of which there may be any number."""
+        """Return the name of the positional argument that takes any number of values."""
         return next((action.dest for action in self._actions if action.nargs == "*"), None)
 
     def _unknown(self, words: Sequence[str]) -> str:
@@ -59,7 +59,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The sub-commands by name, without aliases; none where there are none."""
+    """Return the sub-commands by name, without aliases; empty if there are none."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             first: dict[argparse.ArgumentParser, str] = {}
@@ -70,20 +70,20 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """ ", did you mean X?" where one of the names is close, else nothing."""
+    """Return ", did you mean X?" if one of the names is close, else nothing."""
     by_lower = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return f", did you mean {by_lower[close[0]]}?" if close else ""
 
 
 def _are_words(arguments: Sequence[str]) -> bool:
-    """Whether none of them looks like an option; what follows `--` never does."""
+    """Return whether none of them looks like an option; anything after `--` does not."""
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return not any(word.startswith("-") and len(word) > 1 for word in words)
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--from -10m` as `--from=-10m`: argparse takes -10m for an option of its own."""
+    """Rewrite `--from -10m` as `--from=-10m`: argparse takes -10m for another option."""
     joined: list[str] = []
     for word in arguments:
         if joined and _AGO.fullmatch(word) and _LONG_OPTION.fullmatch(joined[-1]):

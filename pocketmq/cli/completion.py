@@ -1,6 +1,7 @@
 """`pocketmq completion`: the completion script for bash, zsh, or fish.
 
-The scripts are made from the parsers and need nothing else, so pressing Tab starts no Python.
+The scripts are generated from the parsers and need nothing else, so pressing Tab does not start
+Python.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Word(NamedTuple):
-    """Something to be typed, and what it means."""
+    """A word to type, and its meaning."""
 
     text: str
     help: str
@@ -153,7 +154,7 @@ complete -o default -F _pocketmq pocketmq
 
 
 def _is_parent(place: Place, places: list[Place]) -> bool:
-    """Whether the place has sub-commands."""
+    """Return whether the place has sub-commands."""
     return any(other.path[:-1] == place.path for other in places if other.path)
 
 

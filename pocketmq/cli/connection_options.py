@@ -12,7 +12,7 @@ from pocketmq.client.credentials import Credentials
 
 
 class Connection(TypedDict):
-    """Those of every client's options that the command line has."""
+    """The options of every client that the command line offers."""
 
     tls: ssl.SSLContext | bool
     credentials: Credentials | None
@@ -28,6 +28,6 @@ def connection_of(options: argparse.Namespace) -> Connection:
     """Return the options that every client of the command takes.
 
     Raises:
-        OSError: a file is no good; the text says which.
+        OSError: a file cannot be used; the text names it.
     """
     return {"tls": tls_of(options), "credentials": credentials_of(options)}

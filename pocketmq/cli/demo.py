@@ -1,4 +1,4 @@
-"""`pocketmq demo`: the main job end to end, on real records."""
+"""`pocketmq demo`: the main use case from end to end, with real records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 def run(options: argparse.Namespace) -> int:
     """Plays the demo; 0 when every acknowledged message was pulled and Spark agrees."""
     if not options.verbose:
-        # Clients rightly warn of the broker that is killed; the demo tells of it in its own words.
+        # Clients warn about the broker that is killed; the demo reports that itself.
         logging.getLogger().setLevel(logging.ERROR)
     from rich.console import Console
 

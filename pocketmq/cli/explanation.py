@@ -1,4 +1,4 @@
-"""Errors of the client in the words of an operator: what is wrong, and what to do about it."""
+"""Explains errors of the client to an operator: what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.serving.service import ExitCode
 
-#: Seconds for asking the name server what it knows: the command has failed already.
+#: Timeout of queries to the name server, in seconds. Short: the command has failed already.
 _TIMEOUT = 2.0
 
 
 async def explained(error: RemotingError, options: argparse.Namespace) -> tuple[str, ExitCode]:
-    """What to tell the user of `error`, and the exit code.
+    """Return the text that explains `error` to the user, and the exit code.
 
-    `options` are the command's; `namesrv` is always there, `topic` and `group` may be.
+    `options` are the command's: always `namesrv`, perhaps `topic` and `group`.
     """
     if isinstance(error, InvalidName | InvalidMessage):
         return error.remark, ExitCode.USAGE
@@ -120,7 +120,7 @@ async def _no_topic(error: RemotingError, options: argparse.Namespace) -> tuple[
 
 
 def no_topic_to_send_to(topic: str) -> str:
-    """The text for a send to a topic that is not there and is not created."""
+    """Return the text for a send to a topic that does not exist and is not created."""
     return (
         f"topic {topic} does not exist, and no broker creates topics by itself: "
         f"`pocketmq topics create {topic}` creates it; a broker with autoCreateTopicEnable=true "
@@ -168,7 +168,7 @@ def _name_servers(options: argparse.Namespace) -> list[str]:
 
 
 async def _brokers(options: argparse.Namespace) -> Iterable[str] | None:
-    """The names of the brokers that are registered; None where that cannot be asked."""
+    """Return the names of the registered brokers; None if the name server cannot be asked."""
     return await _asked(options, _broker_names)
 
 

@@ -7,16 +7,16 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
-#: What every record has; the others are fields that a line brings (`extra`).
+#: The attributes of every record; any others are fields added to the line (`extra`).
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-#: The fields of each line, which no other may replace.
+#: The fields of each line, which extra fields must not replace.
 _OWN: Final = ("time", "level", "logger", "message", "exception")
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON: `time` (UTC), `level`, `logger`, `message`, `exception` if there is
-    one, and the fields that the line brings. A value that JSON does not have becomes its text."""
+    """Formats a record as JSON: `time` (UTC), `level`, `logger`, `message`, `exception` if it has
+    one, and the extra fields. A value that JSON cannot represent becomes a string."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -34,5 +34,5 @@ class JsonFormatter(logging.Formatter):
             for name, value in vars(record).items()
             if name not in _USUAL and name not in _OWN
         }
-        # Not msgspec: names of files may hold what is not Unicode.
+        # Not msgspec: file names may not be valid Unicode.
         return json.dumps(line, default=str)

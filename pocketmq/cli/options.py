@@ -1,4 +1,5 @@
-"""Types of option values: text to a checked value, or argparse's usage error."""
+"""Types of option values: each turns text into a checked value, or raises argparse's usage
+error."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from typing import Literal, TypeAlias
 from pocketmq.message.message import MessageQueue
 from pocketmq.store.local_path import is_remote
 
-#: Where to begin reading: an end of the queues, or a store time.
+#: Where to start reading: an end of the queues, or a store time.
 Start: TypeAlias = Literal["begin", "end"] | dt.datetime
 
 _ENDS: Mapping[str, Literal["begin", "end"]] = {"begin": "begin", "end": "end"}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-#: Milliseconds before this are more likely seconds: it is a moment in March 1973.
+#: Smaller numbers are more likely seconds than milliseconds: this is in March 1973.
 _LEAST_MILLISECONDS = 100_000_000_000
 _EXAMPLES = "a time such as -10m or 2026-11-21T08:30:00Z"
 _TIMES = f"{_EXAMPLES}, or milliseconds since 1970"
@@ -165,7 +166,7 @@ def key(text: str) -> str:
 
 
 def name_servers(text: str) -> str:
-    """Addresses of name servers; a bare number is a mistake for a count."""
+    """Addresses of name servers. A bare number is refused: it is probably meant as a count."""
     if text.isascii() and text.isdecimal():
         raise argparse.ArgumentTypeError(
             f"{text!r} is not an address HOST:PORT: -n names the name servers "
@@ -185,7 +186,7 @@ def queue_offset(text: str) -> tuple[MessageQueue, int]:
 
 
 def position(text: str, clock: Callable[[], float] = time.time) -> Start | int:
-    """Where a group is to go on: as `start`, but a number is a queue offset."""
+    """Where a group continues: as `start`, but a number is a queue offset."""
     if _digits(text):
         return int(text)
     if text in _ENDS:

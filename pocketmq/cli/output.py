@@ -1,4 +1,4 @@
-"""What commands print for people and for scripts: tables, JSON lines, and complaints."""
+"""Output of commands for people and for scripts: tables, JSON lines, and error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _disk(cell: str) -> str:
     return "bold red" if percent >= 85 else "yellow" if percent >= 75 else ""
 
 
-#: What stands out on a terminal: colours of cells by the title of their column.
+#: Colours of cells on a terminal, by column title.
 _STYLES: Final[Mapping[str, Callable[[str], str]]] = {
     "LAG": _if_any("yellow"),
     "DEAD LETTERS": _if_any("yellow"),
@@ -48,9 +48,9 @@ def print_json(value: Any) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str) -> None:
-    """A table of `rows`, which have the same keys; as JSON, one object a line.
+    """Print a table of `rows`, which have the same keys; as JSON, one object a line.
 
-    `empty` says to people, on stderr, that there are none.
+    `empty` is the text for people, on stderr, if there are no rows.
     """
     if as_json:
         for row in rows:
@@ -65,7 +65,7 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Aligned columns: plain text, or in colours on a terminal."""
     titles, cells, right = _columns(rows)
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    # What is wider than the terminal is easier to read in wrapped lines than in folded cells.
+    # A table wider than the terminal is easier to read as wrapped lines than as folded cells.
     fits = sum(widths) + 2 * len(widths) <= shutil.get_terminal_size().columns
     if not (on_terminal() and fits and _rich_table(titles, cells, right)):
         _plain_table(titles, cells, right, widths)
@@ -79,7 +79,7 @@ def local_time(milliseconds: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """The number with its noun: 1 message, 2 messages."""
+    """Return a number with its noun: 1 message, 2 messages."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -135,7 +135,7 @@ def _table(titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequenc
 def _columns(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[str], list[list[str]], list[bool]]:
-    """The titles, the texts of the cells by row, and which columns are of numbers."""
+    """Return the titles, the cell texts by row, and which columns are numeric."""
     heads = list(rows[0])
     cells = [[_text(row[head]) for head in heads] for row in rows]
     right = [all(type(row[head]) in (int, float) for row in rows) for head in heads]
@@ -166,6 +166,6 @@ def _text(value: Any) -> str:
 
 
 def complain(text: str, code: ExitCode) -> ExitCode:
-    """Print what is wrong, and return the exit code for it."""
+    """Print an error message, and return its exit code."""
     print(f"error: {text}", file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""Passwords that options name by a file, so that no list of processes shows them."""
+"""Passwords that options name by a file, so that process listings do not show them."""
 
 from __future__ import annotations
 

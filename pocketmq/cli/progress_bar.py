@@ -1,4 +1,4 @@
-"""How much of a long job is done, shown on a terminal while it runs."""
+"""Shows the progress of a long job on a terminal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def progress_bar(
     what: str, unit: Literal["bytes", "messages"] = "bytes", console: Console | None = None
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Show on stderr, if that is a terminal, how much is done within the block. The two functions
-    take how much there is, and how much was done since the last call.
+    """Show the progress of the block on stderr, if that is a terminal. The two functions take the
+    total, and the amount done since the last call.
 
-    `console`: where to show it, in place of stderr.
+    `console`: where to show it instead of stderr.
     """
     try:
         from rich.console import Console

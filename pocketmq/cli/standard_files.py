@@ -1,4 +1,4 @@
-"""The three files that a process gets from its caller."""
+"""Standard input, output and error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import select
 import sys
 import threading
 
-#: The exit code of a command whose output nobody reads any more, as of a process that SIGPIPE ends.
+#: The exit code of a command whose output nobody reads any more, as after SIGPIPE.
 READER_GONE = 141
 
 
 def open_standard_files() -> None:
-    """Has /dev/null in the place of those that the caller closed. A socket would get their number
-    otherwise: what is printed would go there, and uvloop aborts the process that closes it."""
+    """Open /dev/null for those that the caller closed. Otherwise a socket would get their number:
+    output would go there, and uvloop aborts the process when it closes it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -25,24 +25,24 @@ def open_standard_files() -> None:
 
 
 def discard_output() -> None:
-    """Has stdout go nowhere from now on, also what is buffered until the process ends."""
+    """Discard everything written to stdout from now on, including buffered output."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 class UnreadOutput:
-    """Whether the reader of stdout is gone; true from then on.
+    """Return whether the reader of stdout is gone. Stays true from then on.
 
-    A write would fail then, but a command that waits for something to print does not write. Where
-    stdout is a file, or the system has no `poll` (Windows), it stays false.
+    A write would fail then, but a command that waits for output does not write. Always false if
+    stdout is a file, or if the system has no `poll` (Windows).
     """
 
     def __init__(self) -> None:
         self._gone = threading.Event()
         try:
             number = sys.stdout.fileno()
-        except OSError:  # a stdout of Python's own, in tests
+        except OSError:  # stdout is a Python object, in tests
             return
         if hasattr(select, "poll"):
             threading.Thread(target=self._watch, args=(number,), daemon=True).start()

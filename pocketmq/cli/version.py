@@ -1,4 +1,4 @@
-"""Which pocketmq this is."""
+"""The version of this pocketmq."""
 
 from __future__ import annotations
 

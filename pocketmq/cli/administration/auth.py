@@ -67,7 +67,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import; the only subcommand."""
+    """Import the users and access lists. This is the only subcommand."""
     from pocketmq.store.errors import StoreLocked
 
     try:
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _merge(found: Imported, tables: AuthTables) -> list[str]:
-    """Add what is new to the tables in memory, and return the names of the new users."""
+    """Add new entries to the tables in memory, and return the names of the new users."""
     added = []
     for user in found.users:
         if user.username not in tables.users:
@@ -112,7 +112,7 @@ def _merge(found: Imported, tables: AuthTables) -> list[str]:
 
 
 def _refuse_running(file: Path) -> None:
-    """Raise StoreLocked while a broker has the store: it would write its own users again."""
+    """Raise StoreLocked while a broker has the store: it would overwrite the imported users."""
     from pocketmq.store.errors import StoreLocked
     from pocketmq.store.store_lock import is_locked
 
@@ -136,7 +136,7 @@ def _read(source: Path) -> Imported:
     for path in files:
         one = of_plain_acl(_yaml(path), str(path))
         known = {user.username for user in found.users}
-        # Of two accounts with one key, the first one counts, as for the official broker.
+        # If two accounts have the same key, the first one counts, as in the official broker.
         found.users += [user for user in one.users if user.username not in known]
         found.acls = one.acls | found.acls
         found.left_out += one.left_out
@@ -152,10 +152,10 @@ def _yaml(path: Path) -> Any:
     if len(content) > _MOST_BYTES:
         raise SourceError(f"{path} has more than {_MOST_BYTES} bytes")
     try:
-        # Scalars stay texts: a password of digits is not a number.
+        # Scalars stay strings: a password of digits is not a number.
         value = yaml.load(content.decode(), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        # Without the text of the error: it quotes the file, which has passwords in it.
+        # Without the error text: it quotes the file, which contains passwords.
         raise SourceError(f"{path} is not YAML") from None
     if _count(value, _MOST_VALUES, _MOST_DEPTH) > _MOST_VALUES:
         raise SourceError(
@@ -165,8 +165,7 @@ def _yaml(path: Path) -> Any:
 
 
 def _count(value: Any, most: int, depth: int) -> int:
-    """Return how many values there are in one; more than `most` where they are too many or too
-    deep."""
+    """Return the number of nested values; more than `most` if they are too many or too deep."""
     count = 1
     inner = (*value, *value.values()) if isinstance(value, dict) else value
     for each in inner if isinstance(value, dict | list) else ():
@@ -202,7 +201,7 @@ def _rows(directory: Path) -> dict[str, bytes]:
 
 
 def _check_table(directory: Path) -> None:
-    """Raise SourceError for files that RocksDB would wait for, or read for hours."""
+    """Raise SourceError for files that would block RocksDB, or that it would read for hours."""
     size = 0
     for count, path in enumerate(directory.iterdir()):
         _check_regular(path)
@@ -214,7 +213,7 @@ def _check_table(directory: Path) -> None:
 
 
 def _check_regular(path: Path) -> None:
-    """Raise SourceError for a directory, a pipe or a device; OSError if there is nothing."""
+    """Raise SourceError for a directory, a pipe or a device; OSError if the file is missing."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise SourceError(f"{path} is not a regular file")
 

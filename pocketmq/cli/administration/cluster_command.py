@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: where it is, and how they end."""
+"""Shared by the commands that talk to a cluster: its address, and how a command ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
-#: Seconds for each answer of a server.
+#: Timeout for each response of a server, in seconds.
 TIMEOUT = 5.0
 
 #: Seconds before a command says what it waits for.
@@ -33,7 +33,7 @@ PATIENCE = 1.0
 
 
 class CommandError(Exception):
-    """What the user has to know, in one sentence, and the exit code."""
+    """An error message for the user, in one sentence, and the exit code."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.FAILURE) -> None:
         super().__init__(text)
@@ -41,8 +41,8 @@ class CommandError(Exception):
 
 
 def add_name_server_option(parser: argparse.ArgumentParser) -> None:
-    """`-n ADDR;ADDR`: the name servers, by default the environment's, else this machine's; and
-    how connections to them and to the brokers are encrypted."""
+    """Add `-n ADDR;ADDR`, the name servers (default: from the environment, else this machine), and
+    the options for encrypting connections to them and to the brokers."""
     parser.add_argument(
         "-n",
         "--namesrv",
@@ -80,10 +80,10 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(main: Callable[[StopEvent], Awaitable[int]], options: argparse.Namespace) -> int:
-    """Run `main(stop)`, whose result is the exit code, until its end or a signal.
+    """Run `main(stop)`, which returns the exit code, until it ends or a signal arrives.
 
-    A cluster that cannot be reached, or that refuses, ends as one plain line on stderr; the
-    client's own warnings are left out, unless the user wants all of them (`-v`).
+    If the cluster is unreachable or refuses, the command prints one line to stderr. The client's
+    own warnings are suppressed, except with `-v`.
     """
     if not options.verbose:
         logging.getLogger("pocketmq.client").setLevel(logging.ERROR)
@@ -112,8 +112,8 @@ Action = Callable[["Admin", argparse.Namespace], Coroutine[Any, Any, "int | None
 
 
 def run_action(options: argparse.Namespace) -> int:
-    """Do what `add_action` named, with an Admin of the cluster; its result is the exit code, None
-    is 0."""
+    """Run the action set by `add_action` with an Admin of the cluster; return its result as the
+    exit code, 0 for None."""
     from pocketmq.client.admin import Admin
 
     action: Action = options.action
@@ -143,8 +143,8 @@ def run_action(options: argparse.Namespace) -> int:
 
 
 def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = False) -> None:
-    """Have a command do `action(admin, options)`; add `-n` and `--timeout`, and `--json` if it has
-    that."""
+    """Make a command run `action(admin, options)`; add `-n` and `--timeout`, and `--json` if the
+    command supports it."""
     add_name_server_option(parser)
     add_timeout_option(parser)
     if json:
@@ -154,7 +154,7 @@ def add_action(parser: argparse.ArgumentParser, action: Action, *, json: bool = 
 
 @contextlib.contextmanager
 def telling_what_is_awaited(what: str) -> Iterator[None]:
-    """Say on stderr what the block waits for, if it takes longer than `PATIENCE`."""
+    """Print to stderr what the block waits for, if it takes longer than `PATIENCE`."""
     text = f"waiting for {what}"
     loop = asyncio.get_running_loop()
     timer = loop.call_later(PATIENCE, lambda: print(text, file=sys.stderr, flush=True))
@@ -165,7 +165,7 @@ def telling_what_is_awaited(what: str) -> Iterator[None]:
 
 
 def no_broker(options: argparse.Namespace) -> CommandError:
-    """The error of a command that finds no broker to speak of."""
+    """Return the error of a command that finds no broker."""
     return CommandError(
         f"no broker is registered with the name server {options.namesrv}", ExitCode.UNAVAILABLE
     )

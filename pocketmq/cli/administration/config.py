@@ -81,7 +81,7 @@ async def _set(admin: Admin, options: argparse.Namespace) -> None:
         if options.name_servers:
             await admin.update_namesrv_config(changes)
         else:
-            for broker in known:  # one after the other: the first refusal ends it
+            for broker in known:  # one after the other: the first refusal stops
                 await admin.update_broker_config(changes, broker=broker)
     except RemotingError as error:
         if isinstance(error, ClientError) or is_silence(error):
@@ -96,7 +96,7 @@ async def _set(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _settings(admin: Admin, options: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """The settings of the servers in question, by the name of the server."""
+    """Return the settings of the chosen servers, by server name."""
     if options.name_servers:
         return {_NAME_SERVER: await admin.namesrv_config()}
     return {name: await admin.broker_config(name) for name in await _brokers(admin, options)}

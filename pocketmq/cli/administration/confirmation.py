@@ -1,4 +1,4 @@
-"""Asking before something cannot be undone."""
+"""Asks for confirmation before an action that cannot be undone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pocketmq.remoting.serving.service import ExitCode
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return when the user agrees, or has said so with `--yes`.
+    """Return when the user has confirmed, or has given `--yes`.
 
     Raises:
-        CommandError: the user does not agree, or there is no terminal to ask at.
+        CommandError: the user declined, or there is no terminal to ask on.
     """
     if yes:
         return

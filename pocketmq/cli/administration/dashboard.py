@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             options.bind,
         )
     if not options.verbose:
-        # That the cluster does not answer, the pages say.
+        # If the cluster does not answer, the pages say so.
         logging.getLogger("pocketmq.client").setLevel(logging.ERROR)
 
     def prepare() -> Callable[[asyncio.Event], Awaitable[None]]:

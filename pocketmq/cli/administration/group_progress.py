@@ -1,4 +1,4 @@
-"""How far a consumer group is in its topics."""
+"""The progress of a consumer group in its topics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def progress_by_topic(admin: Admin, group: str) -> list[dict[str, Any]]:
 
 
 def progress_by_queue(stats: ConsumeStats) -> list[dict[str, Any]]:
-    """A row for each queue: the end of the queue, where the group stands, what lies between, and
-    when the message before the group's offset was stored (Unix ms)."""
+    """Return a row for each queue: the end of the queue, the group's offset, the lag between them,
+    and when the message before the group's offset was stored (Unix ms)."""
     return [
         {
             "topic": queue.topic,

@@ -1,4 +1,4 @@
-"""`pocketmq groups`: list consumer groups, and show who is in one and how far it is."""
+"""`pocketmq groups`: list consumer groups, and show the members and progress of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pocketmq.client.admin.system_names import is_users_group
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.serving.service import ExitCode
 
-#: Groups that are asked for at the same time.
+#: Groups that are queried at the same time.
 _AT_ONCE = 16
 
 

@@ -18,7 +18,7 @@ from pocketmq.client.admin.traffic import Progress, Speed, speed
 from pocketmq.dashboard.wording import short_time
 from pocketmq.remoting.bodies.consumer import ConsumeStats
 
-#: Seconds of the shortest measurement.
+#: The shortest measurement, in seconds.
 _SHORTEST: Final = 0.1
 
 
@@ -82,7 +82,7 @@ async def _lag(admin: Admin, options: argparse.Namespace) -> None:
 
 
 def _speeds(before: ConsumeStats, after: ConsumeStats, seconds: float) -> list[Speed]:
-    """How each queue moved, in the order of their names; one that is new did not."""
+    """Return the rates of each queue, in order of name; 0 for a new one."""
     return [
         speed(Progress.of([before.offset_table.get(queue, now)]), Progress.of([now]), seconds)
         for queue, now in sorted(after.offset_table.items())
@@ -90,7 +90,7 @@ def _speeds(before: ConsumeStats, after: ConsumeStats, seconds: float) -> list[S
 
 
 def _total(before: ConsumeStats, after: ConsumeStats, seconds: float) -> Speed:
-    """How the queues moved together that were there both times."""
+    """Return the total rates of the queues that existed both times."""
     both = before.offset_table.keys() & after.offset_table.keys()
     return speed(
         Progress.of([before.offset_table[queue] for queue in both]),

@@ -65,7 +65,7 @@ async def _reset(admin: Admin, options: argparse.Namespace) -> None:
 
 
 async def _to_offset(admin: Admin, options: argparse.Namespace) -> dict[MessageQueue, int]:
-    """Store a number as the offset of the chosen queues, all of which must have it."""
+    """Set the offset of the chosen queues to a number, which must exist in all of them."""
     await admin.topic_route(options.topic)
     if (connected := await online(admin, options.group)) is not None:
         clients = counted(len(connected.connection_set), "client")

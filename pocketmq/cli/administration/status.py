@@ -90,7 +90,7 @@ def _is_well(state: BrokerState) -> bool:
 
 
 def _explain(state: BrokerState) -> None:
-    """Print what the table does not have room for."""
+    """Print the details that do not fit into the table."""
     where = f" at {state.address}" if state.address else ""
     for reason in state.reasons:
         print(f"{state.role.lower()} of {state.broker}{where}: {reason}")

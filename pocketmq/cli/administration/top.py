@@ -18,10 +18,10 @@ from pocketmq.client.admin import Admin
 from pocketmq.client.admin.traffic import look
 from pocketmq.dashboard.wording import short_time
 
-#: Seconds between two looks; less would measure little but the looks themselves.
+#: Seconds between two samples; with fewer, the sampling itself would dominate the result.
 _SHORTEST = 0.1
 
-#: Rows by what they are of.
+#: Rows by kind.
 View: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -71,7 +71,7 @@ async def _top(admin: Admin, options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _screen(options: argparse.Namespace) -> Iterator[Callable[[View], None]]:
-    """How a view is shown: as JSON, as text below the last one, or in place of it."""
+    """Return how to show a view: as JSON, as text below the previous one, or in its place."""
     if options.json:
         yield print_json
         return
@@ -98,7 +98,7 @@ def _print(view: View) -> None:
 
 
 def _shown(view: View) -> list[list[dict[str, Any]]]:
-    """The tables for people; one without rows is left out."""
+    """Return the tables for people, without the empty ones."""
     topics = [
         {"topic": row["topic"], "in/s": row["inPerSecond"], "end": row["end"]}
         for row in view["topics"]

@@ -1,4 +1,4 @@
-"""Rows about how fast topics and consumer groups move, from two looks at their offsets."""
+"""Rows with the rates of topics and consumer groups, from two samples of their offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pocketmq.client.admin.traffic import Look, rate, speed
 
 
 def topic_rows(before: Look, now: Look) -> list[dict[str, Any]]:
-    """A row for each topic, the fastest first: messages in per second, and stored ever."""
+    """Return a row for each topic, the fastest first: messages in per second, and in total."""
     seconds = now.time - before.time
     rows = [
         {
@@ -22,10 +22,10 @@ def topic_rows(before: Look, now: Look) -> list[dict[str, Any]]:
 
 
 def group_rows(before: Look, now: Look) -> list[dict[str, Any]]:
-    """A row for each group, the one that is furthest behind first.
+    """Return a row for each group, the largest lag first.
 
-    `secondsToCatchUp` is what the lag takes at these rates: 0 without lag, None if it does not
-    shrink.
+    `secondsToCatchUp` is how long the lag takes to disappear at these rates: 0 without lag, None if
+    it does not shrink.
     """
     seconds = now.time - before.time
     rows = []

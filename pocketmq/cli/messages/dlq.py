@@ -151,7 +151,7 @@ def _choice(options: argparse.Namespace) -> Choice:
 
 
 def _none(group: str, choice: Choice, *, left: bool) -> str:
-    """That there are no such dead letters."""
+    """Return the text for no matching dead letters."""
     kind = "" if choice == Choice() else " such"
     return f"group {group} has no{kind} dead letters{' left to resend' if left else ''}"
 
@@ -228,7 +228,7 @@ async def _resend(admin: Admin, options: argparse.Namespace) -> int:
 
 
 def _as_new(message: MessageExt) -> Message:
-    """A message to send that has what the application put into the dead letter."""
+    """Return a message to send, with the content that the application gave the dead letter."""
     topic = origin_topic(message)
     if not topic:
         raise CommandError(f"nothing says which topic the dead letter {message.msg_id} came from")

@@ -1,4 +1,4 @@
-"""Sends lines as messages, many on the way at once, and counts what became of them."""
+"""Sends lines as messages, many in flight at once, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pocketmq.client.validation import goes_alone
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import ResponseCode
 
-#: Requests and bytes on the way at once; beyond either, no further line is read.
+#: Limits of requests and bytes in flight; at either, no further line is read.
 MAX_REQUESTS = 64
 MAX_BYTES = 16 * 1024 * 1024
 
-#: Requests failed in a row after which the rest is not tried any more.
+#: Consecutive failed requests after which the rest is not tried.
 GIVE_UP_AFTER = 20
 
 #: Failures that are reported one by one; the rest is only counted.
@@ -29,7 +29,7 @@ MAX_REPORTS = 10
 
 
 class Tally(msgspec.Struct):
-    """Lines by what became of them; `skipped` are empty ones, which cannot be messages.
+    """Counts of lines by outcome; `skipped` are empty ones, which cannot be messages.
 
     `read` counts bytes of the files, line ends included.
     """
@@ -44,9 +44,10 @@ class Tally(msgspec.Struct):
 class LineSender:
     """Sends each line as one message made by `make_message(line)`.
 
-    A line that is too long, or for which that raises InvalidMessage, is reported as not sent. With
-    `batch` above 1, up to that many lines travel in one request, but for delayed messages. Requests
-    overtake each other, so the order of the lines in a queue is not theirs in the file.
+    A line that is too long, or for which `make_message` raises InvalidMessage, is reported as not
+    sent. With `batch` above 1, a request carries up to that many lines, except for delayed
+    messages. Requests overtake each other, so the order in a queue may differ from that in the
+    file.
 
     Attributes:
         tally: complete after `drained`.
@@ -72,7 +73,8 @@ class LineSender:
         self._reports = 0
 
     async def feed(self, pieces: AsyncIterable[Lines]) -> None:
-        """Starts a request for every batch of lines; returns when the lines end or it gives up."""
+        """Start a request for every batch of lines; return at the last line, or when it gives
+        up."""
         async for lines in pieces:
             full: list[tuple[int, bytes]] = []
             for number, body in enumerate(lines.bodies, lines.first):
@@ -92,7 +94,7 @@ class LineSender:
     def _batches(
         self, source: str, lines: Sequence[tuple[int, bytes]]
     ) -> Iterator[list[tuple[int, Message]]]:
-        """The messages of `lines` with their numbers, those that share a request together."""
+        """Return the messages of `lines` with their numbers, grouped by request."""
         batch: list[tuple[int, Message]] = []
         for number, line in lines:
             try:
@@ -112,7 +114,7 @@ class LineSender:
             yield batch
 
     async def drained(self) -> Tally:
-        """Waits for the requests on the way; each ends within the producer's timeout."""
+        """Wait for the requests in flight; each ends within the producer's timeout."""
         while self._requests:
             await asyncio.wait(self._requests)
         return self.tally

@@ -1,4 +1,4 @@
-"""Lines of files or of standard input as message bodies, a bounded piece at a time."""
+"""Reads lines of files or of standard input as message bodies, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ READ_SIZE = 256 * 1024
 class Lines(NamedTuple):
     """Lines that arrived together.
 
-    `first` is the number of the first in its file, from 1; `read` the bytes they took there,
-    line ends included. An empty line is an empty body; None stands for a line that is longer than
-    allowed.
+    `first` is the line number of the first one in its file, from 1; `read` is their size in bytes
+    there, line ends included. An empty line is an empty body; None stands for a line that is too
+    long.
     """
 
     source: str
@@ -31,7 +31,7 @@ class Lines(NamedTuple):
 
 
 def total_size(paths: Sequence[str]) -> int | None:
-    """Bytes of all the files, or None when one of them is a pipe or a terminal. Raises OSError."""
+    """Return the size of all files, or None if one is a pipe or a terminal. Raises OSError."""
     statuses = [os.stat(sys.stdin.fileno() if path == STDIN else path) for path in paths]
     if not all(stat.S_ISREG(status.st_mode) for status in statuses):
         return None
@@ -41,9 +41,9 @@ def total_size(paths: Sequence[str]) -> int | None:
 class LineReader:
     """Reads files in turn; `-` is standard input.
 
-    A read takes what is there, up to 256 KiB, so that a line typed or piped is a message at once
-    and a file of any size needs no more memory than its longest line. Lines end with LF or CRLF;
-    the last line of a file may lack it.
+    A read returns the available bytes, up to 256 KiB. So a line typed or piped becomes a message at
+    once, and a file of any size needs no more memory than its longest line. Lines end with LF or
+    CRLF; the last line of a file may lack it.
     """
 
     def __init__(self, paths: Sequence[str], thread: BlockingThread, *, max_line: int) -> None:
@@ -64,7 +64,7 @@ class LineReader:
                 for lines in splitter.end():
                     yield lines
             except OSError as error:
-                if error.filename is None:  # a read does not say what it read
+                if error.filename is None:  # an error of a read does not name the file
                     error.filename = source
                 raise
             finally:
@@ -73,9 +73,9 @@ class LineReader:
 
 
 class LineSplitter:
-    """Pieces of one file in, whole lines out.
+    """Turns pieces of one file into whole lines.
 
-    Keeps the piece of a line whose end is not read, unless the line is too long already.
+    Keeps the beginning of an incomplete line, unless it is too long already.
     """
 
     def __init__(self, source: str, max_line: int) -> None:

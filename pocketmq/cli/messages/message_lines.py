@@ -15,7 +15,7 @@ from pocketmq.cli.options import duration, key, tag
 from pocketmq.client.errors import InvalidMessage
 from pocketmq.message.message import Message
 
-#: What makes a message of a line; raises InvalidMessage with what is wrong with the line.
+#: Makes a message from a line; raises InvalidMessage that says what is wrong with the line.
 LineFormat: TypeAlias = Callable[[bytes], Message]
 
 #: The fields of a JSON line.
@@ -23,9 +23,9 @@ FIELDS = ("body", "bodyBase64", "tags", "keys", "properties", "delay")
 
 
 class MessageTemplate:
-    """What all messages of one command have in common; makes a message of a body.
+    """The common properties of all messages of one command; makes a message from a body.
 
-    `delay` is in seconds; a line may replace what the template says.
+    `delay` is in seconds; a line may override the template.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MessageTemplate:
         )
 
     def keyed(self, separator: str) -> LineFormat:
-        """What comes before `separator` is a key, what comes after it the body."""
+        """The text before `separator` is a key, the text after it the body."""
         between = separator.encode()
 
         def message(line: bytes) -> Message:
@@ -104,7 +104,7 @@ def _body(fields: dict[str, Any]) -> bytes:
             raise InvalidMessage("field bodyBase64 is not a text in Base64") from None
     else:
         given = fields["body"]
-        # An object or a list is a body in JSON itself.
+        # An object or a list becomes a body of JSON.
         body = given.encode() if isinstance(given, str) else msgspec.json.encode(given)
     if not body:
         raise InvalidMessage("the body is empty")
@@ -137,7 +137,7 @@ def _delay(given: Any) -> float:
 
 
 def _checked(field: str, check: Callable[[str], Any], value: Any) -> Any:
-    """The value as an option of the command line would take it."""
+    """Check the value as the option of the command line does."""
     if not isinstance(value, str):
         raise InvalidMessage(f"field {field} is not a text: {value!r}")
     try:

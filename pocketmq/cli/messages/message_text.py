@@ -23,7 +23,8 @@ def json_line(message: MessageExt) -> bytes:
 
 
 def json_fields(message: MessageExt) -> dict[str, Any]:
-    """The message for JSON; names are those of the Spark columns, times are Unix milliseconds.
+    """Return the message for JSON, with the names of the Spark columns; times are Unix
+    milliseconds.
 
     The body is text in `body`, or in `bodyBase64` where it is not UTF-8.
     """

@@ -29,18 +29,19 @@ from pocketmq.remoting.serving.service import ExitCode, StopEvent
 #: The group of a reader that commits nothing.
 GROUP = "pocketmq_pull"
 
-#: How long to look for a name server, seconds; as long as `pocketmq send` does.
+#: How long to look for a name server, in seconds; the same as in `pocketmq send`.
 START_TIMEOUT = 10.0
 
 BATCH = 512
 POLL_SECONDS = 0.25
 
-#: How long a reader may stop reading before a signal ends the command in the midst of a line.
+#: How long a reader may stall before a signal ends the command in the middle of a line.
 LAST_WRITE_SECONDS = 1.0
 
 
 class _NotTaken(Exception):
-    """The messages handed out last are not written. As an exception it leaves them undone."""
+    """The last messages were not written. Raised as an exception, so that they stay
+    unacknowledged."""
 
 
 def add_parser(subparsers: Subparsers) -> CommandParser:
@@ -80,8 +81,8 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print until the end, SIGINT, or until nobody reads the output any more."""
-    # That a queue cannot be read is news while others are printed.
+    """Print until the end, until SIGINT, or until nobody reads the output any more."""
+    # Show the warning of a queue that cannot be read: the others are still printed.
     logging.getLogger("pocketmq.client.consumer").setLevel(logging.WARNING)
     return run_command(lambda stop: _pull(options, stop), options)
 
@@ -113,7 +114,7 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
                 wanted = BATCH if left is None else min(left, BATCH)
                 messages = await consumer.poll(wanted, POLL_SECONDS)
                 if messages:
-                    # The next poll says that these are done, so they have to be out by then.
+                    # The next poll acknowledges these, so they must be written by then.
                     text = b"".join(map(to_bytes, messages))
                     await _written(thread.call(partial(_write, text)), stop)
                     left = None if left is None else left - len(messages)
@@ -128,7 +129,7 @@ async def _pull(options: argparse.Namespace, stop: StopEvent) -> int:
 
 
 async def _written(writing: Awaitable[None], stop: StopEvent) -> None:
-    """Raise _NotTaken when the command has to stop and the output does not go on."""
+    """Raise _NotTaken if the command has to stop while the output is blocked."""
     task = asyncio.ensure_future(writing)
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -34,7 +34,7 @@ from pocketmq.remoting.serving.service import ExitCode, StopEvent
 
 GROUP = "pocketmq_send"
 
-#: Seconds for each message.
+#: Timeout for each message, in seconds.
 SEND_TIMEOUT = 10.0
 
 
@@ -104,7 +104,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send until the input ends; SIGINT stops reading and waits for what is on the way."""
+    """Send until the input ends; SIGINT stops reading and waits for the requests in flight."""
     if options.bodies and (options.files or options.key_separator or options.batch > 1):
         text = "give either BODY or lines (--file, --key-separator, --batch)"
         return complain(text, ExitCode.USAGE)
@@ -126,7 +126,7 @@ async def _send(options: argparse.Namespace, stop: StopEvent) -> int:
     elif options.key_separator:
         make_message = template.keyed(options.key_separator)
     if options.bodies:
-        # The system's own bytes, also where they are not UTF-8.
+        # The original bytes, even if they are not UTF-8.
         messages = [make_message(os.fsencode(body)) for body in options.bodies]
         return await _send_all(options, messages)
     return await _send_lines(options, make_message, stop)
@@ -139,7 +139,7 @@ async def _find_queues(producer: Producer, options: argparse.Namespace) -> None:
 
 
 async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) -> int:
-    """The messages one after another, so that they are stored in their order."""
+    """Send the messages one after another, so that they are stored in order."""
     async with Producer(
         GROUP, namesrv=options.namesrv, timeout=options.timeout, **connection_of(options)
     ) as producer:
@@ -158,8 +158,9 @@ async def _send_all(options: argparse.Namespace, messages: Sequence[Message]) ->
 
 
 def _stored(message: Message, result: SendResult) -> str:
-    """Where `pocketmq message --offset` finds the message, or when it will be in its topic."""
-    if message.delay:  # its place in the topic is known only when it is delivered
+    """Return the argument with which `pocketmq message --offset` finds the message, or when the
+    message will be in its topic."""
+    if message.delay:  # it gets its offset when it is delivered
         return f"stored, to be delivered to {message.topic} in {message.delay:.12g} s"
     queue = result.queue
     return f"stored as {queue.topic}/{queue.broker_name}/{queue.queue_id}/{result.queue_offset}"
@@ -169,13 +170,13 @@ async def _send_lines(
     options: argparse.Namespace, make_message: LineFormat, stop: StopEvent
 ) -> int:
     files = options.files or [STDIN]
-    size = total_size(files)  # also says at once that a file is missing
+    size = total_size(files)  # also reports a missing file at once
     thread = BlockingThread("lines")
     reader = LineReader(files, thread, max_line=MAX_BODY)
     async with Producer(
         GROUP, namesrv=options.namesrv, timeout=options.timeout, **connection_of(options)
     ) as producer:
-        await _find_queues(producer, options)  # no route: say so before anything is read
+        await _find_queues(producer, options)  # report a missing route before reading
         began = time.perf_counter()
         with _progress(size) as on_progress:
             sender = LineSender(
@@ -228,7 +229,7 @@ def _progress(size: int | None) -> Iterator[Callable[[Tally], None]]:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ModuleNotFoundError:  # not in a base install; the bar is all that is missing
+    except ModuleNotFoundError:  # not in a base install; only the bar is missing
         yield lambda tally: None
         return
 

@@ -110,7 +110,7 @@ def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable
     if options.store is not None:
         elsewhere = config.store_path_commit_log
         if elsewhere and config.commit_log_directory != config.root / "commitlog":
-            # Not kept: the lock is the root's, and another broker may be writing that log.
+            # Not kept: the lock belongs to the root, and another broker may be writing that log.
             log.warning("%s: storePathCommitLog=%s gives way to --store", options.config, elsewhere)
         config.store_path_root_dir = str(options.store)
         config.store_path_commit_log = ""

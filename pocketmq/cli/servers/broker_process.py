@@ -1,4 +1,4 @@
-"""A broker in a process of its own: `pocketmq serve --brokers N` starts, watches and restarts it.
+"""A broker in its own process: `pocketmq serve --brokers N` starts, watches and restarts it.
 
 Its standard input is a pipe that nobody writes to. The broker stops when that pipe ends: when this
 process closes it, and also when this process is killed.
@@ -21,7 +21,7 @@ log = logging.getLogger("pocketmq")
 
 
 class BrokerFailed(Exception):
-    """A broker's process ended before its broker listened; `code` is its exit code."""
+    """A broker's process ended before it listened; `code` is its exit code."""
 
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"broker {name} did not start ({ending(code)})")
@@ -29,7 +29,7 @@ class BrokerFailed(Exception):
 
 
 class Restarts(NamedTuple):
-    """When a broker that ended is started again, in seconds.
+    """When to restart a broker that ended, in seconds.
 
     The pauses double from `first_pause` to `longest_pause`. They start over when a broker has
     listened for `healthy`. After `reported` failures in a row, one line tells the operator.
@@ -41,7 +41,7 @@ class Restarts(NamedTuple):
     reported: int = 5
 
     def pause(self, failures: int) -> float:
-        """The pause after so many failures in a row."""
+        """Return the pause after a number of consecutive failures."""
         return min(self.first_pause * 2.0 ** min(failures - 1, 30), self.longest_pause)
 
 
@@ -52,11 +52,11 @@ class BrokerProcess:
         name: the broker's name, for log lines.
         arguments: of `pocketmq broker`.
         on_listening: called with each line that says that the broker listens.
-        restarts: when it is started again.
+        restarts: when to restart it.
         stop_seconds: how long `stop` waits before it kills the process.
 
     Attributes:
-        is_listening: its broker has said that it listens, and has not ended since.
+        is_listening: the broker has reported that it listens, and has not ended since.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class BrokerProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process, and return when its broker listens and is registered.
+        """Start the process; return when its broker listens and is registered.
 
-        Raises BrokerFailed. What went wrong is then on stderr, which the broker shares.
+        Raises BrokerFailed. The broker has then printed the cause to stderr, which it shares.
         """
         process = self._process = await asyncio.create_subprocess_exec(
-            # -P: what lies in the working directory is not imported.
+            # -P: do not import modules from the working directory.
             *(sys.executable, "-P", "-m", "pocketmq", "broker", STOP_AT_EOF, *self._arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            # A Ctrl-C at the terminal is for the process that watches the brokers.
+            # Ctrl-C in the terminal is for the process that watches the brokers.
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         )
@@ -100,7 +100,7 @@ class BrokerProcess:
         self._on_listening(f"{line.decode(errors='replace').rstrip()}, process {process.pid}")
 
     async def supervise(self) -> None:
-        """Start the broker again each time its process ends, until this is cancelled."""
+        """Restart the broker each time its process ends, until this is cancelled."""
         failures = 0
         while True:
             assert self._process is not None
@@ -121,7 +121,7 @@ class BrokerProcess:
                 failures += 1
 
     async def _ended(self, process: asyncio.subprocess.Process) -> tuple[bool, int]:
-        """Wait for the end; returns whether it had been healthy, and its exit code."""
+        """Wait for the end; return whether the broker was healthy before, and its exit code."""
         began = asyncio.get_running_loop().time()
         code = await process.wait()
         self.is_listening = False
@@ -140,8 +140,7 @@ class BrokerProcess:
             )
 
     async def stop(self) -> None:
-        """Let the broker finish what it does, and end the process; kills it when that takes too
-        long."""
+        """Stop the broker cleanly; kill its process if that takes too long."""
         process = self._process
         if process is None:
             return
@@ -170,7 +169,7 @@ class BrokerProcess:
 
 
 def ending(code: int) -> str:
-    """How a process ended, for people."""
+    """Return how a process ended, for people."""
     if code >= 0:
         return f"exit code {code}"
     try:

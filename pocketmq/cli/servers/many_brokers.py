@@ -24,17 +24,17 @@ from pocketmq.remoting.tls.tls_context import loopback_context
 
 #: Brokers also use the ports two below (VIP channel) and one above (replication, in routes).
 PORT_STEP = 10
-#: A broker whose process is still there so many seconds after its own deadline is killed.
+#: A broker's process that still runs this many seconds after its own deadline is killed.
 KILL_SECONDS = 1.0
-#: What this process needs after that deadline, for such kills and for its name server.
+#: Time that this process needs after that deadline, for such kills and for its name server.
 OWN_STOP_SECONDS = 4.0
 
 _INNER = "innerClientAuthenticationCredentials"
 
 
 class RunningDashboard(Protocol):
-    """Runs the dashboard of the name server at an address, if there is to be one; gives what to say
-    of it."""
+    """Runs the dashboard, if enabled, for the name server at an address; yields the text to print
+    about it."""
 
     def __call__(
         self, namesrv: str, *, tls: ssl.SSLContext | None, inner_credentials: str
@@ -52,10 +52,10 @@ class ManyBrokers:
         listen_port: port of the first broker; the others follow in steps of ten. 0: free ones.
         name: the brokers are called `NAME-0`, `NAME-1`, ...
         arguments: of `pocketmq broker`, for all of them.
-        stop_seconds: the deadline for their stop, which is among `arguments`.
-        shared: settings of TLS, authentication, metrics and health, by their official names, among
-            `arguments`: the name server has them too. The ports of metrics and health are its own;
-            those of the brokers follow.
+        stop_seconds: the deadline for their stop, which `arguments` contain too.
+        shared: settings of TLS, authentication, metrics and health, by their official names, from
+            `arguments`, which apply to the name server too. It gets the given ports for metrics and
+            health; those of the brokers follow.
         dashboard: what runs beside them.
 
     Raises ConfigError for a port, or for settings with which the brokers could not register.
@@ -107,8 +107,8 @@ class ManyBrokers:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
 
-        Raises BrokerFailed when a broker does not start at the first attempt, and what the name
-        server raises.
+        Raises BrokerFailed if a broker does not start at the first attempt, and the errors of the
+        name server.
         """
         async with contextlib.AsyncExitStack() as stack:
             root = self._root
@@ -167,7 +167,8 @@ class ManyBrokers:
     ) -> list[str]:
         port = self._listen_port + PORT_STEP * number
         if self._listen_port == 0:
-            # Held here, so that the broker has the same port, and clients find it, after a restart.
+            # Reserved here, so that after a restart the broker has the same port and clients find
+            # it.
             reserved = stack.enter_context(reserve_port(self._bind))
             port = reserved.getsockname()[1]
         own: Mapping[str, object] = {
@@ -184,7 +185,7 @@ class ManyBrokers:
         ]
 
     def _monitoring_ports(self, number: int) -> dict[str, int]:
-        """The ports of one broker's metrics and health, as far as they are set."""
+        """Return the ports of one broker's metrics and health, if they are set."""
         config = self._namesrv_config(Path())
         first = {
             "metricsPromExporterPort": config.metrics_prom_exporter_port,
@@ -214,13 +215,13 @@ class ManyBrokers:
 
 
 def _missing(brokers: list[BrokerProcess]) -> str:
-    """Which brokers do not listen."""
+    """Return the brokers that do not listen."""
     missing = [broker.name for broker in brokers if not broker.is_listening]
     return f"{', '.join(missing)}: not listening" if missing else ""
 
 
 async def _done_before(stop: asyncio.Event, task: asyncio.Future[None]) -> bool:
-    """Wait for a task, or for `stop`, which cancels it; returns whether the task was done."""
+    """Wait for a task, or for `stop`, which cancels it; return whether the task completed."""
     stopping = asyncio.ensure_future(stop.wait())
     waiting: list[asyncio.Future[Any]] = [stopping, task]
     try:

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 def _prepare(options: argparse.Namespace) -> Callable[[asyncio.Event], Awaitable[None]]:
     config = read_config(load_namesrv_config, options)
     if options.config is not None and TextFile(options.config).writable:
-        # Settings that are changed while it runs go back to the file they came from.
+        # Settings changed at run time are written back to their file.
         config.config_store_path = str(options.config)
     else:
         take_kept(config)

@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             await brokers.serve(stop)
         except BrokerFailed as error:
-            # What is wrong, the broker has said.
+            # The broker has printed the cause.
             complain(str(error), ExitCode.FAILURE)
             code = error.code if error.code > 0 else ExitCode.FAILURE
 
@@ -234,7 +234,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     from pocketmq.broker.config import BrokerConfig
     from pocketmq.proxy.config import LOCAL_KEYS, load_local_config
 
-    # These say what is wrong, and where it stands.
+    # These errors say what is wrong, and where.
     read_broker_config(options)
     load_local_config(*given_settings(options))
     read_tls_config(options)
@@ -249,7 +249,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
             else:
                 log.warning("%s: %s=%s has no effect: %s", where, name, value, _OWN_NAME_SERVER)
     if options.config is not None:
-        # Settings that are changed while it runs go back to the file they came from.
+        # Settings changed at run time are written back to their file.
         properties["brokerConfigPath"] = str(options.config.resolve())
     given = {
         "bindAddress": options.bind,
@@ -257,7 +257,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         "listenPort": options.listen_port,
     }
     properties |= {name: str(value) for name, value in given.items() if value is not None}
-    # The others have had their warning.
+    # The others were warned about already.
     known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)} | LOCAL_KEYS
     return {
         name: value

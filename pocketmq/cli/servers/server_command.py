@@ -1,4 +1,4 @@
-"""What the commands that run a server share: settings, the line that says it listens, the end."""
+"""Shared by the commands that run a server: settings, the line printed at the start, the stop."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ ExitCodes: TypeAlias = Mapping[type[Exception], ExitCode]
 #: `pocketmq broker` in a process that `pocketmq serve --brokers` watches.
 STOP_AT_EOF = "--stop-at-eof"
 
-#: Shorter than the 30 s for which container engines and Kubernetes wait before they kill.
+#: Shorter than the 30 s that Kubernetes and container engines wait before they kill.
 STOP_SECONDS = 25.0
 
 EXIT_CODES: ExitCodes = {KVConfigError: ExitCode.CONFIG, AuthFileError: ExitCode.CONFIG}
 
 
 def store_exit_codes() -> ExitCodes:
-    """Those of a command that opens a store."""
-    # Not at the top: the store needs modules that Windows lacks, and the other commands do not.
+    """Return the exit codes of a command that opens a store."""
+    # Not at the top: the store needs modules that Windows lacks; other commands run there.
     from pocketmq.store.config_file import ConfigFileError
     from pocketmq.store.errors import (
         DiskFull,
@@ -71,7 +71,7 @@ def store_exit_codes() -> ExitCodes:
         NotADirectory: ExitCode.UNAVAILABLE,
         NotAFile: ExitCode.UNAVAILABLE,
         ForeignStore: ExitCode.UNAVAILABLE,
-        OSError: ExitCode.UNAVAILABLE,  # the last: a directory that cannot be made or written
+        OSError: ExitCode.UNAVAILABLE,  # last: a directory that cannot be made or written
     }
 
 
@@ -115,7 +115,7 @@ def add_stop_option(parser: argparse.ArgumentParser) -> None:
 
 
 def need_proxy() -> None:
-    """Raise ConfigError if the gRPC port is asked for and its extra is not installed."""
+    """Raise ConfigError if a gRPC port is requested but its extra is not installed."""
     try:
         require("proxy", "--grpc-port")
     except MissingExtra as error:
@@ -134,7 +134,7 @@ def add_repair_option(parser: argparse.ArgumentParser) -> None:
 
 @asynccontextmanager
 async def started(server: Broker | EmbeddedServer, *, repair: bool) -> AsyncIterator[None]:
-    """Run a server; with `repair`, mend its store if that is why it does not start."""
+    """Run a server; with `repair`, repair its store if that prevents the start."""
     from pocketmq.broker.broker import Broker
     from pocketmq.store.config_file import ConfigFileError
     from pocketmq.store.errors import FileSizeMismatch, StoreCorrupt
@@ -186,7 +186,7 @@ def read_config(
 
 
 def read_broker_config(options: argparse.Namespace, *more: Settings) -> BrokerConfig:
-    """Return a broker's settings in `-c`, `--set` and `more`; those of its proxy are left out.
+    """Return a broker's settings in `-c`, `--set` and `more`, without those of its proxy.
 
     Raises as `read_config` does.
     """
@@ -200,7 +200,7 @@ def read_broker_config(options: argparse.Namespace, *more: Settings) -> BrokerCo
 
 
 def read_tls_config(options: argparse.Namespace) -> TlsConfig:
-    """Return the settings of TLS in `-c`, `--set` and the file of TLS's own.
+    """Return the TLS settings in `-c`, `--set` and the separate TLS file.
 
     Warns as `warn_of_secrets` does, and raises as `read_config` does.
     """
@@ -210,8 +210,8 @@ def read_tls_config(options: argparse.Namespace) -> TlsConfig:
 
 
 def warn_of_secrets(tls: TlsConfig, path: Path | None, settings: Settings) -> None:
-    """Log a warning for each of two files that every user may read if it may hold a password, of
-    TLS or of something else: TLS's own, and the one of `-c` at `path`, which has `settings`."""
+    """Log a warning for each file that may contain a password and is readable by every user: the
+    TLS file, and the file of `-c` at `path`, which has `settings`."""
     files = [tls.config_file] if tls.key_password or tls.client_key_password else []
     if path is not None and (files or _has_secret(settings)):
         files.append(str(path))
@@ -223,13 +223,13 @@ def _has_secret(source: Settings) -> bool:
 
 
 def announce(what: str) -> None:
-    """Print the one line of a server that listens: `what`, which pocketmq it is, and the time since
-    its process began."""
+    """Print the line of a server that listens: `what`, the pocketmq version, and the time since the
+    process started."""
     print_line(f"{what}, {version()}, started in {process_age():.2f} s")
 
 
 def print_line(line: str) -> None:
-    """Print a line to stdout; the server goes on when it cannot be written."""
+    """Print a line to stdout; the server continues if that fails."""
     encoding = sys.stdout.encoding
     try:
         print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
@@ -239,7 +239,7 @@ def print_line(line: str) -> None:
 
 
 def stop_at_end_of_input(stop: asyncio.Event) -> None:
-    """Set `stop` when standard input ends, as it does when the process that started us ends."""
+    """Set `stop` when standard input ends, as it does when the parent process ends."""
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
 
@@ -257,11 +257,12 @@ def run_server(
     *,
     stop_seconds: float = STOP_SECONDS,
 ) -> int:
-    """Runs what `prepare` makes of the configuration until a signal; returns the exit code.
+    """Run the server that `prepare` makes from the configuration until a signal; return the exit
+    code.
 
     The process ends `stop_seconds` after the signal at the latest.
     """
-    # Nothing that `prepare` loads is garbage; run_until_stopped turns collections on.
+    # Nothing that `prepare` loads is garbage; run_until_stopped enables the collector.
     gc.disable()
     log.info("%s", version())
     try:

@@ -1,4 +1,4 @@
-"""The dashboard in a server's process: of `pocketmq serve`, and of `pocketmq broker`."""
+"""The dashboard in the process of `pocketmq serve` or `pocketmq broker`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("pocketmq")
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser, *, on: bool) -> None:
-    """Add the options of the dashboard, which is `on` by default or not."""
+    """Add the options of the dashboard; `on`: whether it runs by default."""
     default = f"default {DEFAULT_PORT}, or a free one if that is taken" if on else "default: none"
     parser.add_argument(
         "--dashboard-port",
@@ -44,7 +44,7 @@ def add_dashboard_options(parser: argparse.ArgumentParser, *, on: bool) -> None:
 
 
 def check_dashboard_options(options: argparse.Namespace) -> None:
-    """Raise ConfigError if the dashboard that is asked for cannot be."""
+    """Raise ConfigError if the requested dashboard cannot run."""
     try:
         if options.dashboard_port is not None:
             require("dashboard", "--dashboard-port")
@@ -62,13 +62,13 @@ async def running_dashboard(
     tls: ssl.SSLContext | None,
     inner_credentials: str,
 ) -> AsyncIterator[str]:
-    """Run the dashboard that the options ask for; gives what to say of it.
+    """Run the dashboard that the options request; yield the text to print about it.
 
-    A visitor signs nothing, so a cluster that wants signatures shows them nothing;
-    `inner_credentials`, as the setting of that name has them, are for the history only.
+    Requests of visitors are not signed, so a cluster with authentication shows them nothing.
+    `inner_credentials`, from the setting of that name, are used for the history only.
 
     Raises:
-        PortInUse, CannotListen: the port of `--dashboard-port` cannot be listened on.
+        PortInUse, CannotListen: the dashboard cannot listen on the port of `--dashboard-port`.
     """
     asked = options.dashboard_port is not None
     by_default = not getattr(options, "no_dashboard", True) and is_installed("dashboard")

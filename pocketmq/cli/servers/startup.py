@@ -9,14 +9,14 @@ _IMPORTED = time.perf_counter()
 
 
 def process_age() -> float:
-    """Seconds since this process began, the start of the interpreter included.
+    """Return the seconds since this process started, including the start of the interpreter.
 
-    Linux tells the moment, in ticks of 10 ms since boot; elsewhere the time since this module was
-    imported has to do, which leaves out the interpreter's own start.
+    Linux reports the start time in ticks of 10 ms since boot. Elsewhere, this is the time since the
+    import of this module, without the interpreter's own start.
     """
     try:
         with open("/proc/self/stat", "rb") as stat:
-            # The second field, the name in brackets, may hold blanks; starttime is the 22nd.
+            # The second field, the name in brackets, may contain blanks; starttime is the 22nd.
             ticks = int(stat.read().rpartition(b")")[2].split()[19])
         began = ticks / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - began

@@ -1,5 +1,5 @@
-"""Where the stores of `pocketmq serve` are: one broker's in the directory itself, several in
-`broker-0`, `broker-1`, ... inside it.
+"""The directories of the stores of `pocketmq serve`: the directory itself for one broker,
+`broker-0`, `broker-1`, ... inside it for several.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def brokers_kept_in(root: Path) -> list[int]:
 
 
 def check_layout(root: Path, brokers: int) -> None:
-    """Raise ConfigError if `root` was used in another layout, whose messages nobody would see."""
+    """Raise ConfigError if `root` was used with the other layout, whose messages would be
+    hidden."""
     kept = brokers_kept_in(root)
     if brokers == 1:
         if kept:

@@ -1,4 +1,4 @@
-"""`pocketmq export`: stored messages as a Parquet file or a table, without broker and Java."""
+"""`pocketmq export`: stored messages as a Parquet file or a table, without a broker or Java."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pocketmq.store.scan.planning.plan import ScanRequest
     from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 
-#: A row group of the file, bytes in memory. A scan gives a few MiB at a time, and less at the end
+#: A row group of the file, bytes in memory. A scan returns a few MiB at a time, and less at the end
 #: of each queue; readers open large groups faster than many small ones.
 _GROUP_BYTES = 64 * 1024 * 1024
 
@@ -182,8 +182,8 @@ def _request(options: argparse.Namespace, store: StoreSnapshot) -> ScanRequest:
 def _together(
     batches: Iterator[Any], schema: Any, advanced: Callable[[int], None]
 ) -> Iterator[Any]:
-    """Tables of at least `_GROUP_BYTES`: each becomes a row group of the file. `advanced` is called
-    with the rows of each batch."""
+    """Yield tables of at least `_GROUP_BYTES`, each for a row group of the file. `advanced` is
+    called with the number of rows of each batch."""
     import pyarrow
 
     waiting: list[Any] = []
@@ -201,9 +201,9 @@ def _together(
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A new file beside `path` that takes its place at the end, and is removed after an error.
+    """Open a new file beside `path` that replaces it at the end, and is removed after an error.
 
-    Raises _NotWritten when it cannot be made, or cannot take the place.
+    Raises _NotWritten if it cannot be created, or cannot replace `path`.
     """
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -213,7 +213,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp keeps its files to their owner.
+        # Files of mkstemp are accessible to their owner only.
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)

@@ -69,7 +69,7 @@ def add_table_options(parser: CommandParser) -> None:
 
 
 def wrong_use(options: argparse.Namespace) -> str:
-    """What is wrong with options that do not go together; empty if nothing is."""
+    """Return the error for options that cannot be combined; empty if there is none."""
     if (options.file is None) == (options.to is None):
         return "need either FILE or --to DIR"
     if options.to is None and not options.stores:
@@ -111,7 +111,8 @@ def _wrong_without_store(options: argparse.Namespace) -> str:
 
 
 def compact_table(options: argparse.Namespace) -> int:
-    """Join small files of the table, and say how many. Raises TableError, MissingExtra, OSError."""
+    """Merge small files of the table, and print how many. Raises TableError, MissingExtra,
+    OSError."""
     from pocketmq.tables.exports import FILE_BYTES
     from pocketmq.tables.table import is_table, open_table
 
@@ -127,7 +128,7 @@ def compact_table(options: argparse.Namespace) -> int:
 
 
 def export_to_table(options: argparse.Namespace, columns: Sequence[str]) -> int:
-    """Bring the table up to date, and say what was done.
+    """Bring the table up to date, and print a summary.
 
     Raises StoreError, TableError, UndecodableBody, MissingExtra, OSError.
     """

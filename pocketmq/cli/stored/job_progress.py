@@ -1,4 +1,4 @@
-"""How far the jobs of a Spark session are, shown on a terminal while they run."""
+"""Shows the progress of the jobs of a Spark session on a terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SECONDS: Final = 0.5
-"""Between two looks."""
+"""Seconds between two updates."""
 
 
 @contextmanager
 def job_progress(
     tracker: StatusTracker, console: Console, seconds: float = SECONDS
 ) -> Iterator[None]:
-    """Show how many tasks of the running stages are done, within the block. Show nothing if
+    """Show during the block how many tasks of the running stages are done. Does nothing if
     `console` is not a terminal."""
     if not console.is_terminal:
         yield
@@ -47,8 +47,8 @@ def job_progress(
 
 
 def tasks(tracker: StatusTracker) -> tuple[int, int]:
-    """Return how many tasks of the running stages are done, and how many there are."""
+    """Return the number of completed tasks of the running stages, and of all their tasks."""
     found = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
-    stages = [stage for stage in found if stage is not None]  # None when it has ended meanwhile
+    stages = [stage for stage in found if stage is not None]  # None if it has ended
     done = sum(stage.numCompletedTasks for stage in stages)
     return done, sum(stage.numTasks for stage in stages)

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS: Final = 100
 _SHOWN_CHARACTERS: Final = 60
-# Rows for JSON come a partition at a time, and Java holds one several times over until it is sent:
-# with the usual 128 MiB of messages, or a quarter of what a shuffle gives, it runs out of memory.
+# Rows for JSON arrive a partition at a time, and Java holds several copies of it until it is sent:
+# with the usual 128 MiB of messages, or a quarter of a shuffle's usual partition, it runs out of
+# memory.
 JSON_BYTES: Final = 16 * 1024 * 1024
 _JSON_SHUFFLED: Final = 64
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     from pocketmq.store.scan.replicas import read_twice
 
     try:
-        # Stores are looked at before Spark starts: that takes seconds.
+        # Check the stores before Spark starts, which takes seconds.
         choice = _mentioned(options.sql)
         places = [stores_at(place, choice) for place in dict.fromkeys(options.store)]
         both = read_twice(places)
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
                 ExitCode.USAGE,
             )
         stores = [store for found in places for store in found]
-        # Errors are printed here, in a line; Spark would log each with its stack before.
+        # Errors are printed here, in one line; Spark would log each with its stack first.
         log_level = "ERROR" if options.verbose else "OFF"
         spark = session("pocketmq query", config={"spark.log.level": log_level})
     except SparkUnavailable as error:
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
-    # PySpark logs every mistake in a statement with the whole stack of the JVM.
+    # PySpark logs every mistake in a statement with the JVM's whole stack.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         if options.json:
@@ -126,7 +127,7 @@ def run(options: argparse.Namespace) -> int:
             return complain(_plain(error), ExitCode.USAGE)
         topics = f"\nTopics in the store: {', '.join(sorted(_topics(stores))) or 'none'}"
         return complain(_plain(error) + topics, ExitCode.UNAVAILABLE)
-    # The latter where rows come a partition at a time, as for JSON.
+    # The latter if rows arrive a partition at a time, as for JSON.
     except (PySparkException, Py4JJavaError) as error:
         text = _plain(error)
         corrupt = text.startswith(("StoreCorrupt", "ObjectDamaged"))
@@ -139,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
 def answer(
     spark: SparkSession, options: argparse.Namespace, stores: Sequence[ScannedStore]
 ) -> DataFrame:
-    """The rows of the statement, which are read with no more columns than it needs."""
+    """Return the rows of the statement, reading only the columns that it needs."""
     from pocketmq.spark.options.needed_columns import needed
 
     create_views(spark, options, stores)
@@ -156,7 +157,7 @@ class _EnoughSeen(Exception):
 
 
 def _mentioned(sql: str) -> QueueChoice:
-    """The queues of the topics that a statement may read: their names stand in it."""
+    """Choose the queues of the topics whose names appear in a statement."""
     from pocketmq.store.scan.queues.queue_listing import QueueChoice
 
     statement = sql.lower()
@@ -173,14 +174,14 @@ def _topics(stores: Iterable[ScannedStore]) -> set[str]:
 
 
 def _bytes(stores: Iterable[ScannedStore], topic: str) -> int:
-    """Of the messages of a topic as they are stored, estimated."""
+    """The estimated stored size of the messages of a topic."""
     from pocketmq.store.scan.planning.partitioning import Wanted
 
     total = 0
     for store in stores:
         for queue in store.queues.values():
             if queue.topic == topic:
-                with contextlib.suppress(FileNotFoundError):  # expired since
+                with contextlib.suppress(FileNotFoundError):  # expired meanwhile
                     total += Wanted(queue, queue.slice()).bytes()
     return total
 
@@ -193,13 +194,13 @@ def create_views(
     columns: Iterable[str] | None = None,
     json_bytes: int = JSON_BYTES,
 ) -> None:
-    """A view for each topic that the statement mentions, or for all if it asks what there is.
+    """Create a view for each topic that the statement mentions, or for all if it lists tables.
 
-    Making a view costs a tenth of a second, and a store may have thousands of topics. Spark's names
-    ignore case: topics whose names are one name to it get no view, for neither may answer for the
-    other. A topic without messages only has a view where it is mentioned: brokers make several for
-    themselves. The views have only `columns`, if these are given. For JSON, partitions have about
-    `json_bytes` of messages.
+    Creating a view takes a tenth of a second, and a store may have thousands of topics. Spark's
+    names are case-insensitive: topics whose names differ only in case get no view, so that neither
+    is taken for the other. A topic without messages only gets a view if it is mentioned, because
+    brokers create several for themselves. The views have only `columns`, if given. For JSON,
+    partitions have about `json_bytes` of messages.
     """
     from pocketmq.spark.schema import ddl_of
 
@@ -223,14 +224,14 @@ def create_views(
                 file=sys.stderr,
             )
             continue
-        # Filters may only be pushed to a view that is read once (see RocketMQDataSource).
+        # Filters may be pushed only to a view that is read once (see RocketMQDataSource).
         read_once = mentions == 1 and not re.search(r"\bwith\b", statement)
         reader = spark.read.format("rocketmq").option("subscribe", alike[0])
         reader.option("pushFilters", "oneQuery" if read_once else "false")
         reader.option("includeMetadata", str(options.metadata).lower())
         if options.json:
             reader.option("minPartitions", str(1 + _bytes(stores, alike[0]) // json_bytes))
-        # As JSON, since a directory may have a comma in its name.
+        # As JSON, because a directory name may contain a comma.
         paths = [
             place if isinstance(place, str) else str(place.absolute()) for place in options.store
         ]
@@ -252,7 +253,7 @@ def _print_table(frame: DataFrame, limit: int) -> None:
         table.add_column(name, overflow="fold")
     for row in rows[:limit]:
         table.add_row(*(_shorter(_text(value)) for value in row))
-    # Not into the width of a terminal when there is none.
+    # Without a terminal, do not fit the table into a terminal's width.
     console = Console(width=None if sys.stdout.isatty() else 4096, markup=False, highlight=False)
     with console.capture() as printed:
         console.print(table)
@@ -277,8 +278,8 @@ def _write(output: bytes) -> None:
 
 
 def _object(fields: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Names and values for JSON: bodies as `pocketmq pull` has them, in `body`, or in
-    `bodyBase64` where they are not UTF-8."""
+    """Return names and values for JSON: bodies as in `pocketmq pull`, in `body`, or in `bodyBase64`
+    if they are not UTF-8."""
     found = {}
     for name, value in fields:
         try:
@@ -289,7 +290,7 @@ def _object(fields: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _json(value: Any, text_of: Callable[[bytes], str]) -> Any:
-    """A value for JSON, with `text_of` what is binary in it."""
+    """Return a value for JSON, with `text_of` applied to binary parts."""
     if isinstance(value, bytes | bytearray):
         return text_of(bytes(value))
     if isinstance(value, dt.datetime):
@@ -304,7 +305,7 @@ def _json(value: Any, text_of: Callable[[bytes], str]) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as a cell of a table."""
+    """Return a value as a table cell."""
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray):
@@ -326,7 +327,8 @@ def _shorter(text: str) -> str:
 
 
 def _plain(error: PySparkException | Py4JJavaError) -> str:
-    """What Spark says in a line or two; of an error of ours in a worker, only that."""
+    """Return Spark's error message in a line or two; for a pocketmq error in a worker, only that
+    one."""
     text = str(error)
     ours = re.search(r"^pocketmq\.(?:store|archive)\.[\w.]*?(\w+: .*)$", text, re.MULTILINE)
     if ours:

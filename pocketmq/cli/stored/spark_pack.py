@@ -1,4 +1,4 @@
-"""`pocketmq spark-pack`: what `spark-submit` sends to executors that do not have pocketmq."""
+"""`pocketmq spark-pack`: the file that `spark-submit` sends to executors without pocketmq."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pocketmq.cli.output import complain
 from pocketmq.remoting.serving.service import ExitCode
 
 _SOURCES: Final = frozenset({".py", ".pyi"})
-#: Executors have their own; Spark's is 500 MB.
+#: Not packed, since executors have them; Spark's package is 500 MB.
 _LEFT_OUT: Final = frozenset({"__pycache__", "pyspark", "pip", "setuptools"})
 
 
@@ -36,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the file; it is there whole or not at all."""
+    """Write the file atomically."""
     file: Path = options.file
     if file.suffix == ".zip":
         write = _write_zip
@@ -81,7 +81,7 @@ def _write_environment(file: Path) -> None:
     packages = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     with tarfile.open(file, "w:gz", compresslevel=1) as archive:
         archive.add(prefix, ".", filter=_kept)
-        # An editable installation has them elsewhere.
+        # An editable installation keeps them elsewhere.
         for path, name in _ours():
             if not (prefix / packages / name).exists():
                 archive.add(path, str(packages / name))
@@ -92,7 +92,7 @@ def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _ours() -> Iterator[tuple[Path, str]]:
-    """Return the files of our packages, and their names beneath site-packages."""
+    """Return the files of pocketmq's packages, and their names relative to site-packages."""
     package = Path(__file__).parents[2]
     yield package.with_name("pyspark_rocketmq.py"), "pyspark_rocketmq.py"
     for path in sorted(package.rglob("*")):

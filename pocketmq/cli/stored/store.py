@@ -1,4 +1,4 @@
-"""`pocketmq store`: checks, mends, prints and copies the files of a store."""
+"""`pocketmq store`: checks, repairs, prints and copies the files of a store."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _row(item: msgspec.Struct) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(config: StoreConfig, what: str) -> Iterator[Callable[[int], None]]:
-    """Show on stderr, if that is a terminal, how much of the commit log was read."""
+    """Show on stderr, if that is a terminal, how much of the commit log has been read."""
     total = sum(path.stat().st_size for path in config.commit_log_directory.iterdir())
     if not sys.stderr.isatty():
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""`pocketmq store dump`: the records of a store as they lie there, one a line."""
+"""`pocketmq store dump`: the records of a store as they are stored, one a line."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _of_topic(config: StoreConfig, options: argparse.Namespace) -> Iterator[Reco
             f"topic {topic} has no queue {options.queue} in {config.root}; it has "
             f"{', '.join(map(str, sorted(ids)))}"
         )
-    # A snapshot may have opened more than was asked for.
+    # A snapshot may have opened more queues than requested.
     queues = [queue for name, queue in sorted(store.queues.items()) if choice.queue(*name)]
     span = _span(options)
     return chain.from_iterable(QueueDump(store, queue, span) for queue in queues)
@@ -186,7 +186,7 @@ def _json_line(record: Record, options: argparse.Namespace) -> bytes:
 
 
 def _message(record: Record, options: argparse.Namespace) -> MessageExt:
-    """The message, with a body that cannot be decompressed as it is stored."""
+    """Return the message; a body that cannot be decompressed stays as it is stored."""
     try:
         return MessageExt.from_record(record)
     except CompressionError as error:

@@ -1,4 +1,4 @@
-"""What the commands that read the files of a store share."""
+"""Shared by the commands that read the files of a store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def snapshot_of(root: Path, choice: QueueChoice | None = None) -> StoreSnapshot:
-    """The store as it is now, with the queues that are chosen, or all. Raises StoreError."""
-    # Not at the top: it needs numpy, which the help of a command does not.
+    """Return a snapshot of the store with the chosen queues, or all. Raises StoreError."""
+    # Not at the top: it needs numpy, which a command's --help does not.
     from pocketmq.store.scan.planning.tail import take_snapshot
     from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE
 
@@ -25,8 +25,8 @@ def snapshot_of(root: Path, choice: QueueChoice | None = None) -> StoreSnapshot:
 
 
 def stores_at(place: Path | str, choice: QueueChoice) -> Sequence[ScannedStore]:
-    """The store in a directory, or the archives under a URL or in a directory, as they are now,
-    with the queues that are chosen. Raises StoreError."""
+    """Return a snapshot of the store in a directory, or of the archives under a URL or in a
+    directory, with the chosen queues. Raises StoreError."""
     from pocketmq.archive.archives import brokers_under, is_archive
     from pocketmq.archive.location import Location
 
@@ -36,8 +36,8 @@ def stores_at(place: Path | str, choice: QueueChoice) -> Sequence[ScannedStore]:
 
 
 def exit_code_of(error: StoreError) -> ExitCode:
-    """The exit code of a command that a store ended: it is damaged, not there, or has lost what
-    was asked for. So with an archive."""
+    """Return the exit code of a command that failed because a store or an archive is damaged, is
+    missing, or has lost the requested messages."""
     from pocketmq.archive.errors import NoArchive, ObjectDamaged, Unreachable, WrongLocation
     from pocketmq.store.scan.errors import NoStore, NoTopic
     from pocketmq.store.scan.queues.segments import UnreadableFile

@@ -63,7 +63,7 @@ def add_parser(subparsers: Subparsers) -> CommandParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Upload, and perhaps verify."""
+    """Upload, and verify if requested."""
     try:
         return _sync(options)
     except StoreError as error:
