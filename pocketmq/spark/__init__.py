@@ -1,4 +1,4 @@
-"""Spark over stored messages: the data source `rocketmq`, and a session that has it.
+"""Spark over stored messages: the data source `rocketmq`, and a session with it.
 
     spark = pocketmq.spark.session()
     spark.read.format("rocketmq").option("subscribe", "orders").load("./store")
@@ -6,19 +6,18 @@
 Needs `pip install 'pocketmq[spark]'` and Java. If Spark cannot run, the error says what is missing
 and how to install it.
 
-`spark.read.format("rocketmq")` also works in sessions that are started elsewhere: PySpark finds the
-source through the top-level module `pyspark_rocketmq`. The stub `__init__.pyi` lists the public
-names. Each is loaded when it is first used, since executors come here with fewer packages than the
-driver has. The modules: `source` is what Spark is given, `readers` what that does on the driver,
-`options` reads what a user asks for, `schema` has the columns as Spark types, `filters` turns
-pushed filters into a selection, `batch_reader` plans, `registration` tells the source what a
-session knows, `needed_columns` finds out what a query needs, `spark_session` and `java` start
-Spark.
-All reading is done by `pocketmq.store.scan`. `live` pulls the same rows from running brokers;
-`connection_options` says how brokers are reached.
+`spark.read.format("rocketmq")` also works in sessions started elsewhere: PySpark finds the source
+through the top-level module `pyspark_rocketmq`. The stub `__init__.pyi` lists the public names.
+Each is loaded when it is first used, because executors have fewer packages than the driver. The
+modules: `source` is the data source class, `readers` its part on the driver, `options` parses the
+options, `schema` has the columns as Spark types, `filters` turns pushed filters into a selection,
+`batch_reader` plans, `registration` gives the source the settings of a session, `needed_columns`
+finds the columns that a query needs, `spark_session` and `java` start Spark. All reading is done by
+`pocketmq.store.scan`. `live` pulls the same rows from running brokers; `connection_options` has the
+options for connecting to them.
 
-Executors only load `source`, `slice_partition` (what was planned) and `partition_reading`, which
-reads it.
+Executors only load `source`, `slice_partition` (the planned partitions) and `partition_reading`,
+which reads them.
 
 Streams: `stream_reader` plans triggers; it gets the ends of the queues through `stream_queues`,
 which `stream_stores` and `live.stream_brokers` implement. `admission` limits a trigger,

@@ -1,4 +1,4 @@
-"""Plans what batches read, on the driver. What goes to the executors is `partition_reading`."""
+"""Plans the reads of batches on the driver. Executors load `partition_reading`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DIVERGED: Final = "they were copies, but end with different messages at the same
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads what the options ask for, as of the time when the partitions are planned."""
+    """Reads the records that the options select, as of the time when the partitions are planned."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -53,20 +53,20 @@ class RocketMQReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Take a snapshot of every store, and split what is wanted of it.
+        """Take a snapshot of every store, and split the selected records.
 
         Raises:
             NoStore: a path is not the root of a store.
-            OptionError: a topic or queue is named that no store has; an archive is of the same
-                broker as a store or another archive.
-            RecordsLost: an offset was asked for that is not there (failOnDataLoss).
+            OptionError: no store has a named topic or queue; an archive is of the same broker as a
+                store or another archive.
+            RecordsLost: a requested offset does not exist (failOnDataLoss).
         """
         if self._options.live is not None:
             return self._live_partitions(self._options.live)
         return undisturbed(self._planned)
 
     def _live_partitions(self, live: LiveOptions) -> Sequence[InputPartition]:
-        # Imported on use: reading files takes no package of the client.
+        # Imported on use: reading files needs no package of the client.
         from pocketmq.spark.live.hybrid import hybrid_partitions
         from pocketmq.spark.live.planning import live_ranges
         from pocketmq.spark.live.splitting import split
@@ -102,7 +102,7 @@ class RocketMQReader(DataSourceReader):
     def _partitions(
         self, store: ScannedStore, physical: Range, limits: PartitionLimits
     ) -> Iterator[InputPartition]:
-        """Split what is wanted of one store, between two physical offsets."""
+        """Split the selected records of one store, between two physical offsets."""
         request = self._request(store.broker_name)
         if physical.stop == 0:
             return
@@ -115,7 +115,7 @@ class RocketMQReader(DataSourceReader):
             yield SlicePartition(store.files, slices, physical)
 
     def _stores(self) -> list[ScannedStore]:
-        """Return all stores and archives with the queues that are asked for."""
+        """Return all stores and archives with the requested queues."""
         places: list[list[ScannedStore]] = [[self._snapshot(root)] for root in self._options.roots]
         for location in self._options.archives:
             brokers = brokers_under(location)
@@ -127,11 +127,11 @@ class RocketMQReader(DataSourceReader):
         return [store for stores in places for store in stores]
 
     def _snapshot(self, root: Path) -> StoreSnapshot:
-        """Return a store with the queues that are asked for."""
+        """Return a store with the requested queues."""
         return take_snapshot(root, self._choice(broker_name(root)))
 
     def _choice(self, broker: str) -> QueueChoice:
-        """Return the queues of a broker that are asked for."""
+        """Return the requested queues of a broker."""
         return QueueChoice(self._request(broker).wants, self._options.wants_topic)
 
     @property
@@ -139,7 +139,7 @@ class RocketMQReader(DataSourceReader):
         return None if self._options.fail_on_data_loss else leave_out
 
     def _request(self, broker: str) -> ScanRequest:
-        """Return what is asked of the store of one broker."""
+        """Return the selection for the store of one broker."""
         options = self._options
         return ScanRequest(
             wants=lambda topic, queue_id: self._wants(broker, topic, queue_id),
@@ -164,7 +164,7 @@ class RocketMQReader(DataSourceReader):
         return self._task_reader().read(partition)
 
     def __reduce__(self) -> tuple[Callable[[TaskReader], TaskReader], tuple[TaskReader]]:
-        # Spark pickles its reader for the tasks, which have no use for what plans.
+        # Spark pickles its reader for the tasks, which do not need the planning.
         return handed_over, (self._task_reader(),)
 
     def _task_reader(self) -> TaskReader:
@@ -180,12 +180,12 @@ class RocketMQReader(DataSourceReader):
 
 
 class PushdownReader(RocketMQReader):
-    """The same where `spark.sql.python.filterPushdown.enabled` is on, from PySpark 4.1 on. (Where
-    it is off, Spark refuses readers that have this method.)"""
+    """The reader if `spark.sql.python.filterPushdown.enabled` is on, from PySpark 4.1 on. (If it is
+    off, Spark refuses readers that have `pushFilters`.)"""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take on what filters ask for; returns those that Spark must apply."""
-        from pocketmq.spark.filters import push  # PySpark 4.0 has no filters to import
+        """Apply filters to the read; return those that Spark must still apply."""
+        from pocketmq.spark.filters import push  # PySpark 4.0 has no filters
 
         self._pushed, rest = push(filters)
         return rest
@@ -199,9 +199,9 @@ def leave_out(error: Unreadable) -> None:
 def check_names(
     stores: Sequence[ScannedStore], options: Options, lose: Callable[[int, RecordsLost], None]
 ) -> None:
-    """Raise OptionError for brokers, topics and queues that are named but do not exist; `lose`
-    records that are asked for in queues without messages."""
-    # A queue without messages has no files: only the broker's table tells that it is there.
+    """Raise OptionError for brokers, topics and queues that are named but do not exist; call `lose`
+    for requested records in queues without messages."""
+    # A queue without messages has no files: only the broker's table shows that it exists.
     configured = [store.configured for store in stores]
     option = "subscribe" if options.topics is not None else "assign"
     for topic in sorted(options.named_topics().difference(*configured)):

@@ -1,4 +1,4 @@
-"""What options say of topics: for all brokers, or for each broker by its name.
+"""Values of options by topic: for all brokers, or for each broker by its name.
 
 The JSON of an option has, for each topic, either the value itself (`{"orders": {"0": 23}}`) or the
 values by broker (`{"orders": {"broker-a": {"0": 23}}}`).
@@ -15,7 +15,7 @@ from pocketmq.store.scan.planning.offsets import OffsetBounds
 T = TypeVar("T")
 
 ALL_BROKERS: Final = ""
-"""In place of the name of a broker."""
+"""Stands for the name of every broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class BrokerBounds:
     """`OffsetBounds` that may differ from broker to broker.
 
     Attributes:
-        otherwise: `EARLIEST` or `LATEST`, in queues that are not named.
+        otherwise: `EARLIEST` or `LATEST`, for queues that are not named.
         offsets: queue id → a queue offset, `EARLIEST` or `LATEST`.
     """
 

@@ -1,8 +1,8 @@
-"""Filters that Spark pushes down, as a choice of queues and a selection of records.
+"""Turns filters that Spark pushes down into a choice of queues and a selection of records.
 
-Conditions on brokerName, topic, queueId, both offsets and both times are met exactly, so Spark need
-not look at them again. A condition on tags narrows by the hashes in the consume queue and stays
-with Spark, since different tags may share a hash. Everything else is left to Spark.
+Conditions on brokerName, topic, queueId, both offsets and both times are applied exactly, so Spark
+need not check them again. A condition on tags is applied to the hashes in the consume queue, and
+Spark checks it again, since different tags may share a hash. All others are left to Spark.
 
 PySpark has filters from 4.1 on, so only `PushdownReader` imports this.
 """
@@ -42,7 +42,7 @@ _NOTHING: Final = Range(0, 0)
 
 
 def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Return what `filters` (all of which must hold) ask for, and those that Spark must still
+    """Return the selection of `filters` (all of which must hold), and those that Spark must still
     apply."""
     pushed = Pushed()
     rest = []
@@ -55,11 +55,12 @@ def push(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
 
 
 def _narrow(pushed: Pushed, condition: Filter) -> tuple[Pushed | None, bool]:
-    """`pushed` with one more condition (None when it stays), and whether that meets it."""
+    """Return `pushed` with one more condition (None if it cannot be pushed), and whether the result
+    applies it fully."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     column = path[0] if len(path) == 1 else ""
     if isinstance(condition, IsNotNull):
-        return None, column in ALL_COLUMNS and column != "tags"  # the only one with nulls
+        return None, column in ALL_COLUMNS and column != "tags"  # the only column with nulls
     if column in ("brokerName", "topic", "tags"):
         values = _values(condition, str)
         if values is None:
@@ -89,7 +90,7 @@ def _both(old: frozenset[Any] | None, new: frozenset[Any]) -> frozenset[Any]:
 
 
 def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
-    """Return the values a column may have, if the condition is of that form."""
+    """Return the values that a column may have, if the condition lists them."""
     if isinstance(condition, EqualTo | EqualNullSafe):
         values: tuple[Any, ...] = (condition.value,)
     elif isinstance(condition, In):

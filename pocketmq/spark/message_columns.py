@@ -1,8 +1,8 @@
-"""Which columns of a DataFrame become which part of a message: the check on the driver.
+"""Checks on the driver which columns of a DataFrame become which part of a message.
 
-Columns are named as in the DataFrames that this source reads. Those that a new message cannot have
-(offsets, times, ids) are accepted and not sent, so that a DataFrame that was read can be written
-unchanged. Any other column is an error, unless the body is made of it (`bodyFormat=json`).
+Columns are named as in the DataFrames that this source reads. Columns that a new message cannot
+have (offsets, times, ids) are accepted but not sent, so that a DataFrame that was read can be
+written unchanged. Any other column is an error, unless it is part of the body (`bodyFormat=json`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _is_text_map(kind: DataType) -> bool:
     )
 
 
-#: The columns that make a message: what they may be, in Spark's words, and the test for it.
+#: The columns that make a message: their types, in Spark's words, and the test for them.
 FIELDS: Final[dict[str, tuple[str, Callable[[DataType], bool]]]] = {
     "topic": ("string", _is(StringType)),
     "body": ("binary or string", _is(BinaryType, StringType)),
@@ -85,11 +85,11 @@ _LEFT_OUT: Final = frozenset(ALL_COLUMNS) - FIELDS.keys()
 
 
 def check_columns(schema: StructType, *, topic_given: bool, json_body: bool) -> None:
-    """Check that the columns of a DataFrame make messages.
+    """Check that messages can be made from the columns of a DataFrame.
 
     Raises:
-        SchemaError: a column is unknown, has a wrong type, or stands there twice; or the topic or
-            the body is missing. The text lists what is accepted.
+        SchemaError: a column is unknown, has a wrong type, or occurs twice; or the topic or the
+            body is missing. The text lists the accepted columns.
     """
     names = [field.name for field in schema.fields]
     for name in names:
@@ -146,7 +146,7 @@ def _near(name: str) -> str:
 
 
 def _check_json(name: str, kind: DataType) -> None:
-    """Raise SchemaError unless JSON has a form for values of this type."""
+    """Raise SchemaError unless values of this type can be written as JSON."""
     if isinstance(kind, _PLAIN_JSON):
         return
     if isinstance(kind, ArrayType):

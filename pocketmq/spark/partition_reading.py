@@ -1,6 +1,6 @@
 """Reads partitions of files on an executor.
 
-Spark's workers load only this module and its imports to read files. They may lack everything but
+To read files, Spark's workers load only this module and its imports. They may have no packages but
 numpy and pyarrow, and start sooner without the rest, so planning does not belong here:
 `tests/test_architecture.py` has the list.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class TaskReader(Protocol):
-    """What a task reads its partition with. Can be pickled."""
+    """The interface with which a task reads its partition. Can be pickled."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the records of one partition as `pyarrow.RecordBatch`es."""
@@ -31,7 +31,7 @@ class TaskReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Reads what was planned of stores and archives.
+    """Reads the planned partitions of stores and archives.
 
     Attributes:
         schema: the Arrow schema that Spark expects.
@@ -58,7 +58,7 @@ class FileReader:
         elif isinstance(partition, SlicePartition):
             slices, physical = partition.slices, partition.physical
         else:
-            return  # what Spark makes up when there are no partitions
+            return  # Spark's placeholder if there are no partitions
         partition.files.check_visible()
         reader = SliceReader(
             partition.files,

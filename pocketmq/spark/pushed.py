@@ -1,4 +1,4 @@
-"""What pushed filters ask for, of queues and of records."""
+"""The queues and records that pushed filters select."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pocketmq.store.scan.queues.selection import ALL_RECORDS, EVERYTHING, Range,
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What pushed filters ask for: None stands for all brokers, topics or queue ids."""
+    """The selection of pushed filters: None stands for all brokers, topics or queue ids."""
 
     brokers: frozenset[str] | None = None
     topics: frozenset[str] | None = None
@@ -18,7 +18,7 @@ class Pushed:
     selection: Selection = ALL_RECORDS
 
     def wants(self, broker: str, topic: str, queue_id: int) -> bool:
-        """Return whether records of a queue can be asked for."""
+        """Return whether records of a queue may be selected."""
         return (
             (self.brokers is None or broker in self.brokers)
             and (self.topics is None or topic in self.topics)

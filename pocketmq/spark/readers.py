@@ -22,15 +22,15 @@ from pocketmq.store.scan.planning.snapshot import check_store
 from pocketmq.store.scan.records.columns import ALL_COLUMNS, COLUMNS
 
 _OPTIONS: Final = "rocketmq.options"
-"""Where a column of a table in Spark's catalog keeps the options of the table."""
+"""The metadata key for the options of a table of Spark's catalog, in its first column."""
 
 
 def columns_of(options: Mapping[str, str]) -> str | StructType:
     """Return the columns of the source. Checks the options and the paths.
 
     Raises:
-        OptionError: an option has a value that cannot be meant, or does not exist.
-        NoStore, NoArchive: there is none at a path.
+        OptionError: an option has an invalid value, or does not exist.
+        NoStore, NoArchive: a path has none.
         ArchiveError: an archive cannot be read.
     """
     parsed = Options.parse(options)
@@ -46,8 +46,8 @@ def columns_of(options: Mapping[str, str]) -> str | StructType:
 def _table_schema(parsed: Options, given: Mapping[str, str]) -> StructType:
     """Return the columns of a table of Spark's catalog, with its options in the first one.
 
-    Spark keeps the options of such a table, but does not give them to a Python source that reads
-    it. It does give the schema. Raises OptionError for a secret, which the catalog would show.
+    Spark keeps the options of such a table, but passes only the schema to a Python source that
+    reads it. Raises OptionError for a secret, which the catalog would show.
     """
     for name in ("accessKey", "secretKey", "securityToken"):
         if name.lower() in given:
@@ -59,7 +59,7 @@ def _table_schema(parsed: Options, given: Mapping[str, str]) -> StructType:
 
 
 def _options_of(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """Return the options of a read, with those of a table of the catalog."""
+    """Return the options of a read, including those of a table of the catalog."""
     kept = next((field.metadata[_OPTIONS] for field in schema if _OPTIONS in field.metadata), None)
     return options if kept is None else {**json.loads(kept), **options}
 
@@ -67,7 +67,7 @@ def _options_of(options: Mapping[str, str], schema: StructType) -> Mapping[str, 
 def batch_reader(
     options: Mapping[str, str], schema: StructType, parallelism: int | None
 ) -> DataSourceReader:
-    """Return a reader for `spark.read`. `parallelism`: of the session, where it is known.
+    """Return a reader for `spark.read`. `parallelism`: of the session, if known.
 
     Raises OptionError, SchemaError.
     """
@@ -83,8 +83,8 @@ def stream_reader(
 ) -> DataSourceStreamReader:
     """Return a reader for `spark.readStream`.
 
-    Raises NotImplementedError with older versions of PySpark, and what `RocketMQStreamReader`
-    raises.
+    Raises NotImplementedError with older versions of PySpark, and the errors of
+    `RocketMQStreamReader`.
     """
     if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
         raise NotImplementedError(
@@ -92,7 +92,7 @@ def stream_reader(
             f"{pyspark.__version__}; spark.read works with it"
         )
     from pocketmq.spark.streams.stream_reader import (
-        RocketMQStreamReader,  # older ones cannot import it
+        RocketMQStreamReader,  # older versions cannot import it
     )
 
     options = _options_of(options, schema)
@@ -100,15 +100,15 @@ def stream_reader(
 
 
 PUSHED_PER_SCAN: Final = hasattr(DataSourceReader, "pushLimit")
-"""Whether this Spark keeps what was pushed with the one scan it was pushed for. The change that
-brought limits to Python sources (SPARK-58551) also moved it there."""
+"""Whether this Spark keeps pushed filters with the scan they were pushed for. The change that added
+limits to Python sources (SPARK-58551) moved them there."""
 
 
 def _spark_pushes() -> bool:
-    """Return whether Spark is about to push filters down to the reader it asks for.
+    """Return whether Spark is about to push filters down to the requested reader.
 
-    The configuration is not available here, in a Python worker. But Spark uses another worker
-    module when pushing is on and there are filters, and that module alone calls `pushFilters`.
+    The configuration is not available here, in a Python worker. But Spark uses a different worker
+    module if pushing is on and the query has filters, and only that module calls `pushFilters`.
     """
     name = "pyspark.sql.worker.data_source_pushdown_filters"
     main = getattr(sys.modules["__main__"], "__spec__", None)

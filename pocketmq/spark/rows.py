@@ -1,11 +1,11 @@
-"""Rows as messages: Arrow batches in, messages with the numbers of their rows out.
+"""Turns Arrow batches of rows into messages with their row numbers.
 
-RocketMQ has no empty tag, key or value of a property. Where a row has an empty or null one, its
-message has none.
+RocketMQ has no empty tags, keys or property values. If a row has an empty or null one, its message
+has none.
 
-What `message_columns` has checked on the driver is done here in the tasks. Everything that Arrow
-can check for a whole batch (no topic, no body, a body that is too large) is checked before the
-first message of the batch is made, so nothing of a batch with such a row is sent.
+`message_columns` has checked the columns on the driver; this runs in the tasks. Everything that
+Arrow can check for a whole batch (no topic, no body, a body that is too large) is checked before
+the first message of the batch is made, so no message of a batch with such a row is sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ShardingKey = str | int | None
 
 
 class RowError(ValueError):
-    """A row that cannot be sent. The text names the row, its topic, and what is wrong."""
+    """A row that cannot be sent. The text gives the row, its topic, and the reason."""
 
     def __init__(self, row: int, topic: str | None, why: str) -> None:
         super().__init__(f"row {row} ({f'topic {topic}' if topic else 'no topic'}): {why}")
@@ -47,12 +47,12 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some consecutive rows as messages.
+    """Consecutive rows as messages.
 
     Attributes:
         first_row: the number of the first one in its task.
         messages: one for each row.
-        sharding_keys: one for each row, None where it has none; empty if there is no such column.
+        sharding_keys: one for each row, None if it has none; empty without such a column.
     """
 
     first_row: int
@@ -61,12 +61,12 @@ class Block:
 
 
 class Rows:
-    """Makes messages of the rows of one task.
+    """Makes messages from the rows of one task.
 
     Args:
-        topic: of all messages; None takes the column's.
-        json_body: make the body of the columns that are no field of a message.
-        id_prefix: what the ids of rows begin with; their number follows. None: no ids.
+        topic: of all messages; None takes it from the column.
+        json_body: make the body from the columns that are not fields of a message.
+        id_prefix: the prefix of the row ids, before the row number. None: no ids.
         most_messages, most_bytes: of one block; a larger message is a block by itself.
     """
 
@@ -87,12 +87,12 @@ class Rows:
         self._done = 0
 
     def blocks(self, batch: Any) -> Iterator[Block]:
-        """Yield the rows of a `pyarrow.RecordBatch` as messages, in their order.
+        """Yield the rows of a `pyarrow.RecordBatch` as messages, in order.
 
         Raises:
-            RowError: a row has no topic, or a wrong one, or no body, or one that is too large, or
-                its properties or keys cannot be sent. Of this batch nothing was yielded then,
-                except if it is the last reason.
+            RowError: the topic of a row is missing or invalid, its body is missing or too large, or
+                its properties or keys cannot be sent. Except in the last case, nothing of this
+                batch was yielded.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         first = self._done
@@ -139,7 +139,7 @@ class Rows:
         return topics
 
     def _bodies(self, columns: dict[str, Any]) -> tuple[Any, Any]:
-        """The bodies, and an array of their sizes; that of a null is -1."""
+        """Return the bodies, and an array of their sizes; that of a null is -1."""
         if self._json_body:
             in_body = [name for name in columns if name == "body" or name not in FIELDS]
             encoded = json_bodies(in_body, [columns[name] for name in in_body])
@@ -202,7 +202,7 @@ class Rows:
         return messages
 
 
-#: The columns whose values are attributes as they are; null leaves the default.
+#: The columns whose values become attributes unchanged; null leaves the default.
 _ATTRIBUTES: Final = {
     "tags": "tags",
     "keys": "keys",
@@ -213,7 +213,7 @@ _ATTRIBUTES: Final = {
 
 
 def _origin(properties: Sequence[tuple[str, str]]) -> str | None:
-    """The original topic of a message of a retry or dead-letter topic; None for others."""
+    """Return the original topic of a message of a retry or dead-letter topic; None for others."""
     found: dict[str, str] = {
         name: value
         for name, value in properties
@@ -235,14 +235,14 @@ def _list(column: Any) -> list[Any]:
 
 
 def _keys(column: Any) -> list[Any]:
-    """Lists of keys; those in a text have spaces between them, as RocketMQ has them."""
+    """Return lists of keys; keys in a string are separated by spaces, as in RocketMQ."""
     if kinds.is_string(column.type) or kinds.is_large_string(column.type):
         return [text and text.split() for text in column.to_pylist()]
     return [keys and [key for key in keys if key] for keys in column.to_pylist()]
 
 
 def _pairs(column: Any) -> list[Sequence[tuple[str, str]]]:
-    """The entries of maps. Takes a third of the time of Arrow's `to_pylist`."""
+    """Return the entries of maps. Takes a third of the time of Arrow's `to_pylist`."""
     offsets = column.offsets.to_pylist()
     begin, end = offsets[0], offsets[-1]
     keys = column.keys.slice(begin, end - begin).to_pylist()
@@ -277,7 +277,7 @@ _READERS: Final = {
 
 
 def _cuts(sizes: Any, most_messages: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into runs that are as long as both limits allow; one row at least."""
+    """Cut rows into runs as long as both limits allow; at least one row each."""
     ends = np.cumsum(sizes)
     start, before = 0, 0
     while start < len(sizes):

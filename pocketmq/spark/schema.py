@@ -1,7 +1,7 @@
-"""The columns as Spark types, and what a user may ask for with `.schema(...)`.
+"""The columns as Spark types, and the schemas that a user may request with `.schema(...)`.
 
-Spark does not tell a Python source which columns a query uses. A user's schema is the way to read
-less: any of the columns, in any order.
+Spark does not tell a Python source which columns a query uses. To read less, a user gives a schema:
+any of the columns, in any order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 class SchemaError(ValueError):
-    """A schema that asks for a column that does not exist, or has another type."""
+    """A schema with a column that does not exist or has another type."""
 
 
 def ddl(include_metadata: bool) -> str:
@@ -40,10 +40,10 @@ def ddl_of(names: Iterable[str]) -> str:
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """Return the Arrow schema that Spark expects of batches, checked against the columns there are.
+    """Return the Arrow schema that Spark expects of batches, checked against the existing columns.
 
     Raises:
-        SchemaError: no such column, or not of that type.
+        SchemaError: a column does not exist, or has another type.
     """
     fields = []
     for field in schema:

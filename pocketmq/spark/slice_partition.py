@@ -13,7 +13,7 @@ from pocketmq.store.scan.store_files import StoreFiles
 
 
 class SlicePartition(InputPartition):
-    """Slices of queues of one store, and between which physical offsets they are read."""
+    """Slices of queues of one store, and the physical offsets between which they are read."""
 
     def __init__(
         self, files: StoreFiles, slices: Sequence[QueueSlice], physical: Range = EVERYTHING

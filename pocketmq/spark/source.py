@@ -1,7 +1,7 @@
-"""What Spark is given: the data source named `rocketmq`.
+"""The data source `rocketmq`, the class that Spark is given.
 
 Spark sends it to the executors with every read, although they never call it. So each method imports
-what it needs on the driver, and importing this module only needs PySpark.
+its dependencies on the driver, and importing this module needs only PySpark.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RocketMQDataSource(DataSource):
     """
 
     parallelism: ClassVar[int | None] = None
-    """How many tasks the session runs at once, where it is known; see `registration`."""
+    """How many tasks the session runs at once, if known; see `registration`."""
 
     @classmethod
     def name(cls) -> str:
@@ -112,8 +112,8 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for `spark.readStream`, or one that fails the query with the reason.
 
-        Spark asks for it after `start` has returned. An error at this point is hidden by PySpark
-        behind one of its own (UnboundLocalError).
+        Spark requests it after `start` has returned. PySpark replaces an error at this point by its
+        own (UnboundLocalError).
         """
         try:
             with needed_for("the source rocketmq"):
@@ -123,34 +123,34 @@ class RocketMQDataSource(DataSource):
             return _Refusal(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what `DataFrame.write` sends messages with."""
+        """Return the writer with which `DataFrame.write` sends messages."""
         from pocketmq.spark.writing.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return what `DataFrame.writeStream` sends messages with."""
+        """Return the writer with which `DataFrame.writeStream` sends messages."""
         from pocketmq.spark.writing.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 
 
 class _Refusal(DataSourceStreamReader):
-    """Fails a query with a reason, whichever method Spark calls first."""
+    """Fails a query with a reason, in whichever method Spark calls first."""
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
 
     def initialOffset(self) -> NoReturn:
-        """Raise the reason: a new query asks for this."""
+        """Raise the reason: a new query calls this first."""
         raise self._reason
 
     def latestOffset(self, *_: object) -> NoReturn:
-        """Raise the reason: a query that goes on asks for this."""
+        """Raise the reason: a resumed query calls this first."""
         raise self._reason
 
     def partitions(self, start: object, end: object) -> NoReturn:
-        """Raise the reason: a query that repeats a batch asks for this."""
+        """Raise the reason: a query that repeats a batch calls this first."""
         raise self._reason
 
     def read(self, partition: InputPartition) -> NoReturn:

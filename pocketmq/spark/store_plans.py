@@ -1,4 +1,4 @@
-"""The planning of reads of stores that batches and streams share."""
+"""The planning of store reads that batches and streams share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pocketmq.store.scan.queues.selection import Selection
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 WITHOUT_BODIES: Final = 16
-"""Partitions are so many times their usual size where no bodies are read."""
+"""How many times their usual size partitions have if no bodies are read."""
 
 
 def limits_per_store(
     options: Options, stores: int, columns: Collection[str] = ("body",)
 ) -> PartitionLimits:
-    """Return how finely to split each of a number of stores if these columns are read. A task costs
-    Spark 35 ms whatever it reads, so partitions are larger without bodies."""
+    """Return how finely to split each of a number of stores if these columns are read. Each task
+    costs Spark 35 ms, so partitions are larger without bodies."""
     return PartitionLimits(
         least=-(-options.min_partitions // stores),
         cores=options.parallelism,
@@ -31,8 +31,8 @@ def limits_per_store(
 
 
 def request_of(spans: Mapping[StreamQueue, tuple[int, int]]) -> ScanRequest:
-    """Return what asks for the offsets between the first and (without it) the second of each
-    queue."""
+    """Return the bounds that select the offsets from the first up to (not including) the second of
+    each queue."""
     starting: dict[str, dict[int, int]] = {}
     ending: dict[str, dict[int, int]] = {}
     for queue, (begin, stop) in spans.items():
@@ -46,11 +46,11 @@ def request_of(spans: Mapping[StreamQueue, tuple[int, int]]) -> ScanRequest:
 
 
 def task_reader(options: Options, schema: Any, selection: Selection) -> TaskReader:
-    """Return what tasks read with, under an Arrow schema."""
+    """Return the reader of the tasks, for an Arrow schema."""
     files = FileReader(schema, selection, options.decompress, options.fail_on_data_loss)
     if options.live is None:
         return files
-    # Imported on use: reading files takes no package of the client.
+    # Imported on use: reading files needs no package of the client.
     from pocketmq.spark.live.reading import LiveReader
 
     return LiveReader(files, options.live)

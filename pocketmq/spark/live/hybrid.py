@@ -1,8 +1,8 @@
-"""Plans a read of files and brokers together: what the files of a broker have is read from them,
-and the rest from the broker of the same name.
+"""Plans a read of files and brokers together: records that the files of a broker have are read from
+them, the rest from the broker of the same name.
 
-In each queue the files have one run of offsets, so there is an exact boundary: every offset is read
-from one of the two.
+In each queue the files have one contiguous range of offsets, so the boundary is exact: every offset
+is read from one of the two.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def hybrid_partitions(
 
 
 def cut(wanted: Span, held: Span) -> tuple[Span, list[Span]]:
-    """Return the part of `wanted` that is to be read from files, which have `held`, and what is
-    left: the spans before and after it, if they are not empty."""
+    """Return the part of `wanted` to read from files, which have `held`, and the rest: the spans
+    before and after it, if not empty."""
     (start, stop), (first, end) = wanted, held
     if max(start, first) >= min(stop, end):
         return (start, start), [wanted] if start < stop else []
@@ -106,7 +106,7 @@ def check_together(known: Mapping[StreamQueue, LiveQueue], options: Options) -> 
 def together(
     queues: Iterable[LiveQueue], stores: Mapping[str, ScannedStore]
 ) -> dict[StreamQueue, LiveQueue]:
-    """Return the queues with what brokers and files have of them, taken together."""
+    """Return the queues with the offsets that brokers and files have together."""
     known = {queue.name: queue for queue in queues}
     for broker, store in stores.items():
         for (topic, queue_id), found in store.queues.items():
@@ -124,7 +124,7 @@ def together(
 
 
 def _held(name: StreamQueue, stores: Mapping[str, ScannedStore]) -> Span:
-    """Return what files have of a queue."""
+    """Return the offsets that files have of a queue."""
     store = stores.get(name.broker)
     found = None if store is None else store.queues.get((name.topic, name.queue_id))
     return (0, 0) if found is None else (found.min_offset, found.max_offset)
@@ -138,7 +138,8 @@ def _stored_from(
     seen: Seen,
     at_brokers: dict[StreamQueue, int],
 ) -> int | None:
-    """Return the first offset stored at a time (ms) and `step` or later; None without a time."""
+    """Return the offset of the first message stored at a time (ms) plus `step` or later; None
+    without a time."""
     if time is None:
         return None
     first, end = _held(name, stores)
@@ -152,8 +153,8 @@ def _stored_from(
 
 
 def _without_gap(part: LiveRange, queue: LiveQueue, lose: Lose) -> LiveRange:
-    """Return what the broker has of a range; messages that are neither there nor in files are
-    lost."""
+    """Return the part of a range that the broker has; messages that are neither there nor in files
+    are lost."""
     if part.start >= queue.min_offset:
         return part
     end = min(part.stop, queue.min_offset)

@@ -22,7 +22,7 @@ class LiveRange(NamedTuple):
 
 
 class LivePartition(InputPartition):
-    """Ranges of queues, to be pulled from their brokers one after another."""
+    """Ranges of queues to pull from their brokers one after another."""
 
     def __init__(self, ranges: Sequence[LiveRange]) -> None:
         self.ranges = tuple(ranges)

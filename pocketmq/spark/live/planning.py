@@ -1,4 +1,4 @@
-"""Plans a read from brokers, on the driver: from what is asked for to ranges of offsets."""
+"""Plans a read from brokers on the driver: turns the options into ranges of offsets."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Wants = Callable[[str, str, int], bool]
 def live_ranges(
     options: Options, live: LiveOptions, wants: Wants, selection: Selection, lose: Lose
 ) -> list[LiveRange]:
-    """Return what is to be pulled, as the queues are now.
+    """Return the ranges to pull, from the queues as they are now.
 
     Args:
         wants: whether a queue (broker, topic, queue id) is to be read.
-        selection: its offsets and times of storing narrow the ranges.
+        selection: its offsets and store times narrow the ranges.
         lose: as in `pocketmq.store.scan.planning.offsets.resolve`.
 
     Raises:
-        OptionError: a broker, topic or queue is named that does not exist.
+        OptionError: a named broker, topic or queue does not exist.
         BrokersNotRead: the name servers or brokers did not answer, or refused.
         OSError: a file of TLS cannot be read.
     """
@@ -56,9 +56,9 @@ class Seen(NamedTuple):
     """The queues of the requested topics, as brokers report them.
 
     Attributes:
-        queues: in order; also those that are not wanted.
-        begins, ends: offsets of the wanted queues outside of which nothing was stored in the times
-            that are asked for; empty if all times are.
+        queues: in order, including those that are not wanted.
+        begins, ends: offsets of the wanted queues outside of which nothing was stored in the
+            requested times; empty if all times are requested.
     """
 
     queues: list[LiveQueue]
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
 
 def look(options: Options, live: LiveOptions, wants: Wants, times: Range) -> Seen:
     """Ask the brokers. Raises as `live_ranges`; OptionError for a topic that no broker has, unless
-    there are files as well."""
+    files are read too."""
     try:
         return asyncio.run(_look(options, live, wants, times))
     except RemotingError as error:
@@ -93,7 +93,7 @@ async def _look(options: Options, live: LiveOptions, wants: Wants, times: Range)
 
 
 def range_of(queue: LiveQueue, options: Options, within: Range, lose: Lose) -> LiveRange:
-    """Return what the options ask of a queue."""
+    """Return the part of a queue that the options select."""
     starting, ending = options.starting.of(queue.broker), options.ending.of(queue.broker)
     found = resolve(queue, starting, ending, named_loss(queue.broker, lose)) & within
     bounds = (found.start or 0, found.stop or 0)
@@ -111,8 +111,8 @@ def named_loss(broker: str, lose: Lose) -> Lose:
 
 
 async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue]:
-    """Return the queues of the topics that the options ask for; none of those that do not exist.
-    Raises RemotingError, see `Brokers`."""
+    """Return the queues of the requested topics; a topic that does not exist has none. Raises
+    RemotingError, see `Brokers`."""
     topics = options.named_topics()
     if not topics:
         known = await brokers.topics()
@@ -122,7 +122,7 @@ async def queues_asked_for(brokers: Brokers, options: Options) -> list[LiveQueue
 
 
 async def check_topics(brokers: Brokers, queues: Sequence[LiveQueue], options: Options) -> None:
-    """Raise OptionError for a topic that is named but has no queue."""
+    """Raise OptionError for a named topic without queues."""
     missing = sorted(options.named_topics() - {queue.topic for queue in queues})
     if missing:
         option = "subscribe" if options.topics is not None else "assign"
@@ -132,7 +132,7 @@ async def check_topics(brokers: Brokers, queues: Sequence[LiveQueue], options: O
 
 
 async def check_sql(brokers: Brokers, queues: Sequence[LiveQueue], live: LiveOptions) -> None:
-    """Raise OptionError if a broker refuses the condition in SQL92. Each is asked once."""
+    """Raise OptionError if a broker refuses the SQL92 condition. Each broker is asked once."""
     if live.expression.type != SQL92:
         return
     for queue in {queue.broker: queue for queue in queues}.values():

@@ -1,10 +1,10 @@
 """Pulls ranges of queues in one task, one pull ahead of decoding.
 
-There is no thread: the event loop runs while the task waits for answers, and stands still while
-Spark works on the rows. An answer has 512 KiB. Each run of the loop collects a block of several
-answers, because starting and stopping the loop costs as much as many rows. Meanwhile the answer to
-the next pull arrives in the buffers of the kernel. Its timeout therefore only counts the time spent
-waiting for it: a timer of the loop would also count the time that Spark takes.
+No thread is used: the event loop runs while the task waits for answers, and stops while Spark
+processes the rows. An answer has 512 KiB. Each run of the loop collects a block of several answers,
+because starting and stopping the loop costs as much as many rows. Meanwhile the answer to the next
+pull arrives in kernel buffers. Its timeout therefore counts only the time spent waiting for it: a
+timer of the loop would also count the time that Spark takes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pocketmq.store.scan.errors import RecordsLost
 log = logging.getLogger(__name__)
 
 MOST: Final = 1024
-"""Records asked for in a pull. Brokers have lower limits of their own, also of bytes."""
+"""Records requested in a pull. Brokers have lower limits of their own, also of bytes."""
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-"""Answers are put together up to this size, since each batch of rows costs Spark something."""
+"""Answers are combined up to this size, because each batch of rows has a cost in Spark."""
 _ANSWER_SECONDS: Final = 15.0
-"""How long an answer is waited for before it is asked for again."""
+"""How long to wait for an answer before pulling again."""
 _DAY: Final = 86_400.0
 _PAUSES: Final = 0.05, 2.0
 _RESET: Final = "OFFSET_RESET"
@@ -43,14 +43,15 @@ _REMOVING: Final = "MESSAGE_WAS_REMOVING"
 
 
 class Pulled(NamedTuple):
-    """The records of some pulls of a range, by answer. Some may be past the end of the range."""
+    """The records of several pulls of a range, by answer. Some may be after the end of the
+    range."""
 
     range: LiveRange
     answers: list[ReadableBuffer]
 
 
 class TaskPulls:
-    """The pulls of one task. Make it, iterate once, and close it.
+    """The pulls of one task. Create it, iterate once, and close it.
 
     Args:
         lose: called with a number of offsets and an error for records that are gone; may raise.
@@ -74,11 +75,11 @@ class TaskPulls:
         if not self._ranges:
             return
         with asyncio.Runner() as runner:
-            # Not by `runner.run`: to put back the handler of SIGINT, it makes a text of the task
+            # Not by `runner.run`: to restore the handler of SIGINT, it makes a string of the task
             # with its result, which is a whole answer. That took three quarters of a read.
             run = runner.get_loop().run_until_complete
             ahead = run(self._open())
-            size = 0  # the first answer comes at once: a LIMIT is often done with it
+            size = 0  # the first answer alone: it is often enough for a LIMIT
             try:
                 while (pulled := run(ahead.next(size))) is not None:
                     yield pulled
@@ -96,7 +97,7 @@ class TaskPulls:
 
 
 class _Ahead:
-    """A pull in flight, or its answer, while the previous one is decoded."""
+    """The pull in flight, or its answer, while the previous one is decoded."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class _Ahead:
 
     async def next(self, size: int) -> Pulled | None:
         """Return the answers of the next pulls of one range, at least `size` bytes in all unless
-        the range ends before; None after the last range."""
+        the range ends first; None after the last range."""
         answers: list[ReadableBuffer] = []
         while self._offset < self._range.stop or self._left:
             if self._offset >= self._range.stop:
@@ -150,7 +151,7 @@ class _Ahead:
             part = self._left[-1]
             offset = part.start
         self._pull = asyncio.ensure_future(self._asked(part, offset, _DAY))
-        # Long enough for it to be sent; its answer is waited for later.
+        # Long enough to send it; the answer is awaited later.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -166,13 +167,13 @@ class _Ahead:
             except RemotingError as error:
                 failures += 1
                 pause = jittered(backoff(*_PAUSES, failures))
-                # A send that is not permitted may be tried at another broker, a pull may not.
+                # A forbidden send may be tried at another broker, a pull may not.
                 is_refused = isinstance(error, NoPermission) or not error.retriable
                 if is_refused or time.monotonic() + pause > deadline:
                     raise QueueNotRead(*part[:3], offset, error) from error
                 log.info("retrying the pull of %s at %d: %s", part, offset, error)
                 await asyncio.sleep(pause)
-                # Perhaps the broker has another address now.
+                # The broker may have a new address.
                 with contextlib.suppress(RemotingError):
                     await self._instance.routes.refresh(part.topic)
 
@@ -197,8 +198,8 @@ class _Ahead:
         """Return the offset where the range continues; missing messages in between are lost."""
         part, offset, following = self._range, self._offset, answer.next_offset
         if answer.status is PullStatus.OFFSET_ILLEGAL and answer.reason == _RESET:
-            # An administrator has set the offset of the group. It does not concern this read, and
-            # the next pull is answered as it should be.
+            # An administrator has reset the group's offset. That does not affect this read; the
+            # next pull gets a normal answer.
             return offset
         if following <= offset:
             if answer.status in (PullStatus.FOUND, PullStatus.NO_MATCHED_MSG):

@@ -1,4 +1,4 @@
-"""Where the queues of running brokers begin and end."""
+"""The first and last offsets of the queues of running brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 
 _AT_ONCE: Final = 32
 _LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last that Python knows."""
+"""The end of the year 9999, the last that Python supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LiveQueue:
 
     @property
     def name(self) -> StreamQueue:
-        """What it is called, whatever it holds."""
+        """The name of the queue, without its offsets."""
         return StreamQueue(self.topic, self.broker, self.queue_id)
 
 
@@ -83,8 +83,8 @@ class Brokers:
         return [name for name in topics if not (name in own or is_internal_topic(name, clusters))]
 
     async def registered(self) -> frozenset[str]:
-        """Return the names of the brokers that the name server knows; none if it does not tell,
-        because the client may not ask for clusters. Raises NoNameServer."""
+        """Return the names of the brokers that the name server knows; none if the client may not
+        query clusters. Raises NoNameServer."""
         try:
             info = await self._admin.cluster_info()
         except NoPermission:
@@ -92,8 +92,8 @@ class Brokers:
         return frozenset(info.broker_addr_table)
 
     async def log_begin(self, broker: str) -> int | None:
-        """Return the physical offset at which the commit log of a broker begins; None if the broker
-        does not tell, because the client may not ask for its state. Raises RemotingError."""
+        """Return the physical offset at which the commit log of a broker begins; None if the client
+        may not query the broker's state. Raises RemotingError."""
         try:
             figures = await self._admin.broker_runtime(broker)
         except NoPermission:
@@ -102,8 +102,8 @@ class Brokers:
         return int(begin) if begin.isdecimal() else None
 
     async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
-        """Return the queues of topics in order, also those without messages. A topic that does not
-        exist has none.
+        """Return the queues of topics in order, including those without messages. A topic that does
+        not exist has none.
 
         Raises:
             BrokerNotFound: a broker of a topic has no master now.
@@ -138,7 +138,7 @@ class Brokers:
     async def stored_from(self, queues: Iterable[LiveQueue], time: int) -> dict[StreamQueue, int]:
         """Return for each queue the offset of the first message stored at a time (ms) or later; the
         end of the queue if there is none."""
-        # Half a millisecond more: as a float, a time may be a little less than it is.
+        # Add half a millisecond: the float may be slightly less than the time.
         half = timedelta(milliseconds=min(max(time, 0), _LAST_MS), microseconds=500)
         moment = datetime(1970, 1, 1, tzinfo=UTC) + half
 
@@ -192,7 +192,7 @@ class Brokers:
             if answer.status is not PullStatus.FOUND:
                 return name, None
             found = mark_of(answer.records)
-            # Where an entry is no record's, the next record comes.
+            # For an entry without a record, the broker returns the next record.
             return name, found if found.offset == offset else None
 
         async with self._puller() as puller:

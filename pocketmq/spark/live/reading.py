@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LiveReader:
-    """Reads what was planned of brokers, and of files beside them.
+    """Reads the planned partitions of brokers and files.
 
     Attributes:
-        files: reads the partitions of files. Its options hold for brokers as well.
+        files: reads the partitions of files. Its options apply to brokers too.
         live: how brokers are asked.
     """
 
@@ -69,10 +69,10 @@ class LiveReader:
         for part, answers in TaskPulls(partition.ranges, live, lose):
             queue = PulledQueue(part.broker, part.topic, part.queue_id)
             for batch in reader.read(queue, answers, part.start, part.stop):
-                # The same arrays under Spark's schema, which may call columns not nullable.
+                # The same arrays with Spark's schema, which may declare columns not nullable.
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)
         holes = expected - reader.seen
-        if holes > 0 and live.expression == EVERYTHING:  # else brokers leave out messages
+        if holes > 0 and live.expression == EVERYTHING:  # otherwise brokers filter out messages
             log.warning(
                 "left out %d offsets of %s: they have no message; it was lost in a damaged log, or "
                 "in a crash",

@@ -1,6 +1,6 @@
-"""Splits ranges of queues into partitions of about as many messages each.
+"""Splits ranges of queues into partitions with about equal numbers of messages.
 
-Brokers do not say how many bytes a range has, so messages are what is counted.
+Brokers do not report the size of a range in bytes, so messages are counted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pocketmq.spark.live.partition import LivePartition, LiveRange
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 
 SPLIT_MESSAGES: Final = 131_072
-"""A partition has about as many at most: as many of 1 KiB as a partition of files has."""
+"""About the most messages of a partition: as many as a partition of files has of 1 KiB each."""
 WORTH_A_CORE: Final = 4096
-"""Fewer messages than this are not split only to keep another core busy."""
+"""Fewer messages than this are not split just to keep another core busy."""
 
 
 def split(ranges: Iterable[LiveRange], limits: PartitionLimits) -> list[LivePartition]:
-    """Return the ranges in partitions, each of which has at least one offset. Long ones are cut,
-    short ones are put together."""
+    """Divide the ranges into partitions, each with at least one offset. Long ranges are cut, short
+    ones are combined."""
     wanted = [part for part in ranges if part.start < part.stop]
     total = sum(part.stop - part.start for part in wanted)
     if not total:
@@ -38,6 +38,6 @@ def split(ranges: Iterable[LiveRange], limits: PartitionLimits) -> list[LivePart
             if done == bound:
                 partitions.append(LivePartition(current))
                 current = []
-                # Of equal size but for one message, since the last one may be no larger.
+                # Sizes differ by one message at most, because the last one must not be larger.
                 bound = total * (len(partitions) + 1) // count
     return partitions

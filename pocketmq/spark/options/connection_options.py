@@ -1,4 +1,4 @@
-"""How to reach the brokers: the options that reads and writes of running brokers share.
+"""How to reach the brokers: the options shared by reads from and writes to running brokers.
 
 Errors and reprs never show a secret.
 """
@@ -17,7 +17,7 @@ from pocketmq.client.options import ClientOptions
 from pocketmq.client.routes.name_server_list import NAMESRV_ADDR, check_namesrv
 from pocketmq.spark.options.option_error import OptionError, shown
 
-#: Longer than a client's: a restart of a broker should not cost the attempt of a task.
+#: Longer than a client's: a broker's restart should not fail a task attempt.
 TIMEOUT: Final = 60.0
 LONGEST_TIMEOUT: Final = 86_400.0
 
@@ -27,7 +27,7 @@ class Tls:
     """Encrypted connections: files in PEM format, at the same paths on every executor.
 
     Attributes:
-        ca_file: certificates to trust; None trusts what the system trusts.
+        ca_file: certificates to trust; None trusts the system's.
         cert_file: the client's own certificate, for servers that ask for one.
         key_file: its private key; None if `cert_file` has it.
     """
@@ -40,11 +40,11 @@ class Tls:
         """Load the files of this machine.
 
         Raises:
-            OSError: a file cannot be read, or is not what it should be.
+            OSError: a file cannot be read, or is not valid.
         """
         for path in (self.ca_file, self.cert_file, self.key_file):
             if path is not None:
-                open(path, "rb").close()  # whose error, unlike that of ssl, names the file
+                open(path, "rb").close()  # its error names the file, unlike that of ssl
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file)
@@ -66,8 +66,8 @@ class Connection:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Connection:
-        """Read options by their proper names. Without the option `namesrv` the environment names
-        the name servers. Raises OptionError."""
+        """Read options by their proper names. Without the option `namesrv`, the name servers come
+        from the environment. Raises OptionError."""
         return cls(_namesrv(given), _credentials(given), _tls(given))
 
     def client_options(self) -> ClientOptions:
@@ -78,7 +78,7 @@ class Connection:
 
 
 def text(given: Mapping[str, str], name: str) -> str | None:
-    """Return a text without blanks around it; None if absent."""
+    """Return a string without surrounding blanks; None if absent."""
     if name not in given:
         return None
     value = given[name].strip()
@@ -88,7 +88,7 @@ def text(given: Mapping[str, str], name: str) -> str | None:
 
 
 def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """Return a truth value."""
+    """Return a boolean."""
     value = given.get(name, str(default)).strip().lower()
     if value not in ("true", "false"):
         raise _wrong(given, name, "need true or false")
@@ -107,7 +107,7 @@ def seconds(given: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _namesrv(given: Mapping[str, str]) -> str:
-    # Taken from the environment here, because executors have another one.
+    # Read from the environment here, because that of executors differs.
     name = "namesrv" if "namesrv" in given else NAMESRV_ADDR
     addresses = given.get("namesrv", os.environ.get(NAMESRV_ADDR, "")).strip()
     wanted = (

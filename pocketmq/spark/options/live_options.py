@@ -22,17 +22,17 @@ LIVE_NAMES: Final = (
     "timeout",
 )
 READER_GROUP: Final = "TOOLS_CONSUMER"
-"""Who pulls: a group that every broker has, and that is nobody's."""
+"""The default group of pulls: one that every broker has and no application uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How brokers are asked.
+    """How to read from brokers.
 
     Attributes:
         connection: to name servers and brokers.
-        group: whose pulls they are.
-        expression: which messages the brokers are to send.
+        group: the consumer group of the pulls.
+        expression: which messages the brokers send.
         timeout: how long a task or the driver retries while a broker is unreachable, seconds.
     """
 
@@ -50,7 +50,7 @@ class LiveOptions:
                 if name in given:
                     raise shown(name, given[name], "needs the option namesrv")
             return None
-        # Reading files takes no package of the client.
+        # Reading files needs no package of the client.
         with needed_for("reading from running brokers"):
             from pocketmq.client.consumer.expression import Expression
             from pocketmq.client.errors import RemotingError

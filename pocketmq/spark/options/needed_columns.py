@@ -1,8 +1,8 @@
-"""Finds out which columns a query needs, and runs it on a DataFrame that reads no others.
+"""Finds the columns that a query needs, and runs it on a DataFrame that reads no others.
 
-Spark does not tell a Python source which columns a query uses, so that it reads all of them. The
-optimized plan knows: the query is planned once on all columns, and made again on those it needs.
-Nothing is cached: each call plans its own query, and the given DataFrame does not change.
+Spark does not tell a Python source which columns a query uses, so the source reads all of them. The
+optimized plan shows them: the query is planned once with all columns, and built again with those it
+needs. Nothing is cached: each call plans its own query, and the given DataFrame does not change.
 
 The plan is available in classic PySpark only, not with Spark Connect.
 """
@@ -21,9 +21,9 @@ from pocketmq.spark.source import RocketMQDataSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Operators whose parents see no column of what is below, except by their own expressions.
+#: Operators that pass on columns from below only through their own expressions.
 _ENDS: Final = frozenset({"Project", "Aggregate"})
-#: Operators that hand on the columns of what is below, by the same ids.
+#: Operators that pass on the columns from below with the same ids.
 _HANDS_ON: Final = frozenset(
     {
         "Filter",
@@ -43,7 +43,7 @@ _HANDS_ON: Final = frozenset(
 )
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 FEWEST: Final = "queueId"
-"""What is read by a query that needs no column: of all columns it is the smallest."""
+"""Read by a query that needs no column: the smallest of all columns."""
 
 
 def pruned(frame: DataFrame, query: Callable[[DataFrame], DataFrame]) -> DataFrame:
@@ -54,8 +54,8 @@ def pruned(frame: DataFrame, query: Callable[[DataFrame], DataFrame]) -> DataFra
 
     Args:
         frame: as `load` returns it, with any options.
-        query: makes a DataFrame of the one it is given. It is called twice, so it should do
-            nothing else. It may also be SQL: `lambda t: spark.sql("SELECT ... FROM {t}", t=t)`.
+        query: makes a DataFrame from the given one. It is called twice, so it should do nothing
+            else. It may also be SQL: `lambda t: spark.sql("SELECT ... FROM {t}", t=t)`.
 
     If the query needs all columns, or Spark does not say which, as with Spark Connect, you get
     `query(frame)` itself. A query without columns, such as a count, reads the consume queues alone.
@@ -76,16 +76,16 @@ def pruned(frame: DataFrame, query: Callable[[DataFrame], DataFrame]) -> DataFra
     narrow = reader.options(**_options(own[0])).schema(ddl_of(names)).load()
     with contextlib.suppress(AnalysisException):
         found = query(narrow)
-        if found.schema == whole.schema:  # a `*` may stand for fewer columns now
+        if found.schema == whole.schema:  # `*` may stand for fewer columns now
             return found
     return whole
 
 
 def needed(frame: DataFrame) -> list[str] | None:
-    """Return the columns that a query needs of all its `rocketmq` sources together, in the order of
-    the source; `FEWEST` if it needs none, None if that is unknown or there is no such source.
+    """Return the columns that a query needs from all its `rocketmq` sources together, in the order
+    of the source; `FEWEST` if it needs none, None if that is unknown or it has no such source.
 
-    They are the same for all sources, so that a `*` still stands for the same columns of each.
+    They are the same for all sources, so that `*` still stands for the same columns of each.
     """
     if not hasattr(frame, "_jdf"):
         return None
@@ -105,7 +105,7 @@ class _Walk:
     Attributes:
         references: ids of the attributes that operators use in their expressions.
         columns: ids and names of the columns of `rocketmq` sources.
-        takes_all: whether something takes all columns of one of them, as they are.
+        takes_all: whether an operator takes all columns of one of them unchanged.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _Walk:
         self.takes_all = False
 
     def down(self, plan: Any, *, all_needed: bool) -> None:
-        """Look at an operator and those below. `all_needed`: whether all its columns are used."""
+        """Visit an operator and those below. `all_needed`: whether all its columns are used."""
         if _is_ours(plan):
             self.columns += [(at.exprId().id(), at.name()) for at in _items(plan.output())]
             self.takes_all |= all_needed
@@ -123,7 +123,7 @@ class _Walk:
         for inner in _items(plan.subqueries()):
             self.down(inner, all_needed=True)
         kind = plan.getClass().getSimpleName()
-        # Others, such as unions, may use columns by their places.
+        # Others, such as unions, may use columns by position.
         below = kind not in _ENDS and (all_needed or kind not in _HANDS_ON)
         for child in _items(plan.children()):
             self.down(child, all_needed=below)

@@ -20,7 +20,7 @@ SECURITY_NAMES: Final = (
     "tlsCertFile",
     "tlsKeyFile",
 )
-"""The options that say how to be let in by brokers and name servers; see `connection_options`."""
+"""The options with credentials for brokers and name servers; see `connection_options`."""
 _SECRET: Final = re.compile("secret|token|password|access.?key", re.IGNORECASE)
 
 
@@ -34,8 +34,7 @@ class OptionError(ValueError):
 
 
 def shown(name: str, value: str, wanted: str) -> OptionError:
-    """Return the error for an option, without its value if that is, or may have been meant as, a
-    secret."""
+    """Return the error for an option, without its value if that is or may be a secret."""
     return OptionError(name, "(hidden)" if _SECRET.search(name) else value, wanted)
 
 
@@ -60,7 +59,7 @@ def by_proper_name(
     kind: str = "option",
 ) -> dict[str, str]:
     """Return the options by their proper names. Raises `error`(name, value, wanted) for one that is
-    not among `names`; `kind` says what it is not."""
+    not among `names`; `kind` describes these."""
     proper = {name.lower(): name for name in names}
     known = {}
     for name, value in without_catalog(options).items():
@@ -73,19 +72,19 @@ def by_proper_name(
 
 
 _CATALOG: Final = ("provider", "owner")
-"""What a table of Spark's catalog always has among its options."""
+"""An option that every table of Spark's catalog has."""
 _GIVEN: Final = "option."
-"""Before the name of an option that was given to CREATE TABLE, beside the option itself."""
+"""The prefix of the copies that CREATE TABLE makes of the given options."""
 
 
 def is_of_catalog(options: Mapping[str, str]) -> bool:
-    """Return whether options are those of a table that is created in Spark's catalog."""
+    """Return whether options are those of a table being created in Spark's catalog."""
     return {name.lower() for name in options}.issuperset(_CATALOG)
 
 
 def without_catalog(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options without what Spark's catalog adds to those of a table: properties of its own
-    and of the user. `path` is the location of the table."""
+    """Return options without those that Spark's catalog adds for a table: its own properties and
+    the user's. `path` is the location of the table."""
     by_lower = {name.lower(): (name, value) for name, value in options.items()}
     if not is_of_catalog(options):
         return dict(options)
@@ -94,7 +93,7 @@ def without_catalog(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that was probably meant; None if none is like it."""
+    """Return the most similar of `names`; None if none is similar."""
     by_lower = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[close[0]] if close else None

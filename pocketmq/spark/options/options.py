@@ -1,7 +1,7 @@
-"""The options of the data source, named as those of Spark's Kafka source where it has the same.
+"""The options of the data source, named as in Spark's Kafka source where that has the same.
 
-Names ignore case. Invalid options are errors that name the option and the value: a misspelt option
-that is silently ignored reads the wrong data.
+Names are case-insensitive. An invalid option raises an error with its name and value: silently
+ignoring a misspelt option would read the wrong data.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 
 
 class Use(Enum):
-    """What options are read for. Spark asks for the schema before it says which."""
+    """The use of the options. Spark requests the schema before it tells which."""
 
     SCHEMA = "schema"
     BATCH = "batch"
@@ -92,16 +92,16 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user asks for.
+    """The parsed options of a read.
 
     Attributes:
         roots, archives: of the stores to read as one; none if only brokers are asked.
-        live: how brokers are asked; None if only stores are read.
-        topics: those subscribed by name; None when all are read that the other two allow.
+        live: how to read from brokers; None if only stores are read.
+        topics: those subscribed by name; None to read all that the next two allow.
         topic_pattern: topics whose whole name matches.
         queues: assigned queue ids by topic and broker.
-        starting, ending: between which offsets.
-        stored: within which times (ms).
+        starting, ending: the bounds of the offsets.
+        stored: the range of store times (ms).
         min_partitions, max_records_per_partition, fail_on_data_loss, include_system_topics,
             include_metadata, decompress: the options of these names.
         push_filters: whether to push filters; None: only where that is safe.
@@ -137,15 +137,15 @@ class Options:
 
     @property
     def reads_stores(self) -> bool:
-        """Whether any store or archive is read."""
+        """Whether stores or archives are read."""
         return bool(self.roots or self.archives)
 
     @classmethod
     def parse(
         cls, options: Mapping[str, str], use: Use = Use.SCHEMA, parallelism: int | None = None
     ) -> Options:
-        """Read options as Spark gives them. `parallelism`: of the session, where it is known; else
-        it is the number of cores of this machine. Raises OptionError."""
+        """Read options as Spark gives them. `parallelism`: of the session, if known; else the
+        number of cores of this machine. Raises OptionError."""
         given = by_proper_name(options, NAMES, shown)
         _check_use(given, use)
         live = LiveOptions.parse(given)
@@ -158,7 +158,7 @@ class Options:
         starting = text.offsets("startingOffsets", *_STARTS[use])
         ending = text.offsets("endingOffsets", "latest", ("latest",))
         stored = Range(text.time("startingTimestamp"), text.time("endingTimestamp"))
-        # As in the Kafka source, times win over offsets.
+        # As in the Kafka source, times override offsets.
         if stored.start is not None:
             starting = BrokerBounds(EARLIEST)
         if stored.stop is not None:
@@ -198,13 +198,13 @@ class Options:
         )
 
     def wants(self, broker: str, topic: str, queue_id: int) -> bool:
-        """Return whether a queue is asked for. Naming an internal topic is asking for it."""
+        """Return whether a queue is requested. Naming an internal topic requests it."""
         if self.queues is not None:
             return queue_id in (self.queues.get(topic, broker) or ())
         return self.wants_topic(topic)
 
     def wants_topic(self, topic: str) -> bool:
-        """Return whether queues of a topic may be asked for."""
+        """Return whether queues of a topic may be requested."""
         if self.queues is not None:
             return topic in self.queues.table
         if self.topics is not None:
@@ -214,14 +214,14 @@ class Options:
         return self.include_system_topics or not is_internal_topic(topic, self.clusters)
 
     def named_topics(self) -> frozenset[str]:
-        """Return the topics that must be there, since they are named."""
+        """Return the topics that must exist, because they are named."""
         if self.queues is not None:
             return frozenset(self.queues.table)
         return self.topics or frozenset()
 
 
 def _check_use(given: Mapping[str, str], use: Use) -> None:
-    """Raise OptionError for an option that has no meaning in this use."""
+    """Raise OptionError for an option that does not apply to this use."""
     if use is Use.STREAM:
         for name in _ONLY_IN_BATCHES:
             if name in given:
@@ -233,7 +233,7 @@ def _check_use(given: Mapping[str, str], use: Use) -> None:
 
 
 def _check_live(given: Mapping[str, str]) -> None:
-    """Raise OptionError for options that cannot go with `namesrv`."""
+    """Raise OptionError for options that cannot be combined with `namesrv`."""
     if "readUnflushed" in given:
         raise OptionError("readUnflushed", given["readUnflushed"], "cannot go with option namesrv")
     path = next((name for name in _PATHS if name in given), None)
@@ -246,7 +246,7 @@ def _check_live(given: Mapping[str, str]) -> None:
 
 
 _ANCHORS: Final = {"earliest": EARLIEST, "latest": LATEST}
-#: The default of startingOffsets and the words it can be, as in Spark's Kafka source.
+#: The default of startingOffsets and its allowed words, as in Spark's Kafka source.
 _STARTS: Final[dict[Use, tuple[str, tuple[str, ...]]]] = {
     Use.SCHEMA: ("earliest", ("earliest", "latest")),
     Use.BATCH: ("earliest", ("earliest",)),
@@ -261,8 +261,9 @@ class _Reader:
         self._given = given
 
     def stores(self) -> tuple[tuple[Path, ...], tuple[Location, ...]]:
-        """Directories of stores, and archives, from `load(A)`, `load("A,B")`, `load(["A", "B"])` or
-        a glob. Each once, by whatever names: a store that is read twice has every message twice."""
+        """Return the directories of stores, and the archives, that `load(A)`, `load("A,B")`,
+        `load(["A","B"])` or a glob names. Each is returned once, even if it has several names:
+        reading a store twice would return every message twice."""
         roots: dict[Path, Path] = {}
         archives: dict[Location, Location] = {}
         for place in self._places():
@@ -282,7 +283,7 @@ class _Reader:
             raise OptionError(name, given, _NO_STORE)
         for text in places:
             place = str(text).strip()
-            if not place:  # as a path it would be the current directory
+            if not place:  # an empty path would be the current directory
                 raise self._error(name, "one of the directories has no name")
             if is_remote(place):
                 yield self._location(name, place)
@@ -290,7 +291,7 @@ class _Reader:
             if place.startswith("file:"):
                 place = unquote(urlsplit(place).path)
             place = str(Path(place).expanduser())
-            # A name may have the characters of a glob in it.
+            # A name may contain glob characters.
             if not has_magic(place) or Path(place).exists():
                 yield Path(place).absolute()
                 continue
@@ -341,8 +342,8 @@ class _Reader:
         return ByBroker(found)
 
     def offsets(self, name: str, default: str, words: tuple[str, ...]) -> BrokerBounds:
-        """Read one of `words`, or offsets in JSON, where -2 stands for `earliest` and -1 for
-        `latest`. Queues that the JSON does not name are read from the earliest or to the latest."""
+        """Read one of `words`, or offsets in JSON, where -2 means `earliest` and -1 `latest`.
+        Queues that the JSON does not name are read from the earliest offset or to the latest."""
         text = self._given.get(name, default).strip()
         if text.lower() in words:
             return BrokerBounds(_ANCHORS[text.lower()])
@@ -365,7 +366,8 @@ class _Reader:
 
         found = {}
         for topic, value in self._json(name, dict, wanted).items():
-            # Names of brokers may be numbers, too: what they lead to tells them from queue ids.
+            # Broker names may be numbers too: the type of the value distinguishes them from queue
+            # ids.
             is_named = isinstance(value, dict) and dict in map(type, value.values())
             by_broker = value if is_named else {ALL_BROKERS: value}
             found[topic] = self._of_brokers(name, by_broker, by_queue, is_named=is_named)
@@ -374,7 +376,7 @@ class _Reader:
     def _of_brokers(
         self, name: str, values: dict[str, Any], read: Callable[[Any], T], *, is_named: bool
     ) -> dict[str, T]:
-        """Return what `read` makes of the values of each broker."""
+        """Apply `read` to the values of each broker."""
         if is_named and ALL_BROKERS in values:
             raise self._error(name, "one of the brokers has no name")
         return {broker: read(value) for broker, value in values.items()}
@@ -419,7 +421,7 @@ class _Reader:
         """Whether to push filters; None for `auto` (which is also the default)."""
         value = self._given.get(name, "auto").strip().lower()
         choices = {"auto": None, "onequery": True, "false": False}
-        if value == "true":  # its name in older versions did not warn of it
+        if value == "true":  # the option's name in older versions did not warn of it
             raise self._error(
                 name,
                 "need oneQuery in its place, if the DataFrame is used once, in one query: any "

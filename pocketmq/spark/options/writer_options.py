@@ -1,7 +1,7 @@
-"""The options of a write: how to reach the brokers, and what to make of the rows.
+"""The options of a write: how to reach the brokers, and how to turn rows into messages.
 
-They are checked on the driver before any task starts. Names ignore case. An option that does not
-exist is an error, as it is for reads. Errors and reprs never show a secret.
+They are checked on the driver before any task starts. Names are case-insensitive. An unknown option
+is an error, as it is for reads. Errors and reprs never show a secret.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ WRITE_ID: Final = re.compile(r"[\w.:-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """What a user asks of a write.
+    """The parsed options of a write.
 
     Attributes:
         connection: to the name servers and brokers.
-        topic: of all messages; None if a column names it.
+        topic: of all messages; None if a column has it.
         json_body: whether the body is a JSON object of the remaining columns.
         group: the producer group.
-        namespace: as for every client; empty if there is none.
+        namespace: as for every client; empty without one.
         queue_selector: which queue a sharding key belongs to, as for `Producer`.
-        timeout: of one batch with all its attempts, seconds.
-        retries: further attempts for a batch, of those that reached a broker.
+        timeout: of one batch including all attempts, seconds.
+        retries: further attempts for a batch; only attempts that reached a broker count.
         batch_messages, batch_bytes: the most messages, and bytes of bodies, in a batch.
-        batches_in_flight: the most batches of a task without an answer.
+        batches_in_flight: the most unanswered batches of a task.
         row_ids: whether each message carries the id of its row.
         write_id: first part of the row ids of a batch write; None for a new one in each write.
     """

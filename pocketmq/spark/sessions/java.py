@@ -10,7 +10,7 @@ from pathlib import Path
 
 OLDEST_JAVA = 17
 
-#: Package managers, in the order they are looked for, and what installs a Java runtime with them.
+#: Package managers, in search order, with the command that installs a Java runtime.
 INSTALL_JAVA = {
     "apt-get": "sudo apt-get install default-jre-headless",
     "dnf": "sudo dnf install java-latest-openjdk-headless",
@@ -22,14 +22,14 @@ INSTALL_JAVA = {
 
 
 class SparkUnavailable(Exception):
-    """Spark cannot run here; the text says what is missing and how to install it."""
+    """Spark cannot run here; the text says what is missing, and how to install it."""
 
 
 def find_java() -> Path:
     """Return a Java runtime that is new enough: the one in JAVA_HOME, else the one in PATH.
 
     Raises:
-        SparkUnavailable: there is none.
+        SparkUnavailable: none was found.
     """
     home = os.environ.get("JAVA_HOME")
     candidates = [shutil.which("java", path=str(Path(home) / "bin")) if home else None]
@@ -48,20 +48,20 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Return the major version of a runtime; 0 if that cannot be found out."""
+    """Return the major version of a runtime; 0 if it cannot be determined."""
     try:
         ended = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    # 17.0.15, 21, and 1.8.0_392 for what is called 8.
+    # 17.0.15, 21, and 1.8.0_392 for version 8.
     match = re.search(r'version "(?:1\.)?(\d+)', ended.stderr + ended.stdout)
     return int(match[1]) if match else 0
 
 
 def use_java(java: Path) -> None:
-    """Make Spark start this runtime: Spark looks at JAVA_HOME before PATH."""
+    """Make Spark start this runtime: Spark checks JAVA_HOME before PATH."""
     home = os.environ.get("JAVA_HOME")
     if home and java.parent != Path(home) / "bin":
         del os.environ["JAVA_HOME"]

@@ -1,5 +1,5 @@
-"""Says which package is missing, and in which Python: Spark's workers may run another one than the
-driver, and need less than the driver does."""
+"""Reports which package is missing, and in which Python: Spark's workers may run a different one
+from the driver's, and need fewer packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class PackageMissing(ImportError):
-    """A needed package is not installed. The text says how to install it, and where."""
+    """A required package is not installed. The text says how to install it, and where."""
 
     def __init__(self, what: str, package: str) -> None:
         super().__init__(

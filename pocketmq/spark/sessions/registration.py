@@ -1,4 +1,4 @@
-"""Registers the source with a session, so that it knows what only the session knows."""
+"""Registers the source with a session, which gives it the session's parallelism."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 def register(spark: SparkSession) -> None:
     """Register the source with a session that was started elsewhere.
 
-    Spark finds the installed source by itself, but tells it nothing of the session: partitions then
-    follow the cores of the driver's machine. When registered, they follow
-    `spark.default.parallelism`, or the session's cores where that is not set. Call it again when
-    executors have joined since. With Spark Connect only a `spark.default.parallelism` that is set
-    can be seen. PySpark 4.0 lets nothing replace an installed source (SPARK-51919); there the
-    installed one stays, and a warning is logged.
+    Spark finds the installed source by itself, but tells it nothing about the session: the number
+    of partitions then follows the cores of the driver's machine. For a registered source it follows
+    `spark.default.parallelism`, or the session's cores if that is not set. Call this again after
+    executors have joined. With Spark Connect, only an explicit `spark.default.parallelism` is
+    visible. In PySpark 4.0, an installed source cannot be replaced (SPARK-51919): it stays, and a
+    warning is logged.
     """
-    # Spark sends a class that no module has by value, so with what it knows.
+    # Spark sends a class without a module by value, and so with its attributes.
     known = {"parallelism": _parallelism(spark), "__module__": "__main__"}
     try:
         spark.dataSource.register(type("Registered", (RocketMQDataSource,), known))

@@ -1,4 +1,4 @@
-"""Starts a Spark session on this machine that has the data source."""
+"""Starts a Spark session with the data source on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pocketmq.spark.sessions.registration import register
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Lines that Java and Spark write to stderr at every start. They tell nothing about your job.
+#: Lines that Java and Spark write to stderr at every start, unrelated to the job.
 _NOISE: Final = re.compile(
     rb"WARNING: |"
     rb"Using Spark's default log4j profile: |"
@@ -62,13 +62,13 @@ def session(
         SparkUnavailable: a Java runtime is missing.
     """
     use_java(find_java())
-    # Without this, workers run whatever `python3` is in PATH, which may not have our packages.
+    # Without this, workers run the `python3` in PATH, which may lack pocketmq's packages.
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Workers import the data source from where this process has it, installed or not.
+    # Workers import the data source from the same place as this process, installed or not.
     ours = str(Path(__file__).parents[3])
     paths = [ours, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
@@ -79,7 +79,7 @@ def session(
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        # The data is small or comes in few partitions; 200 tasks for a GROUP BY are not faster.
+        # The data is small or has few partitions; 200 tasks for a GROUP BY are not faster.
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.log.level", "ERROR")
     )
@@ -89,7 +89,7 @@ def session(
     for key, value in (config or {}).items():
         builder = builder.config(key, value)
     with _interrupted_later(), _java_stderr(log), warnings.catch_warnings():
-        # PySpark warns that it does not know the newest pandas, which nothing here uses.
+        # PySpark warns about a pandas that is too new, which nothing here uses.
         warnings.simplefilter("ignore", FutureWarning)
         started = builder.getOrCreate()
     register(started)
@@ -98,7 +98,7 @@ def session(
 
 @contextlib.contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Hold Ctrl-C back until the block has ended.
+    """Delay Ctrl-C until the block has ended.
 
     If PySpark is interrupted while it waits for the Java process, that process runs for ever.
     """
@@ -119,7 +119,7 @@ def _interrupted_later() -> Iterator[None]:
 def _java_stderr(log: Path | str | None) -> Iterator[None]:
     """Send the stderr of processes started within the block to a file, or through a filter.
 
-    That holds for as long as these processes run.
+    This applies as long as these processes run.
     """
     try:
         kept = os.dup(2)

@@ -1,7 +1,7 @@
-"""How much one trigger of a stream reads.
+"""Limits how much one trigger of a stream reads.
 
 The rules are those of Spark's Kafka source: a limit is divided among the queues in proportion to
-their lags, so that all finish at the same time, and a trigger with too little to read can be
+their lags, so that all catch up at the same time, and a trigger with too little to read can be
 delayed.
 """
 
@@ -18,12 +18,12 @@ Queue = TypeVar("Queue")
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """What the options say.
+    """The limits from the options.
 
     Attributes:
-        most: offsets that a trigger reads at most (maxOffsetsPerTrigger); None for no limit.
-        least: offsets that there must be for a trigger (minOffsetsPerTrigger) ...
-        delay: ... unless the last trigger is this many seconds ago (maxTriggerDelay).
+        most: the most offsets that a trigger reads (maxOffsetsPerTrigger); None for no limit.
+        least: the offsets that a trigger waits for (minOffsetsPerTrigger) ...
+        delay: ... unless the last trigger was this many seconds ago (maxTriggerDelay).
     """
 
     most: int | None = None
@@ -32,7 +32,7 @@ class TriggerLimits:
 
 
 class Admission:
-    """Decides for each trigger of one query. `clock` returns seconds that never run backwards."""
+    """Decides for each trigger of one query. `clock` returns monotonic seconds."""
 
     def __init__(self, limits: TriggerLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -72,13 +72,13 @@ def divide(lags: Mapping[Queue, int], most: int) -> dict[Queue, int]:
         rounded_down = [queue for queue, (whole, _) in claims.items() if whole]
         for queue in sorted(rounded_down, key=lambda queue: -claims[queue][1])[:missing]:
             shares[queue] += 1
-    # What was given to the small ones, from the largest.
+    # Take the excess given to the small queues from the largest.
     heap = [(-share, lags[queue], at, queue) for at, (queue, share) in enumerate(shares.items())]
     heapify(heap)
     for _ in range(-missing):
         share, lag, at, queue = heap[0]
         if share == -1:
-            break  # one for each is more than `most`
+            break  # one for each queue exceeds `most`
         shares[queue] -= 1
         heapreplace(heap, (share + 1, lag, at, queue))
     return {queue: shares.get(queue, 0) for queue in lags}

@@ -1,7 +1,7 @@
-"""Commits the offsets of streams for a consumer group, so that RocketMQ's tools show them.
+"""Commits the offsets of streams to a consumer group, so that RocketMQ's tools show them.
 
 Spark reports a finished batch to its source only when the next one begins, and never the last one.
-The progress of a query comes after each batch, so this commits from there.
+A query's progress is reported after each batch, so the offsets are committed from there.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class GroupOffsets(StreamingQueryListener):
             self._committed |= news
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Commit. If that fails, the log says why, and the next batch commits both."""
+        """Commit. If that fails, the reason is logged, and the next batch commits both."""
         progress = event.progress
         if self._query not in (None, progress.name, str(progress.id)):
             return
@@ -123,8 +123,8 @@ class GroupOffsets(StreamingQueryListener):
                 try:
                     await admin.topic_route(retry)
                 except TopicNotExist:
-                    # A consumer makes it with its first heartbeat. mqadmin looks for the brokers of
-                    # a group there.
+                    # A consumer creates it with its first heartbeat. mqadmin finds the brokers of a
+                    # group through it.
                     await admin.create_topic(retry, queues=1)
             for queue, offset in offsets.items():
                 place = MessageQueue(queue.topic, queue.broker, queue.queue_id)

@@ -36,8 +36,9 @@ class StreamBrokers:
     """The brokers of one stream, as `StreamQueues` asks for them.
 
     Attributes:
-        brokers: those that were registered at the last `look`, as far as it asked.
-        queues: those of the last `look`, also if they have no message or are not asked for.
+        brokers: those registered at the last `look`, as far as it asked.
+        queues: those of the last `look`, including queues without messages and queues not
+            requested.
     """
 
     def __init__(self, options: Options, live: LiveOptions) -> None:
@@ -48,7 +49,7 @@ class StreamBrokers:
         self._found: dict[StreamQueue, LiveQueue] = {}
 
     def where(self, broker: str) -> str:
-        """Return what to call a broker in an error."""
+        """Return the description of a broker for an error."""
         return f"broker {broker}"
 
     def missing(self, broker: str) -> BrokersNotRead:
@@ -60,15 +61,15 @@ class StreamBrokers:
         return self._error(reason)
 
     def check_names(self, lose: Lose) -> None:
-        """Raise OptionError for what is named but does not exist."""
+        """Raise OptionError for brokers, topics and queues that are named but do not exist."""
         try:
             asyncio.run(self._check_names())
         except RemotingError as error:
             raise self._error(error) from error
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Ask the brokers. A name server forgets a stopped broker at once, so wait within the
-        timeout for those that are `expected`.
+        """Ask the brokers. A name server removes a stopped broker at once, so wait within the
+        timeout for `expected` brokers.
 
         Raises:
             BrokersNotRead: the name servers or brokers did not answer, or refused.
@@ -77,7 +78,7 @@ class StreamBrokers:
             self.queues = asyncio.run(self._look(expected))
         except RemotingError as error:
             raise self._error(error) from error
-        # A queue without any message is not there yet, as in the files of a broker.
+        # A queue without messages does not exist yet, as in the files of a broker.
         self._found = {queue.name: queue for queue in self.queues if queue.max_offset}
         return {
             name: QueueEnds(queue.min_offset, queue.max_offset, queue.max_offset)
@@ -86,7 +87,7 @@ class StreamBrokers:
         }
 
     def recovery(self, broker: str) -> Recovery:
-        """Return that there is none: a broker that answers has recovered."""
+        """Return no recovery: a broker that answers has recovered."""
         return Recovery.NONE
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
@@ -97,8 +98,8 @@ class StreamBrokers:
             raise self._error(error) from error
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
-        """Return the marks of the messages before some offsets, or at them where those before have
-        expired, or that there is neither."""
+        """Return the marks of the messages before some offsets, or at them if those before have
+        expired, or that neither exists."""
         places = {
             queue: max(at - 1, self._found[queue].min_offset)
             for queue, at in offsets.items()
@@ -113,7 +114,7 @@ class StreamBrokers:
         return found
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those of the marks."""
+        """Return the queues that do not match the marks."""
         found: dict[StreamQueue, Replaced] = {}
         known = {queue.name for queue in self.queues}
         topics = {(queue.topic, queue.broker) for queue in self.queues}
@@ -136,8 +137,8 @@ class StreamBrokers:
         return found
 
     def _emptied(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues have lost what was read of them otherwise than by expiry: they have
-        no message, but their brokers have logs that go further back."""
+        """Return the queues that lost the messages read from them, but not by expiry: they have no
+        message, though their brokers' logs go further back."""
         empty = {name: mark for name, mark in marks.items() if name not in self._found}
         if not empty:
             return {}
@@ -170,13 +171,13 @@ class StreamBrokers:
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
     ) -> Iterator[LivePartition]:
-        """Split what is to be read, of queues that the last `look` found."""
+        """Split the ranges to read from queues that the last `look` found."""
         return self.split(wanted.items(), lose)
 
     def split(
         self, wanted: Iterable[tuple[StreamQueue, Span]], lose: LoseBetween
     ) -> Iterator[LivePartition]:
-        """Do the same, where a queue may have several spans."""
+        """Do the same for queues that may have several spans."""
         ranges = []
         for queue, (begin, stop) in wanted:
             starting = OffsetBounds(LATEST, {queue.topic: {queue.queue_id: begin}})
@@ -193,11 +194,11 @@ class StreamBrokers:
                 left = deadline - clock.monotonic()
                 try:
                     queues = await queues_asked_for(brokers, self._options)
-                except BrokerNotFound:  # its master is away, and a replica is not
+                except BrokerNotFound:  # its master is down, but a replica is not
                     if left <= 0:
                         raise
                 else:
-                    # The routes of topics take no right but that to read these.
+                    # Querying topic routes needs only the right to read the topics.
                     self.brokers = frozenset(queue.broker for queue in queues)
                     if not set(expected) <= self.brokers:
                         self.brokers |= await brokers.registered()

@@ -1,10 +1,10 @@
-"""Stores and brokers that a stream reads together: history from files, the rest from the brokers.
+"""Stores and brokers read together by a stream: history from files, the rest from the brokers.
 
 An offset is the same message in both, so a batch has the same rows whichever of the two it reads,
 and the checkpoint does not record that. The brokers determine the ends of queues: a queue that both
 have is read up to the broker's end, even if its files are longer (the broker lost its newest
 messages in a crash, and reuses their offsets). Up to there, unflushed files are read too, because
-the broker offers these messages as well.
+the broker also serves these messages.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class StreamHybrid:
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers that were registered at the last `look`. The files of other brokers do not
-        show how far their queues go."""
+        """The brokers registered at the last `look`. For other brokers, the files do not show where
+        the queues end."""
         return self._brokers.brokers
 
     def where(self, broker: str) -> str:
-        """Return what to call a broker in an error, with its store if it has one."""
+        """Return the description of a broker for an error, with its store if it has one."""
         return self._stores.where(broker)
 
     def missing(self, broker: str) -> Exception:
@@ -57,17 +57,18 @@ class StreamHybrid:
         return self._brokers.missing(broker)
 
     def check_names(self, lose: Lose) -> None:
-        """Raise OptionError for what is named but neither stores nor brokers have."""
+        """Raise OptionError for brokers, topics and queues that are named but that neither stores
+        nor brokers have."""
         known = together(self._brokers.queues, self._stores.snapshots)
         check_together(known, self._options)
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Look at the stores, and then ask the brokers, whose queues have grown meanwhile.
+        """Read the stores, then ask the brokers, whose queues have grown meanwhile.
 
-        Also waits for the brokers of stores. If one is still unreachable, raises what `missing`
-        returns, or skips its queues (failOnDataLoss).
+        Also waits for the brokers of stores. If one stays unreachable, raises the error of
+        `missing`, or skips its queues (failOnDataLoss).
 
-        Raises what the `look`s of both raise.
+        Raises the errors of both `look`s.
         """
         self._held = self._stores.look()
         waited_for = {*expected, *(set(self._stores.brokers) - self._away)}
@@ -94,7 +95,7 @@ class StreamHybrid:
         return asked._replace(first=min(held.first, asked.first))
 
     def recovery(self, broker: str) -> Recovery:
-        """Return that there is none: a broker that answers has recovered."""
+        """Return no recovery: a broker that answers has recovered."""
         return Recovery.NONE
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
@@ -113,11 +114,11 @@ class StreamHybrid:
 
     @staticmethod
     def _decides(held: QueueEnds, asked: QueueEnds, at: int) -> bool:
-        """Return whether `at` is the first offset also if the broker's messages are counted in."""
+        """Return whether `at` is still the first offset when the broker's messages are included."""
         return at < held.stored and (at > held.first or held.first <= asked.first)
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
-        """Return the marks of messages before some offsets, where any is known."""
+        """Return the known marks of messages before some offsets."""
         in_files = {
             name: offset
             for name, offset in offsets.items()
@@ -128,8 +129,8 @@ class StreamHybrid:
         return {**found, **self._brokers.marks(others)}
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those of the marks. The broker decides, since the files may
-        be an older copy; where it does not have the message, the files do."""
+        """Return the queues that do not match the marks. The broker decides, since the files may be
+        an older copy; if it does not have the message, the files decide."""
         at_brokers = {name: mark for name, mark in marks.items() if name in self._asked}
         found = dict(self._brokers.replaced(at_brokers))
         in_files = {
@@ -144,7 +145,7 @@ class StreamHybrid:
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
     ) -> Iterator[InputPartition]:
-        """Split what is to be read, of queues that the last `look` found."""
+        """Split the ranges to read from queues that the last `look` found."""
         from_files: dict[StreamQueue, Span] = {}
         from_brokers: list[tuple[StreamQueue, Span]] = []
         for name, span in wanted.items():

@@ -1,4 +1,4 @@
-"""How far a stream is behind the brokers, from the progress that Spark reports."""
+"""Computes the lag of a stream from the progress that Spark reports."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def lag(progress: StreamingQueryProgress) -> dict[StreamQueue, int]:
 
 
 def read_offsets(text: str | None) -> Offsets:
-    """Return the offsets of a `rocketmq` source; none of another one, whose progress has another
-    form (Spark gives all Python sources the same name)."""
+    """Return the offsets of a `rocketmq` source; none for another source, whose progress has a
+    different form (Spark gives all Python sources the same name)."""
     try:
         return offsets_of(json.loads(text or "{}"))
     except ValueError:

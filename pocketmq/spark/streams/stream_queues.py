@@ -1,5 +1,4 @@
-"""The ends of the queues that a stream reads: the interface of stores and brokers for its
-reader."""
+"""The ends of the queues that a stream reads: the interface of stores and brokers to its reader."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from pocketmq.store.store_lock import Recovery
 
 Lose = Callable[[int, RecordsLost], None]
 LoseBetween = Callable[[StreamQueue, int, int, str], None]
-"""Called with a queue, two offsets between which records are gone, and why; may raise."""
+"""Called with a queue, two offsets between which records are lost, and the reason; may raise."""
 
 Span = tuple[int, int]
-"""The first offset to read of a queue, and the one behind the last."""
+"""The first offset to read of a queue, and the offset after the last."""
 
 
 class QueueEnds(NamedTuple):
@@ -40,10 +39,10 @@ class StreamQueues(Protocol):
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers that can be read, as far as is known."""
+        """The brokers known to be readable."""
 
     def where(self, broker: str) -> str:
-        """Return what to call a broker in an error."""
+        """Return the description of a broker for an error."""
 
     def missing(self, broker: str) -> Exception:
         """Return the error for a broker that was read and is missing now."""
@@ -53,31 +52,30 @@ class StreamQueues(Protocol):
         exist. Call it after `look`."""
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Return the requested queues, as they are now. Wait for `expected` brokers that are
-        unreachable."""
+        """Return the requested queues as they are now. Wait for unreachable `expected` brokers."""
 
     def recovery(self, broker: str) -> Recovery:
-        """Return whether the broker is building its queues at this moment."""
+        """Return whether the broker is rebuilding its queues now."""
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first record stored at a time (ms) or later."""
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
-        """Return for queues that the last `look` found the marks of messages before some offsets,
-        or at them where those before have expired, as far as any is known."""
+        """Return the known marks of messages before some offsets, or at them if those before have
+        expired, for queues that the last `look` found."""
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return which queues are not those of the marks, as far as that is known, and what
-        replaced them. Call it after `look`."""
+        """Return the queues known not to match the marks, and what replaced them. Call it after
+        `look`."""
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
     ) -> Iterator[InputPartition]:
-        """Split what is to be read, of queues that the last `look` found."""
+        """Split the ranges to read from queues that the last `look` found."""
 
 
 def lose_of(broker: str, lose: LoseBetween) -> Lose:
-    """Return what calls `lose` with the queue of the error."""
+    """Return a function that calls `lose` with the queue of the error."""
     return lambda _, error: lose(
         StreamQueue(error.topic, broker, error.queue_id), error.first, error.last + 1, error.reason
     )

@@ -1,10 +1,10 @@
-"""Reads streams: finds the end of a trigger, and plans the reads between two offsets.
+"""Reads streams: determines the end of a trigger, and plans the reads between two offsets.
 
 Spark calls the methods in this order: `initialOffset` for a new query, then for each trigger
-`latestOffset` and `partitions`; after a restart `partitions` once more for the last batch that was
-not finished. What a batch reads depends only on its two offsets, so a repeated batch is the same.
-Therefore a queue that appears while a query runs joins in two steps: one batch records its earliest
-offset, and the next one reads from there.
+`latestOffset` and `partitions`; after a restart `partitions` again for the last unfinished batch. A
+batch is determined by its two offsets alone, so a repeated batch is the same. Therefore a queue
+that appears while a query runs joins in two steps: one batch records its earliest offset, and the
+next one reads from there.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ log = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the options ask for as it is stored.
+    """Reads the messages that the options select as they are stored.
 
     Args:
-        clock: seconds that never run backwards.
-        sleep: waits that long, in seconds.
+        clock: monotonic seconds.
+        sleep: waits for a number of seconds.
 
     Raises:
         OptionError: two stores have the same broker.
-        SchemaError: no such column, or not of that type.
+        SchemaError: a column does not exist, or has another type.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a new query begins.
 
         Raises:
-            OptionError: a topic or queue is named that no store has.
-            RecordsLost: startingOffsets has an offset that is not there (failOnDataLoss).
+            OptionError: no store has a named topic or queue.
+            RecordsLost: startingOffsets has an offset that does not exist (failOnDataLoss).
         """
         self._ends = self._queues.look()
         self._queues.check_names(self._lose)
@@ -124,7 +124,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(max(offset, ends.first), ends.stored)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a trigger; Spark hands it to `latestOffset`."""
+        """Return the limit of a trigger; Spark passes it to `latestOffset`."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -137,7 +137,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: ends.offered for queue, ends in self._queues.look().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next trigger ends; `start` if there is nothing to read for it.
+        """Return where the next trigger ends; `start` if it has nothing to read.
 
         Raises:
             OffsetsError: `start` is not an offset of this source.
@@ -177,27 +177,27 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue not in position and queue not in self._replaced
         }
         lags = {
-            # A queue that began anew is read from the next trigger on, as one that joins.
+            # A recreated queue is read from the next trigger on, like a new queue.
             queue: 0 if queue in anew else max(bounds.get(queue, offset) - offset, 0)
             for queue, offset in sorted(position.items())
         }
-        # Spark asks for everything in spite of the default limit with Trigger.Once.
+        # With Trigger.Once, Spark requests everything in spite of the default limit.
         if isinstance(limit, ReadAllAvailable):
             shares = lags
         else:
             backlog = sum(lags.values()) + sum(bounds[q] - offset for q, offset in joining.items())
-            # A run that ends with what is there cannot wait for more.
+            # A run that ends at the current end cannot wait for more.
             if self._target is None and self._admission.waits(backlog):
                 return start
             shares = self._admission.share(lags)
         end = {queue: offset + shares[queue] for queue, offset in position.items()}
-        # A queue that began anew gets another mark, even if it goes on at the same offset.
+        # A recreated queue gets a new mark, even if it continues at the same offset.
         unchanged = {queue: at for queue, at in before.items() if queue not in anew}
         self._compared = to_json(self._positions(end | joining, unchanged))
         return self._compared
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the queues at the last look, for the query's progress."""
+        """Return the ends of the queues at the last `look`, for the query's progress."""
         return to_json({queue: Position(ends.offered) for queue, ends in self._ends.items()})
 
     def _positions(
@@ -241,7 +241,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _newer_from(self, queue: StreamQueue, mark: Mark, other: Replaced) -> int:
-        """Return from which offset on the messages of a queue are newer than a mark."""
+        """Return the first offset in a queue whose message is newer than a mark."""
         if other.newer_from is not None:
             return other.newer_from
         return self._queues.stored_from([queue], mark.stored + 1)[queue]
@@ -273,7 +273,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if recoveries.keys().isdisjoint((Recovery.UNDER_WAY, Recovery.PERHAPS)):
                 return found
             if not patience.wait():
-                if Recovery.UNDER_WAY in recoveries:  # nothing is known to be lost
+                if Recovery.UNDER_WAY in recoveries:  # not known to be lost
                     broker = recoveries[Recovery.UNDER_WAY]
                     raise StoreRecovering(self._queues.where(broker), RECOVERY_SECONDS)
                 return found
@@ -281,13 +281,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _continued(
         self, queue: StreamQueue, offset: int, known: Mapping[StreamQueue, QueueEnds]
     ) -> int:
-        """Return where a queue goes on that is to be read from `offset`."""
+        """Return where to continue a queue that was read up to `offset`."""
         ends = self._ends.get(queue)
         if ends is None and queue.broker not in self._queues.brokers:
-            return offset  # nothing is lost if it comes back
+            return offset  # nothing is lost if the queue comes back
         if ends is None:
             # When all records have expired, an official broker removes the queue, which may come
-            # back. What is known to be unread is lost: `partitions` says so.
+            # back. Records known to be unread are lost: `partitions` reports that.
             return max(offset, known[queue].offered) if queue in known else offset
         if offset <= ends.stored:
             return offset
@@ -304,7 +304,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Split what lies between two offsets. Queues that `start` does not have begin at `end`.
+        """Split the range between two offsets. Queues that are not in `start` begin at `end`.
 
         Raises RecordsLost, QueueReplaced (failOnDataLoss).
         """
@@ -317,12 +317,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not all(self._has(queue, stop) for queue, (_, stop) in ranges.items()):
             self._ends = self._settled({queue: stop for queue, (_, stop) in ranges.items()})
         self._check_brokers(ranges)
-        if end != self._compared:  # a batch that was planned before a restart
+        if end != self._compared:  # a batch planned before a restart
             self._begun_anew({queue: begins[queue] for queue in ranges})
             ranges = {queue: span for queue, span in ranges.items() if queue not in self._replaced}
             anew = self._begun_anew({queue: stops[queue] for queue in ranges})
             for queue in self._replaced:
-                # A queue that begins as it did, but lost its end: what is left of it is read.
+                # The queue has the same beginning but lost its end: the rest is read.
                 begin, stop = ranges.pop(queue)
                 stop = min(stop, anew.get(queue, begin))
                 if begins[queue].mark is not None and begin < stop:
@@ -338,7 +338,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._queues.partitions(wanted, self._lose_between))
 
     def _check_brokers(self, queues: Iterable[StreamQueue]) -> None:
-        """Raise an error when a broker is missing that the stream has read from."""
+        """Raise an error if a broker that the stream has read from is missing."""
         missing = {queue.broker for queue in queues} - set(self._queues.brokers)
         for broker in sorted(missing - self._missing):
             error = self._queues.missing(broker)
@@ -380,7 +380,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _queues(options: Options) -> StreamQueues:
     if options.live is None:
         return StreamStores(options)
-    # Imported on use: reading files takes no package of the client.
+    # Imported on use: reading files needs no package of the client.
     if options.reads_stores:
         from pocketmq.spark.streams.stream_hybrid import StreamHybrid
 

@@ -1,4 +1,4 @@
-"""The stores that a stream reads, by the names of their brokers, and where their queues end now."""
+"""The stores that a stream reads, by broker name, and the current ends of their queues."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class StreamStores:
 
     @property
     def brokers(self) -> Collection[str]:
-        """The brokers whose stores these are."""
+        """The brokers of these stores."""
         return self._places.keys()
 
     def where(self, broker: str) -> str:
-        """Return what to call a broker in an error."""
+        """Return the description of a broker for an error."""
         place = self._places.get(broker)
         return f"broker {broker}" if place is None else f"broker {broker} ({place})"
 
@@ -84,11 +84,11 @@ class StreamStores:
         )
 
     def check_names(self, lose: Lose) -> None:
-        """Raise OptionError for what is named but does not exist."""
+        """Raise OptionError for brokers, topics and queues that are named but do not exist."""
         check_names(list(self.snapshots.values()), self._options, lose)
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
-        """Take a snapshot of every store; return the queues that the options ask for.
+        """Take a snapshot of every store; return the requested queues.
 
         Ignores `expected`: stores are not waited for. Raises NoStore, ArchiveError.
         """
@@ -100,7 +100,7 @@ class StreamStores:
     def _ends(self, broker: str) -> dict[StreamQueue, QueueEnds]:
         store = self.snapshots[broker]
         offered = {name: queue.max_offset for name, queue in store.queues.items()}
-        # What is archived was flushed before.
+        # Archived messages were flushed before.
         if isinstance(store, StoreSnapshot) and not self._options.read_unflushed:
             flushed = FlushedEnds(store)
             offered = {
@@ -117,7 +117,7 @@ class StreamStores:
         return ends
 
     def recovery(self, broker: str) -> Recovery:
-        """Return whether the broker is building its queues at this moment."""
+        """Return whether the broker is rebuilding its queues now."""
         root = self.roots.get(broker)
         return Recovery.NONE if root is None else recovery_of(root)
 
@@ -131,7 +131,7 @@ class StreamStores:
         return found
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
-        """Return the marks of messages before some offsets, where any is known."""
+        """Return the known marks of messages before some offsets."""
         found = {}
         for queue, offset in offsets.items():
             store = self.snapshots.get(queue.broker)
@@ -142,7 +142,7 @@ class StreamStores:
         return found
 
     def replaced(self, marks: Mapping[StreamQueue, Mark]) -> dict[StreamQueue, Replaced]:
-        """Return which queues are not those of the marks."""
+        """Return the queues that do not match the marks."""
         found = {}
         for queue, mark in marks.items():
             store = self.snapshots.get(queue.broker)
@@ -154,7 +154,7 @@ class StreamStores:
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween
     ) -> Iterator[SlicePartition]:
-        """Split what is to be read, of queues that the last `look` found."""
+        """Split the ranges to read from queues that the last `look` found."""
         by_broker: dict[str, dict[StreamQueue, Span]] = {}
         for queue, span in wanted.items():
             by_broker.setdefault(queue.broker, {})[queue] = span

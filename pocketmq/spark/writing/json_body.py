@@ -1,7 +1,7 @@
-"""Bodies made of columns: one JSON object for each row, its names those of the columns.
+"""Makes bodies from columns: one JSON object for each row, with the column names.
 
 Numbers stay exact (decimals too). Times are ISO 8601, in UTC unless they have no time zone. A null
-is null, and so are NaN and infinite numbers, which JSON does not have.
+becomes null, and so do NaN and infinite numbers, which JSON does not have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _in_utc(kind: Any) -> Any:
-    """The type with the times within it in UTC; Spark gives them in the zone of the session."""
+    """Return the type with its times in UTC; Spark gives them in the session's time zone."""
     if kinds.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, tz="UTC")
     if kinds.is_list(kind):
@@ -53,7 +53,7 @@ def _field_in_utc(field: Any) -> Any:
 
 
 def _conversion(kind: Any) -> Convert | None:
-    """The conversion of a Python value before it is encoded; None if there is none.
+    """Return the conversion of a Python value before it is encoded; None if it needs none.
 
     Arrow gives a map as pairs.
     """

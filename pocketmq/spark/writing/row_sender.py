@@ -1,7 +1,7 @@
-"""Sends the rows of one task: batches under way up to a bound, the next ones made meanwhile.
+"""Sends the rows of one task: a bounded number of batches in flight while the next are made.
 
 Reading an Arrow batch from Spark blocks, so a thread waits for it while the loop reads answers. For
-backpressure, no further batch is read while `batches_in_flight` have no answer.
+backpressure, no further batch is read while `batches_in_flight` batches are unanswered.
 
 Messages with a sharding key go to the queue of their key, in the order of their rows: a batch for a
 queue waits for the answer to the previous one, and is not sent if that failed.
@@ -30,7 +30,8 @@ Numbered = tuple[int, Message]
 
 
 class RowsNotSent(Exception):
-    """Brokers did not accept some rows; the text names topic and rows, and the client's reason."""
+    """Brokers did not accept some rows; the text gives the topic, the rows and the client's
+    reason."""
 
     def __init__(self, rows: Sequence[int], topic: str, why: RemotingError) -> None:
         told = f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows from {rows[0]} on"
@@ -40,12 +41,12 @@ class RowsNotSent(Exception):
 
 
 def send_rows(batches: Iterator[Any], rows: Rows, options: WriterOptions) -> int:
-    """Send all rows of `pyarrow.RecordBatch`es, and return how many; connects only if there are
-    any.
+    """Send all rows of `pyarrow.RecordBatch`es, and return how many. Connects only if there are
+    rows.
 
     Raises:
-        RowError: a row is wrong. Rows of earlier batches may have been sent.
-        RowsNotSent: brokers did not take rows within the timeout and the retries.
+        RowError: a row is invalid. Rows of earlier batches may have been sent.
+        RowsNotSent: brokers did not accept rows within the timeout and the retries.
         OSError: a file of TLS cannot be read.
     """
     first = next((batch for batch in batches if batch.num_rows), None)
@@ -75,7 +76,8 @@ async def _send(first: Any, batches: Iterator[Any], rows: Rows, options: WriterO
                         sent += len(block.messages)
                     batch = await asyncio.to_thread(next, batches, None)
         except BaseExceptionGroup as errors:
-            # The others are of the same outage, and their tracebacks would only hide this one.
+            # The other errors have the same cause, and their tracebacks would only obscure this
+            # one.
             error: BaseException = errors
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
@@ -84,7 +86,7 @@ async def _send(first: Any, batches: Iterator[Any], rows: Rows, options: WriterO
 
 
 class _Parts(NamedTuple):
-    """The messages of a block by route; `alone` has those that cannot be batched."""
+    """The messages of a block by route; those in `alone` cannot be batched."""
 
     plain: list[Numbered]
     alone: list[tuple[int, Message, ShardingKey | None]]
@@ -145,7 +147,7 @@ class _RowSender:
             self._places.release()
 
     async def _send_in_order(self, messages: list[Numbered], queue: MessageQueue) -> None:
-        # A lock is given in the order in which it was asked for, and tasks begin in theirs.
+        # Tasks start in order, and the lock is acquired in the order of the requests.
         async with self._locks.setdefault(queue, asyncio.Lock()):
             if queue in self._failed:
                 return

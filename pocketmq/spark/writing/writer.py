@@ -1,8 +1,8 @@
-"""What Spark is given to write with: sends the rows of a DataFrame or a stream to brokers.
+"""The writers that Spark is given: they send the rows of a DataFrame or a stream to brokers.
 
-Each task sends its rows by itself and ends when brokers have stored them all. The driver has
-nothing to commit: RocketMQ has no transaction over many messages. Messages of a failed attempt of a
-task stay, and the next attempt sends them again with the same row ids.
+Each task sends its rows itself and ends when brokers have stored them all. The driver commits
+nothing: RocketMQ has no transactions over many messages. Messages of a failed task attempt stay,
+and the next attempt sends them again with the same row ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ with needed_for("writing to brokers"):
 
 __all__ = ["batch_writer", "stream_writer"]
 
-#: PySpark 4.0 has none: there the name stands for a base that is never used.
+#: PySpark 4.0 has none; there the name stands for an unused base.
 _StreamArrowWriter: Final[Any] = getattr(
     datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
 )
@@ -36,11 +36,11 @@ _StreamArrowWriter: Final[Any] = getattr(
 def batch_writer(
     given: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """Return what `DataFrame.write` sends with, for options as Spark gives them.
+    """Return the writer of `DataFrame.write`, for options as Spark gives them.
 
     Raises:
-        ValueError: an option has a value that cannot be meant, or does not exist; the mode is
-            overwrite; or the columns make no messages.
+        ValueError: an option is invalid or unknown; the mode is overwrite; or messages cannot be
+            made from the columns.
     """
     options = WriterOptions.parse(given, streaming=False)
     if overwrite:
@@ -49,17 +49,17 @@ def batch_writer(
             'use df.write.format("rocketmq").mode("append")'
         )
     _check(schema, options)
-    # Made on the driver, once: another attempt of a task gives its rows the same ids.
+    # Created once, on the driver, so that another attempt of a task gives its rows the same ids.
     return _BatchWriter(options, options.write_id or str(uuid.uuid4()))
 
 
 def stream_writer(
     given: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> datasource.DataSourceStreamWriter:
-    """Return what `DataFrame.writeStream` sends with, for options as Spark gives them.
+    """Return the writer of `DataFrame.writeStream`, for options as Spark gives them.
 
     Raises:
-        ValueError: as of `batch_writer`, with the output mode complete.
+        ValueError: as for `batch_writer`, with output mode complete instead of overwrite.
         NotImplementedError: this PySpark is older than 4.1.
     """
     options = WriterOptions.parse(given, streaming=True)
@@ -83,7 +83,7 @@ def _check(schema: StructType, options: WriterOptions) -> None:
 
 def _send(batches: Iterator[Any], options: WriterOptions, write_id: str) -> WriterCommitMessage:
     context = TaskContext.get()
-    assert context is not None  # Spark calls writers in tasks only
+    assert context is not None  # Spark calls writers only in tasks
     partition = context.partitionId()
     rows = Rows(
         options.topic,
@@ -112,7 +112,7 @@ class _BatchWriter(DataSourceArrowWriter):
         return _send(iterator, self._options, self._write_id)
 
 
-class _StreamWriter(_StreamArrowWriter):  # type: ignore[misc]  # its name is not in 4.0
+class _StreamWriter(_StreamArrowWriter):  # type: ignore[misc]  # 4.0 lacks the name
     """Sends the partitions of the batches of one query."""
 
     def __init__(self, options: WriterOptions) -> None:
@@ -122,8 +122,8 @@ class _StreamWriter(_StreamArrowWriter):  # type: ignore[misc]  # its name is no
         """Send the rows of one partition of one batch."""
         context = TaskContext.get()
         assert context is not None
-        # Both are the same when the batch is written again after a restart. Spark hands the
-        # batch's number to `commit` only, but tasks find it where Spark's own sources do.
+        # Both stay the same if the batch is rewritten after a restart. Spark passes the batch's
+        # number only to `commit`, but tasks find it where Spark's own sources do.
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         return _send(iterator, self._options, f"{query}/{batch}")
