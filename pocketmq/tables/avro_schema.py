@@ -1,7 +1,7 @@
-"""Avro schemas of bodies as Arrow types.
+"""Converts Avro schemas of bodies to Arrow types.
 
-A body is one value, as Avro writes it without a header (fastavro's `schemaless_writer`), of the
-record that the schema describes.
+A body is one value of the record that the schema describes, in Avro's encoding without a header
+(fastavro's `schemaless_writer`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def parse(text: str) -> tuple[Any, Any]:
 
 
 class _Types:
-    """Converts one schema; keeps its named types. None stands for one that is not complete."""
+    """Converts one schema and records its named types. None stands for an incomplete one."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def convert(self, schema: Any, where: str, depth: int = 0) -> tuple[Any, Any]:
-        """Return `schema` without what fastavro would turn into other objects, and its type."""
+        """Return `schema` without the logical types that fastavro would decode to other objects,
+        and its type."""
         if depth > _DEEPEST:
             raise BodySchemaError(f"{where}: types are nested more than {_DEEPEST} deep")
         if isinstance(schema, str):
@@ -86,7 +87,7 @@ class _Types:
             return schema, arrow
         if logical is not None and (kind, logical) in _LOGICAL:
             return schema, _LOGICAL[kind, logical]
-        # What has no type in tables, times of day for instance, stays the plain value.
+        # A logical type that tables lack, such as a time of day, stays the plain value.
         return kind, self._by_name(kind, where)
 
     def _by_name(self, name: str, where: str) -> Any:

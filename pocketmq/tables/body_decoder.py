@@ -1,4 +1,4 @@
-"""Decodes the bodies of Arrow batches by a schema, and sets aside what does not decode."""
+"""Decodes the bodies of Arrow batches by a schema, and sets aside those that do not decode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Decoded(NamedTuple):
 
     Attributes:
         rows: the messages whose body was decoded; the column `body` is a struct.
-        dead: the others, unchanged, with `reason` as last column.
+        dead: the others, unchanged, with `reason` as the last column.
     """
 
     rows: Any
@@ -90,7 +90,7 @@ class BodyDecoder:
         )
 
     def _bodies(self, column: Any) -> tuple[Any, dict[int, str]]:
-        """Return the decoded bodies, and for each other row the reason."""
+        """Return the decoded bodies, and the reason for each other row."""
         values: list[Any] = []
         places: list[int] = []
         reasons: dict[int, str] = {}
@@ -100,7 +100,8 @@ class BodyDecoder:
                 continue
             try:
                 value = self._decode(body)
-            # A decoder that is fed anything may raise anything, and no body may end the export.
+            # For arbitrary input, a decoder may raise any exception, and no body may stop the
+            # export.
             except Exception as error:
                 reasons[row] = _reason(error)
             else:
@@ -110,7 +111,7 @@ class BodyDecoder:
             return pa.array(values, self.type), reasons
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             pass
-        # Some value has no place in its column, a decimal with too many digits for instance.
+        # A value does not fit its column, such as a decimal with too many digits.
         kept = []
         for row, value in zip(places, values, strict=True):
             try:
@@ -172,7 +173,7 @@ def _avro(text: str) -> tuple[Any, Callable[[bytes], Any]]:
 
     try:
         parsed = fastavro.parse_schema(schema)
-    except Exception as error:  # its errors have no common class
+    except Exception as error:  # its errors have no common base class
         raise BodySchemaError(f"the Avro schema cannot be used: {error}") from None
 
     def decode(body: bytes) -> Any:

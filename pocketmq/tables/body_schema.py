@@ -1,4 +1,4 @@
-"""Schemas of JSON and msgpack bodies: columns with types, as Spark's `schema(...)` takes them.
+"""Schemas of JSON and msgpack bodies: columns with types, in the syntax of Spark's `schema(...)`.
 
     id bigint NOT NULL, name string, tags array<string>, paid struct<sum: decimal(10,2), at: date>
 
@@ -25,7 +25,7 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 class BodyType(NamedTuple):
-    """The type of bodies or of parts of them: an Arrow type, and the Python type of its values."""
+    """The type of a body or of a part of it: an Arrow type, and the Python type of its values."""
 
     arrow: Any
     python: Any
@@ -98,7 +98,7 @@ class _Parser:
                 break
             self._next()
         self._expect(end)
-        # Not called by its name: type checkers would look for literals.
+        # Not called by its own name: type checkers would expect literals.
         make: Any = TypedDict
         made = make("object", python, total=False)
         return BodyType(pa.struct(arrow), made)

@@ -17,8 +17,8 @@ from pocketmq.store.scan.stream_offsets import (
 )
 from pocketmq.tables.errors import TableError
 
-#: A name as `table_directory.new_name` gives it. A commit moves and removes files by name, so no
-#: name may lead out of the table's directory.
+#: A name from `table_directory.new_name`. A commit moves and removes files by name, so a name must
+#: not lead out of the table's directory.
 FileName = Annotated[
     str,
     msgspec.Meta(
@@ -28,14 +28,14 @@ FileName = Annotated[
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit. It contains everything that the next one needs.
+    """One commit, with everything that the next one needs.
 
     Attributes:
-        number: of the commit; 0 stands for a table that has none.
+        number: of the commit; 0 for a table without commits.
         offsets: next offsets to export, by topic, broker and queue; see `stream_offsets`.
         batches: the last batch of each of Spark's streaming queries, by the query's id.
-        files: names of the Parquet files that came with it, in the directory of the table ...
-        dead_letters: ... and in that of the dead letters.
+        files: names of the Parquet files that it added to the directory of the table ...
+        dead_letters: ... and to that of the dead letters.
         replaced: names of the files that the first of these replace.
         schema: the columns of a table of plain Parquet files, as base64 of Arrow's IPC format.
     """
@@ -50,7 +50,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Positions:
-        """Return how far each queue is exported. Raises TableError."""
+        """Return the position up to which each queue is exported. Raises TableError."""
         try:
             return from_json(self.offsets)
         except OffsetsError as error:
@@ -65,7 +65,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         position: Mapping[StreamQueue, Position] | None = None,
         batches: Mapping[str, int] | None = None,
     ) -> Commit:
-        """Return the next commit, with what has changed."""
+        """Return the next commit, with the changes."""
         return Commit(
             number=self.number + 1,
             offsets=self.offsets if position is None else to_json(position),

@@ -1,8 +1,8 @@
 """A Delta table. Commits of pocketmq in its log carry offsets in `commitInfo`, under `pocketmq`.
 
 Each of them is also a transaction of the application `pocketmq` with the commit's number as
-version, which Delta's log never cleans. So Delta refuses a second writer of the same number, and a
-commit whose offsets were cleaned from the log is noticed.
+version; Delta's log cleanup never removes those. So Delta refuses a second writer of the same
+number, and a commit whose offsets were removed from the log is detected.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeltaTable:
     def _find(self, table: Any) -> Commit:
         number = table.transaction_version(_APPLICATION)
         if number is None:
-            return Commit()  # made by somebody else, and not written to yet
+            return Commit()  # created by another writer, and not yet written to by pocketmq
         for limit in (1, None):
             for entry in table.history(limit):
                 if _APPLICATION in entry:
@@ -95,7 +95,7 @@ class DeltaTable:
                 )
                 self._table = deltalake.DeltaTable(self._uri)
             else:
-                # Its state stays as it was at the last commit; an old one looks like a conflict.
+                # Its state is that of the last commit; an old one would look like a conflict.
                 self._table.update_incremental()
                 self._table.create_write_transaction(
                     actions, "append", self._table.schema(), commit_properties=properties
@@ -115,7 +115,7 @@ class DeltaTable:
     def compact(self, target: int) -> int:
         if self._table is None:
             return 0
-        # The offsets again, so that they are found in the newest commit.
+        # Repeat the offsets, so that the newest commit has them.
         info = deltalake.CommitProperties(
             custom_metadata={_APPLICATION: msgspec.json.encode(self._last).decode()}
         )

@@ -19,7 +19,7 @@ class TableBusy(TableError):
 
 
 class BodySchemaError(ValueError):
-    """A schema of bodies that cannot be used; the text has the place and what is allowed."""
+    """A schema of bodies that cannot be used; the text gives the position and what is allowed."""
 
 
 class UndecodableBody(Exception):

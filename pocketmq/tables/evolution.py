@@ -1,4 +1,4 @@
-"""Whether rows with other columns still fit into a table."""
+"""Schema evolution: whether rows with other columns still fit into a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def widened(table: Any, rows: Any, where: object) -> Any:
     """Return the schema that a table needs to accept rows of another schema.
 
     Columns and fields of structs may be added; older rows have null in them. Raises TableError
-    where one is missing or has another type.
+    if one is missing or has another type.
     """
     return pa.schema(_fields(table, rows, "", where))
 

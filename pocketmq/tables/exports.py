@@ -1,4 +1,4 @@
-"""Exports new messages of stores to a table, from where its last commit ended."""
+"""Exports new messages of stores to a table, from the position of its last commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketmq.tables.message_source import NewMessages
 from pocketmq.tables.table import Table, check_keeper
 from pocketmq.tables.table_writer import OnError, TableWriter, table_schema
 
-#: What a dead letter always has, so that its message is found again.
+#: The columns that every dead letter has, so that its message can be found.
 _PLACE: Final = ("topic", "queueId", "brokerName", "queueOffset")
 FILE_BYTES: Final = 128 * 1024 * 1024
 
@@ -23,8 +23,8 @@ FILE_BYTES: Final = 128 * 1024 * 1024
 @dataclass(slots=True)
 class Exported:
     """The progress of an export. `stored` counts the messages to export, and `replaced` the queues
-    that differ from those of the last export: their topics were deleted, and perhaps created
-    again."""
+    that differ from those of the last export because their topics were deleted, and perhaps
+    recreated."""
 
     stored: int = 0
     messages: int = 0
@@ -52,8 +52,8 @@ def export(
 ) -> Exported:
     """Write the messages that `table` lacks to it, each exactly once.
 
-    There is a commit for every `file_bytes` bytes of Parquet and one at the end. After a kill, the
-    next export repeats what was not committed.
+    Commits after every `file_bytes` bytes of Parquet and at the end. After a kill, the next export
+    repeats the uncommitted part.
 
     Args:
         planned: called with the number of messages to export.
@@ -62,7 +62,7 @@ def export(
     Raises:
         TableError, StoreError: as `NewMessages` and `Table`. TableError also if the table is kept
             by `table_sink`.
-        UndecodableBody: where `on_error` is `fail`. What is committed before stays.
+        UndecodableBody: if `on_error` is `fail`. Earlier commits stay.
     """
     check_keeper(table, "export")
     read = _columns_to_read(columns, decoder)

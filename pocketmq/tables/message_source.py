@@ -1,4 +1,4 @@
-"""Reads new messages of stores, from where a table's last commit ended."""
+"""Reads new messages of stores, from the position of a table's last commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Progress(NamedTuple):
     """A batch of messages, and the position of its queue once they are in the table.
 
     Attributes:
-        reached: None for a queue that does not exist any more.
+        reached: None for a queue that no longer exists.
         batch: a `pyarrow.RecordBatch`; None when only the position has changed.
     """
 
@@ -44,13 +44,13 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What to read from one store.
+    """The plan for reading one store.
 
     Attributes:
         parts: in the order of the log.
-        moved: where queues go on that have lost messages, if that is accepted; None for those that
-            do not exist any more.
-        ends: where queues are read to.
+        moved: where to continue queues that have lost messages, if that is accepted; None for those
+            that no longer exist.
+        ends: where to stop in each queue.
         lost, replaced: counts of lost messages, and of queues that were recreated or deleted.
     """
 
@@ -67,18 +67,18 @@ class NewMessages:
     """The messages after `position` that the stores have now and that survive a power failure.
 
     Args:
-        roots: the stores; each of another broker.
+        roots: the stores, each of a different broker.
         topics: None reads all topics of applications.
         columns: to read; `queueOffset` must be among them.
-        skip_lost: continue after messages that expired or are corrupt, instead of raising; they are
-            counted in `lost`. Queues that are not those that were read are counted in `replaced`,
-            and read from the first message that is newer.
+        skip_lost: skip messages that expired or are corrupt instead of raising, and count them in
+            `lost`. Queues that were recreated or deleted are counted in `replaced`, and read from
+            the first newer message.
 
     Raises:
         TableError: two stores have the same broker, or a store is missing.
-        NoStore, NoTopic: there is none.
-        RecordsLost: messages are gone that are not in the table yet.
-        QueueReplaced: a queue is not the one that was read.
+        NoStore, NoTopic: a store or a topic does not exist.
+        RecordsLost: messages that are not in the table yet are lost.
+        QueueReplaced: a queue was recreated or deleted.
     """
 
     def __init__(
@@ -156,7 +156,8 @@ class NewMessages:
                 if begin != EARLIEST and not queue.min_offset <= begin <= queue.max_offset:
                     at = min(max(begin, queue.min_offset), queue.max_offset)
                     found.moved[name] = Position(at, store.mark(queue, at))
-                # Behind the end of the queue it is lost; before, it may only not be flushed yet.
+                # After the end of the queue it is lost; before the end, it may just not be flushed
+                # yet.
                 end = max(flushed.of(queue), min(begin, queue.max_offset))
                 starting.setdefault(topic, {})[queue_id] = begin
                 ending.setdefault(topic, {})[queue_id] = end
@@ -200,15 +201,15 @@ class NewMessages:
 
 
 def _reached(found: Plan, part: QueueSlice, batch: Any) -> Position:
-    """Return the position after a batch. Raises QueueReplaced if it is not of the queue that was
-    there when the export began."""
+    """Return the position after a batch. Raises QueueReplaced if the batch belongs to a queue that
+    was recreated after the export began."""
     offset, physical = (
         batch.column(name)[batch.num_rows - 1].as_py() for name in ("queueOffset", "physicalOffset")
     )
     place = found.store.place(physical)
     mark = None if place is None else Mark(offset, physical, place.store_timestamp)
     last = found.ends[StreamQueue(part.topic, found.broker, part.queue_id)].mark
-    # What came after the export began lies behind everything that was there.
+    # Records stored after the export began have higher physical offsets than all before.
     if last is not None and physical > last.physical:
         reason = f"the message {offset} is at the physical offset {physical}, and came later"
         raise _with_advice(QueueReplaced(part.topic, part.queue_id, part.start, reason))

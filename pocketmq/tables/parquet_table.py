@@ -70,8 +70,8 @@ class ParquetTable:
         return joined
 
     def _groups(self, target: int) -> list[list[Path]]:
-        """Return files, in the order of their commits, that fit together into one of `target`
-        bytes and have the same columns."""
+        """Return files with the same columns, in the order of their commits, that together fit into
+        one of `target` bytes."""
         groups: list[list[Path]] = [[]]
         size, schema = 0, None
         for path in sorted(self.directory.path.iterdir()):

@@ -32,7 +32,7 @@ class RowFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes that are written; rows that wait for their group do not count."""
+        """Bytes written so far, without the pending rows of an incomplete group."""
         return 0 if self._stream is None else int(self._stream.tell())
 
     def add(self, batch: Any) -> None:
@@ -46,7 +46,7 @@ class RowFile:
             self._write()
 
     def close(self) -> None:
-        """Write the waiting rows. Without rows there is no file."""
+        """Write the pending rows. Without rows, no file is created."""
         self._write()
         if self._writer is not None:
             self._writer.close()

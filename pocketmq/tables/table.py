@@ -1,4 +1,4 @@
-"""The interface of a table, whatever its format."""
+"""The interface of a table of any format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Table(Protocol):
     def widen(self, schema: Any) -> None:
         """Add the new columns and fields of structs of `schema`.
 
-        Raises TableError where a column is missing or has another type.
+        Raises TableError if a column is missing or has another type.
         """
 
     def commit(self, commit: Commit) -> None:
@@ -44,7 +44,7 @@ class Table(Protocol):
 
 
 def open_table(path: Path, format: TableFormat) -> Table:
-    """Open the table in a directory, which is made when it does not exist.
+    """Open the table in a directory, which is created if it does not exist.
 
     Raises:
         TableBusy, TableError: another process writes to it; it is not a table of this format.
@@ -67,8 +67,8 @@ def is_table(path: Path) -> bool:
 
 
 def check_keeper(table: Table, keeper: Keeper) -> None:
-    """Refuse a table that the other kind of writer keeps: exports remember offsets, `table_sink`
-    the batches of its query, so each would add the other's rows again.
+    """Refuse a table kept by the other kind of writer: exports track offsets, `table_sink` the
+    batches of its query, so each would add the other's rows again.
 
     Raises TableError.
     """

@@ -5,10 +5,10 @@
     DIR/_pocketmq/lock       locked by the process that writes
     DIR/_pocketmq/staged/    files that no commit names yet
 
-New files are written to `staged`. The commit names them, and then they are moved to their places.
-A writer that starts after a crash moves what the last commit names, and removes the rest: so a
-reader that lists the directory sees only files of a commit, and each of them once. Readers such as
-Spark, and Delta's own cleaning, leave out names that begin with `_`.
+New files are written to `staged`. The commit names them, and then they are moved to their final
+places. A writer that starts after a crash moves the files named by the last commit, and removes the
+rest. So a reader that lists the directory sees only committed files, and each of them once. Readers
+such as Spark, and Delta's own cleanup, ignore names that begin with `_`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TableDirectory:
             left.unlink(missing_ok=True)
 
     def place(self, names: Sequence[str], directory: Path) -> None:
-        """Move staged files to where readers find them; those that are there already stay."""
+        """Move staged files to where readers find them; files already moved stay."""
         if not names:
             return
         directory.mkdir(exist_ok=True)
@@ -82,18 +82,18 @@ class TableDirectory:
 
 
 def new_name(number: int) -> str:
-    """Return a name for a file of the commit with this number; no other file has it."""
+    """Return a unique name for a file of the commit with this number."""
     return f"{number:010d}-{uuid.uuid4().hex}.parquet"
 
 
 def staged_path(table: Path, name: str) -> Path:
-    """Return where to write a file that a commit will name. The ending keeps it from readers that
-    look for *.parquet in all directories."""
+    """Return where to write a file that a commit will name. The extension hides it from readers
+    that look for *.parquet in all directories."""
     return table / _STAGED / f"{name}.staged"
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Replace a file atomically by one that is synced first."""
+    """Replace a file atomically by a new one that is synced first."""
     temporary = path.with_name(f"{path.name}.new")
     temporary.write_bytes(content)
     _sync(temporary)

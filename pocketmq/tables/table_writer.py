@@ -1,4 +1,4 @@
-"""Writes messages and dead letters into files that a commit brings into a table."""
+"""Writes messages and dead letters into files that a commit adds to a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TableWriter:
     Args:
         table: the directory of the table.
         number: of the commit.
-        columns: names of columns of the batches that become columns of the table.
+        columns: the columns of the batches that become columns of the table.
         decoder: of bodies; None leaves them as they are.
         on_error: how to treat bodies that cannot be decoded.
         file_bytes: the size at which the file of rows is large enough.
@@ -65,7 +65,7 @@ class TableWriter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to commit but the position."""
+        """Whether only the position would be committed."""
         return not self._rows.rows and not self._dead.rows
 
     def add(self, batch: Any) -> None:
@@ -88,7 +88,7 @@ class TableWriter:
             self._dead.add(dead)
 
     def close(self) -> tuple[list[str], list[str]]:
-        """Finish the files; return the names of the rows' and of the dead letters'."""
+        """Finish the files; return the names of those with rows and of those with dead letters."""
         files = (self._rows, self._dead)
         for file in files:
             file.close()
