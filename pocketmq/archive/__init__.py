@@ -1,5 +1,5 @@
-"""Copies of stores in an object store or a shared file system, which `pocketmq sync` keeps up to
-date and scans read by range requests.
+"""Copies of stores in an object store or a shared file system. `pocketmq sync` keeps them up to
+date, and scans read them with range requests.
 
 An archive is a directory of a URL (`docs/spark.md` has the layout), one for each broker::
 
@@ -7,13 +7,14 @@ An archive is a directory of a URL (`docs/spark.md` has the layout), one for eac
     URL/broker-a/log/00000000000000000000-...        a part of the commit log, byte by byte
     URL/broker-a/queues/00000000000000000000-...     the queue entries of that part
 
-Objects never change: a reader that has a manifest can rely on what it names. The modules, from the
-network up:
+Objects never change: a reader with a manifest can rely on the objects that it names. The modules,
+from the network up:
 
-- `location` opens a URL, `objects` reads and writes what is there, `errors` says what went wrong;
-- `parts` and `queue_chunks` are what an archive consists of, `sparse_log` the log as far as it was
-  needed; `archive_files` and `tiered_files` are what readers of planned slices take bytes from;
-- `manifest` is the list of what is there, `queue_index` the entries of a part; `archived_store` and
+- `location` opens a URL, `objects` reads and writes its objects, `errors` has the errors;
+- `parts` and `queue_chunks` are the contents of an archive, `sparse_log` the parts of the log
+  loaded so far; `archive_files` and `tiered_files` supply bytes to the readers of planned slices;
+- `manifest` lists the contents, `queue_index` has the entries of a part; `archived_store` and
   `tiered_store` plan with them, `archives` finds them;
-- `sealed` finds out what of a store can be archived, `sync` uploads it, `verify` reads it again.
+- `sealed` determines which parts of a store can be archived, `sync` uploads them, `verify` reads
+  them back.
 """

@@ -23,7 +23,7 @@ class PlacedChunk(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The queue offset behind its last entry."""
+        """The queue offset after its last entry."""
         return self.chunk.first + self.chunk.entries
 
 
@@ -31,11 +31,11 @@ Chunks = Mapping[tuple[str, int], tuple[PlacedChunk, ...]]
 
 
 class ArchiveFiles:
-    """What some slices need of an archive: parts of the log, and chunks of queues.
+    """The parts of the log and the chunks of queues that some slices of an archive need.
 
     Args:
         location: where archives lie.
-        folder: the broker's folder there; the empty text if `location` is that folder.
+        folder: the broker's folder there; empty if `location` is that folder.
     """
 
     has_log_per_queue: ClassVar[bool] = False
@@ -73,13 +73,13 @@ class ArchiveFiles:
         )
 
     def check_visible(self) -> None:
-        """Do nothing: what cannot be reached says so when it is read."""
+        """Do nothing: an unreachable archive raises when it is read."""
 
     def recovery(self) -> None:
-        """Return None: what is here does not change."""
+        """Return None: archived objects do not change."""
 
     def needed_for(self, slices: Iterable[QueueSlice]) -> ArchiveFiles:
-        """Return what the readers of these slices need of it."""
+        """Return the subset that the readers of these slices need."""
         chunks: dict[tuple[str, int], tuple[PlacedChunk, ...]] = {}
         for part in slices:
             key = part.topic, part.queue_id
@@ -96,7 +96,7 @@ class ArchiveFiles:
     def __str__(self) -> str:
         return f"{self._location}/{self._folder}" if self._folder else str(self._location)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # connections stay behind
+    def __reduce__(self) -> tuple[Any, ...]:  # without the connections
         parts = self._location, self._folder, self._broker_name, self._parts, self._chunks
         return ArchiveFiles, parts
 

@@ -1,7 +1,8 @@
-"""The archive of one broker as a plan sees it.
+"""The archive of one broker, for planning.
 
-A plan needs no entries: the directories say where the chunks of each queue lie, and within a chunk
-the records are taken to be of one size. So partitions are cut at about the right places of the log.
+Planning needs no entries: the directories give the positions of the chunks of each queue, and
+within a chunk all records are assumed to have the same size. So partitions are cut at about the
+right places of the log.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class ArchivedQueue:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record."""
+        """The offset after the last record."""
         return self.known_end
 
     def entry(self, offset: int) -> tuple[int, int]:
-        """Return about the physical offset and size of the record at a queue offset."""
+        """Estimate the physical offset and size of the record at a queue offset."""
         at = max(bisect_right(self._firsts, offset) - 1, 0)
         part, chunk = self.chunks[at]
         end = part.end
@@ -89,11 +90,11 @@ class ArchivedQueue:
         return self.chunks[at] if at >= 0 and offset < self.chunks[at].stop else None
 
     def max_physical(self) -> int:
-        """Return a physical offset behind the record of the last entry."""
+        """Return a physical offset after the record of the last entry."""
         return self.chunks[-1].part.end
 
     def slice(self) -> QueueSlice:
-        """Return everything there is of it."""
+        """Return all its records."""
         return QueueSlice(
             self.topic, self.queue_id, self.min_offset, self.max_offset, self.known_end, NO_TAIL
         )
@@ -125,10 +126,10 @@ class ArchivedQueues:
 
 
 class ArchivedStore:
-    """An archive as its manifest was at one moment.
+    """An archive, as of one version of its manifest.
 
     Attributes:
-        begin, end: physical offsets of the part of the log that it has.
+        begin, end: physical offsets of the archived part of the log.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class ArchivedStore:
 
     @property
     def queues(self) -> Mapping[tuple[str, int], ArchivedQueue]:
-        """Those that were asked for."""
+        """The requested queues."""
         return self._queues
 
     @property
@@ -159,7 +160,7 @@ class ArchivedStore:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later.
 
         Raises:
-            ArchiveError: what is needed to find out cannot be read.
+            ArchiveError: the necessary objects cannot be read.
         """
         found = self._queues[queue.topic, queue.queue_id]
         at = bisect_left(found.chunks, timestamp, key=lambda placed: placed.chunk.stored)
@@ -176,8 +177,8 @@ class ArchivedStore:
         return found.after_fillers(before.chunk.first + offset)
 
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
-        """Return the mark of the record with which a chunk begins, before or at a queue offset.
-        Nothing has to be read for it."""
+        """Return the mark of the first record of a chunk, before or at a queue offset. Reads
+        nothing."""
         known = self._queues[queue.topic, queue.queue_id]
         placed = known.chunk_of(offset - 1)
         if placed is None and offset == known.min_offset:
@@ -187,8 +188,8 @@ class ArchivedStore:
         return Mark(placed.chunk.first, placed.chunk.physical, placed.chunk.stored)
 
     def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
-        """Return what there is in place of the queue that a mark was taken of; None if it is the
-        same, or if that cannot be told."""
+        """Return what replaced the queue of a mark; None if it is the same queue, or if that is
+        unknown."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return missing(mark, self.begin) if mark.physical < self.end else None
@@ -223,7 +224,7 @@ def _is_from(parts: Segments, entry: EntryArray, timestamp: int) -> bool:
 
 
 class ArchivedBroker:
-    """The archive of one broker. Each look reads the manifest, and what is new of the directories.
+    """The archive of one broker. Each look reads the manifest and the new directories.
 
     Attributes:
         name: of the broker, as of the last look.
@@ -245,12 +246,12 @@ class ArchivedBroker:
         """Return the archive as it is now.
 
         Args:
-            choose: returns the queues that are wanted, by the name of the broker.
-            lose: is called with the error of each part whose directory cannot be read, which is
-                left out. It is raised when None.
+            choose: returns the wanted queues, by broker name.
+            lose: called with the error of each part whose directory cannot be read; the part is
+                skipped. If None, the error is raised.
 
         Raises:
-            NoArchive: there is none.
+            NoArchive: it does not exist.
             ArchiveError: it cannot be read.
         """
         objects = self._location.open()
@@ -311,8 +312,8 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
 
 
 def _placed(parts: Iterable[Part], directories: Mapping[str, Directory]) -> Chunks:
-    """Return the chunks of all queues, in order. A queue that began anew, because its topic had
-    been deleted, has only what came after that."""
+    """Return the chunks of all queues, in order. A queue that was recreated after its topic was
+    deleted has only the chunks since then."""
     found: dict[tuple[str, int], list[PlacedChunk]] = {}
     for part in parts:
         for topic, queues in directories.get(part.queues.name, {}).items():

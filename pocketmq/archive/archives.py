@@ -1,4 +1,4 @@
-"""The archives that lie at one place: those of `pocketmq sync`, or RocketMQ's tiered storage."""
+"""Finds the archives in one place: those of `pocketmq sync`, or RocketMQ's tiered storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BrokerArchive(Protocol):
     """The archive of one broker, or its part of a tiered storage.
 
     Attributes:
-        shown: where it lies, without what may be secret.
+        shown: its location, without secrets.
     """
 
     shown: str
@@ -34,21 +34,21 @@ class BrokerArchive(Protocol):
         """Return it as it is now.
 
         Args:
-            choose: returns the queues that are wanted, by the name of the broker.
-            lose: is called with the error of each part that cannot be read and is left out. It is
-                raised when None.
+            choose: returns the wanted queues, by broker name.
+            lose: called with the error of each part that cannot be read and is skipped. If None,
+                the error is raised.
         """
 
 
 def is_archive(directory: Path) -> bool:
-    """Return whether a local directory holds archives, and no store."""
+    """Return whether a local directory has archives and not a store."""
     if (directory / "commitlog").is_dir():
         return False
     return (directory / NAME).is_file() or any(directory.glob(f"*/{NAME}")) or is_tiered(directory)
 
 
 def brokers_under(location: Location) -> Sequence[BrokerArchive]:
-    """Return the archives of brokers that lie under a URL, or the one that lies there.
+    """Return the archives of brokers under a URL, or the one at the URL itself.
 
     Raises:
         NoArchive: there is none.
@@ -67,7 +67,7 @@ def brokers_under(location: Location) -> Sequence[BrokerArchive]:
 
 
 def archives_at(location: Location) -> TakeStores:
-    """Return what takes the archives under a URL as they are now.
+    """Return a function that takes snapshots of the archives under a URL.
 
     Raises:
         NoArchive: there is none.

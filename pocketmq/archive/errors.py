@@ -23,7 +23,7 @@ class NoArchive(ArchiveError):
 
 
 class WrongLocation(ArchiveError):
-    """A URL that names no place of objects. `shown` is the URL without secrets."""
+    """A URL that is not a valid location of objects. `shown` is the URL without secrets."""
 
     def __init__(self, shown: str, reason: str) -> None:
         super().__init__(f"{shown} {reason}")
@@ -32,11 +32,11 @@ class WrongLocation(ArchiveError):
 
 
 class Unreachable(ArchiveError):
-    """A place of objects that does not answer, does not exist, or refuses."""
+    """A location of objects that does not answer, does not exist, or refuses access."""
 
 
 class ObjectMissing(ArchiveError, Unreadable):
-    """An object that is not there."""
+    """An object that does not exist."""
 
     def __init__(self, url: str) -> None:
         super().__init__(f"{url} is missing")
@@ -44,7 +44,7 @@ class ObjectMissing(ArchiveError, Unreadable):
 
 
 class ObjectDamaged(ArchiveError, Unreadable):
-    """An object that is not what the manifest says."""
+    """An object that differs from the manifest."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class WrongManifest(ArchiveError):
 
 
 class WrongBrokerName(ArchiveError):
-    """A store whose broker has a name that no directory can have."""
+    """A store whose broker name cannot be the name of a directory."""
 
     def __init__(self, root: Path, name: str) -> None:
         super().__init__(
@@ -75,4 +75,4 @@ class WrongBrokerName(ArchiveError):
 
 
 class OtherStore(ArchiveError):
-    """The archive has messages that the store does not have at that place."""
+    """The archive has different messages from the store at the same offsets."""

@@ -1,7 +1,7 @@
-"""URLs of archives: `s3://`, `gs://`, `hdfs://`, `file://`, and what else PyArrow opens.
+"""URLs of archives: `s3://`, `gs://`, `hdfs://`, `file://`, and others that PyArrow opens.
 
-Credentials and endpoints come from the environment of the cloud's own tools, or from the URL. No
-error and no log line shows what may be secret in a URL: its user, its password and its query.
+Credentials and endpoints come from the environment variables of the cloud's own tools, or from the
+URL. No error or log line shows the parts of a URL that may be secret: its user, password and query.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _is_true(text: str) -> bool:
 
 
 _Readers = Mapping[str, Callable[[str], Any]]
-# Parameters that a URL may have, and how their texts are read. They are arguments of S3FileSystem.
+# Parameters that a URL may have, and their parsers. They are arguments of S3FileSystem.
 _S3_PARAMETERS: Final[_Readers] = {
     "region": str,
     "scheme": str,
@@ -41,7 +41,7 @@ _S3_PARAMETERS: Final[_Readers] = {
     "external_id": str,
     "tls_ca_file_path": str,
 }
-# Those of PyArrow's own URLs, and `anonymous` as for S3.
+# The parameters of PyArrow's own URLs, and `anonymous` as for S3.
 _GCS_PARAMETERS: Final[_Readers] = {
     "scheme": str,
     "endpoint_override": str,
@@ -49,18 +49,18 @@ _GCS_PARAMETERS: Final[_Readers] = {
     "retry_limit_seconds": float,
 }
 _GCS_RETRY_SECONDS: Final = 60.0
-"""The library would try for a quarter of an hour, also where there are no credentials."""
+"""The library's default is a quarter of an hour, even without credentials."""
 _KNOWN: Final = "s3://, gs://, abfs://, hdfs:// and file://"
 
 
 class Location:
-    """A URL under which archives lie. Small, and can be pickled.
+    """A URL of archives. Small, and can be pickled.
 
     Attributes:
-        shown: the URL without what may be secret.
+        shown: the URL without secrets.
 
     Raises:
-        WrongLocation: it is no URL that names a place, or PyArrow has no such scheme.
+        WrongLocation: the URL is not a valid location, or PyArrow does not support its scheme.
     """
 
     def __init__(self, url: str) -> None:
@@ -91,7 +91,7 @@ class Location:
 
     @property
     def directory(self) -> Path | None:
-        """The local directory; None with other schemes. Raises WrongLocation for the directory of
+        """The local directory; None for other schemes. Raises WrongLocation for a directory of
         another machine."""
         if self._scheme != "file":
             return None
@@ -103,8 +103,8 @@ class Location:
         return Path(unquote(parts.path))
 
     def open(self, environment: Mapping[str, str] = os.environ) -> Objects:
-        """Return what lies there. Nothing is asked of a server, except by the library to find out
-        a region.
+        """Return the objects at the location. Sends no requests, except those of the library to
+        find the region.
 
         Raises:
             WrongLocation, Unreachable: it cannot be opened; the text says why.
@@ -140,12 +140,12 @@ class Location:
         region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         if region:
             options.setdefault("region", region)
-        elif "endpoint_override" in options:  # else the library would ask Amazon
+        elif "endpoint_override" in options:  # otherwise the library would ask Amazon
             options.setdefault("region", "us-east-1")
         bucket = parts.netloc.rpartition("@")[2]
         if "region" not in options:
             options["region"] = fs.resolve_s3_region(bucket)
-        # A small object is then one request instead of three.
+        # Then a small object takes one request instead of three.
         return fs.S3FileSystem(**options, allow_delayed_open=True), bucket + unquote(parts.path)
 
     def _gcs(self) -> tuple[Any, str]:
@@ -189,5 +189,5 @@ class Location:
 
 
 def _without(text: str, url: str) -> str:
-    """Return a text of PyArrow, which may quote the whole URL, without it."""
+    """Return an error text of PyArrow, which may quote the whole URL, without it."""
     return text.replace(url, "the URL") if url in text else text

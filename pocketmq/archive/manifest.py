@@ -1,10 +1,10 @@
 """The manifest: which parts of a broker's commit log an archive has. One JSON object.
 
-It is written when the objects that it names are whole, and replaces the one before at once. So what
-a killed upload leaves is in no manifest.
+It is written when the objects that it names are complete, and replaces the previous one atomically.
+So no manifest names the remains of a killed upload.
 
-Others may be able to write to an archive. So each name and number is checked before it is used: an
-object has the name that follows from its physical offsets, and nothing else is read or removed.
+Others may be able to write to an archive. So each name and number is checked before use: an object
+must have the name derived from its physical offsets, and no other is read or removed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ NAME: Final = "manifest.json"
 FORMAT: Final = "pocketmq-archive"
 VERSION: Final = 1
 _MOST_BYTES: Final = 256 * 1024 * 1024
-"""Of a manifest: about 400,000 parts."""
+"""The largest manifest, bytes: about 400,000 parts."""
 _MOST_OFFSET: Final = 2**63 - 1
 _MOST_FILE: Final = 2**31 - 1
-"""Bytes of a file of the commit log, of which a part is one or less."""
+"""The largest file of the commit log, bytes. A part is at most one file."""
 _MOST_CRC: Final = 2**32 - 1
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive has of one broker.
+    """The contents of the archive of one broker.
 
     Attributes:
         broker_name: of the broker.
         written: when, in ms since 1970.
-        topics: how many queues the broker has of each topic, also of those without messages.
-        parts: in the order of the log, without overlap. A gap is what expired before it was
+        topics: the number of queues of each topic of the broker, including those without messages.
+        parts: in the order of the log, without overlap. A gap is a range that expired before it was
             archived.
     """
 
@@ -51,12 +51,12 @@ class Manifest:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last part; 0 without parts."""
+        """The physical offset after the last part; 0 without parts."""
         return self.parts[-1].end if self.parts else 0
 
 
 def read_manifest(objects: Objects) -> Manifest | None:
-    """Return the manifest of a broker's folder; None if there is none.
+    """Return the manifest of a broker's folder; None if it does not exist.
 
     Raises:
         WrongManifest: it cannot be read, or a newer version wrote it.
@@ -65,8 +65,8 @@ def read_manifest(objects: Objects) -> Manifest | None:
 
 
 def read_interrupted(objects: Objects) -> Manifest | None:
-    """Return the manifest that a process was about to put in place when it was killed, if that is
-    whole. Only HDFS removes the older one first."""
+    """Return the new manifest, if complete, of a process that was killed before the rename. Only
+    HDFS removes the older one first."""
     try:
         return _read(objects, f"{NAME}{NEW}")
     except WrongManifest:
@@ -135,7 +135,7 @@ def _object_fields(stored: StoredObject) -> dict[str, Any]:
 
 
 class _Damage(ValueError):
-    """A field that is missing, or not what it should be."""
+    """A field that is missing or invalid."""
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
@@ -182,7 +182,7 @@ def _part(fields: Any) -> Part:
 
 
 def _object(fields: dict[str, Any], key: str, name: str) -> StoredObject:
-    """Return the object below `key`, which has to have this name."""
+    """Return the object below `key`, which must have this name."""
     inner = _of_kind(fields, key, dict)
     try:
         found = _of_kind(inner, "name", str)

@@ -1,4 +1,4 @@
-"""Reads and writes the objects under one URL. Everything that asks a server is in here."""
+"""Reads and writes the objects under one URL. Only this module sends requests to a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_HDFS: Final = (
     "JAVA_HOME, HADOOP_HOME (with lib/native/libhdfs.so below it) and CLASSPATH (to what `hadoop "
     "classpath --glob` prints), and start again"
 )
-# What PyArrow's texts say, and what it means for people.
+# PyArrow's error texts, and their meaning for people.
 _REASONS: Final = (
     ("NO_SUCH_BUCKET", "there is no such bucket"),
     ("does not exist in bucket", "it does not exist"),
@@ -37,16 +37,16 @@ _REASONS: Final = (
     ("Could not connect to server", "no server answers; check the endpoint and the network"),
     ("Could not resolve hostname", "no server answers; check the endpoint and the network"),
     ("Couldn't connect", "no server answers; check the endpoint and the network"),
-    # One line each where Java or Hadoop is missing, and where either was when it was tried before.
+    # Java is missing, Hadoop is missing, or either was missing at an earlier attempt.
     ("Unable to load libjvm", _NO_HDFS),
     ("Unable to load libhdfs", _NO_HDFS),
     ("Prior attempt to load libhdfs failed", _NO_HDFS),
     ("[errno 255]", "HDFS does not answer, or refuses; its client has written why to stderr"),
 )
-# A rename replaces a file at once; object stores show an object when it is whole.
+# A rename replaces a file atomically; object stores show an object only when it is complete.
 _RENAMING: Final = ("local", "hdfs")
 NEW: Final = ".new"
-"""Behind the name of a file that is about to replace one."""
+"""The suffix of a file that is about to replace another."""
 
 
 class Objects:
@@ -54,11 +54,11 @@ class Objects:
 
     Args:
         system: a `pyarrow.fs.FileSystem`.
-        path: where in it.
-        shown: the URL, as errors show it.
+        path: the path in it.
+        shown: the URL for errors.
 
     Raises:
-        Unreachable: by all methods; no server answers, or it refuses.
+        Unreachable: raised by all methods if no server answers, or it refuses.
     """
 
     def __init__(self, system: Any, path: str, shown: str) -> None:
@@ -67,22 +67,24 @@ class Objects:
         self.shown = shown
 
     def under(self, name: str) -> Objects:
-        """Return those of a folder."""
+        """Return the objects of a folder."""
         return Objects(self._system, f"{self._path}/{name}", f"{self.shown}/{name}")
 
     def url(self, name: str) -> str:
-        """Return the URL of an object, as errors show it."""
+        """Return the URL of an object for errors."""
         return f"{self.shown}/{name}"
 
     def folders(self) -> list[str]:
-        """Return the names of the folders, in order; none if there is nothing."""
-        # PyArrow knows only those folders of Google's that it has made itself, as empty objects.
+        """Return the names of the folders, in order; empty if the location does not exist."""
+        # In Google's storage, PyArrow finds only folders that it has created itself, as empty
+        # objects.
         by_objects = self._system.type_name == "gcs"
         selector = fs.FileSelector(self._path, allow_not_found=True, recursive=by_objects)
         with self._asking(""):
             found = self._system.get_file_info(selector)
             if not found and self._system.type_name == "hdfs":
-                # PyArrow calls everything missing if no name node answers, unless it opens a file.
+                # If no name node answers, PyArrow reports everything as missing, unless it opens a
+                # file.
                 with contextlib.suppress(FileNotFoundError):
                     self._system.open_input_file(f"{self._path}/none").close()
         if not by_objects:
@@ -91,7 +93,7 @@ class Objects:
         return sorted({name.partition("/")[0] for name in names if "/" in name})
 
     def size(self, name: str) -> int | None:
-        """Return how many bytes an object has; None if it is missing."""
+        """Return the size of an object in bytes; None if it is missing."""
         with self._asking(name):
             info = self._system.get_file_info(f"{self._path}/{name}")
         return int(info.size) if info.type == fs.FileType.File else None
@@ -104,19 +106,19 @@ class Objects:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Any]:
-        """Return an object as a `pyarrow.NativeFile` whose `read_at` may be called by several
-        threads. Raises ObjectMissing."""
+        """Return an object as a `pyarrow.NativeFile` whose `read_at` is thread-safe. Raises
+        ObjectMissing."""
         with self._asking(name), self._system.open_input_file(f"{self._path}/{name}") as file:
             yield file
 
     def open(self, name: str) -> Any:
-        """As `opened`, for files that stay open."""
+        """Do as `opened`, for files that stay open."""
         with self._asking(name):
             return self._system.open_input_file(f"{self._path}/{name}")
 
     def size_of(self, file: Any, name: str) -> int:
-        """Return how many bytes an object has that is open."""
-        if self._system.type_name == "gcs":  # its file would request the whole object for that
+        """Return the size of an open object in bytes."""
+        if self._system.type_name == "gcs":  # its file would fetch the whole object for this
             return self.size(name) or 0
         with self._asking(name):
             return int(file.size())
@@ -128,7 +130,8 @@ class Objects:
 
     @contextlib.contextmanager
     def written(self, name: str) -> Iterator[Any]:
-        """Return a stream that writes an object. After an error it is not there, or not whole."""
+        """Return a stream that writes an object. After an error the object is missing or
+        incomplete."""
         path = f"{self._path}/{name}"
         with self._asking(name, writing=True):
             self._make_folder(path)
@@ -144,10 +147,10 @@ class Objects:
             stream.close()
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a small object, which takes the place of an older one at once.
+        """Write a small object, which replaces an older one atomically.
 
-        In HDFS there is none for a moment. A process that is killed then leaves it under the name
-        with `NEW` behind it.
+        In HDFS the object is missing for a moment. A process killed at that moment leaves it under
+        the name with the suffix `NEW`.
         """
         if self._system.type_name not in _RENAMING:
             with self.written(name) as stream:
@@ -162,8 +165,8 @@ class Objects:
             self._system.move(f"{path}{NEW}", path)
 
     def delete(self, name: str) -> None:
-        """Remove an object, if it is there."""
-        # HDFS calls a file that is not there an I/O error.
+        """Remove an object, if it exists."""
+        # HDFS reports a missing file as an I/O error.
         if self._system.type_name == "hdfs" and self.size(name) is None:
             return
         with self._asking(name), contextlib.suppress(FileNotFoundError):
@@ -187,7 +190,7 @@ class Objects:
 
 
 def why(error: Exception) -> str:
-    """Return what an error of PyArrow means."""
+    """Translate an error of PyArrow."""
     text = str(error)
     for mark, reason in _REASONS:
         if mark in text:

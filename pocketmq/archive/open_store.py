@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 def open_store(directory: Path | str) -> StoredMessages:
     """Open a store, or the archives under a URL, for reading.
 
-    The store may be open in a broker, closed, or left by a broker that was killed. Nothing is
-    written to it, and no lock is taken. It may have been written by this broker or the official
-    one.
+    The store may be open in a broker, closed, or left by a broker that was killed. It is not
+    written to, and no lock is taken. It may be of this broker or the official one.
 
     Args:
         directory: the broker's storePathRootDir. If storePathCommitLog is elsewhere, make a link to

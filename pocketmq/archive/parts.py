@@ -1,4 +1,4 @@
-"""A part of an archived log: where its objects lie, and what they hold. Can be pickled."""
+"""A part of an archived log: its objects and their contents. Can be pickled."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a commit log: records and blanks, whole.
+    """A part of a commit log: whole records and blanks.
 
     Attributes:
         begin, end: physical offsets.
-        head: CRC-32 of the first 4096 bytes, to tell whether a store is the one it came from.
+        head: CRC-32 of the first 4096 bytes, which shows whether it came from a given store.
         log: the bytes of the commit log.
         queues: the queue entries of its records.
         directory_at: the byte of `queues` where its directory begins.
         directory_crc: CRC-32 of the directory.
-        messages: how many entries there are.
+        messages: the number of entries.
     """
 
     begin: int
@@ -39,6 +39,6 @@ class Part:
 
 
 def object_names(begin: int, end: int) -> tuple[str, str]:
-    """Return the names of the two objects of a part: of its log, and of its queue entries."""
+    """Return the names of the two objects of a part: its log and its queue entries."""
     name = f"{begin:020}-{end:020}"
     return f"log/{name}", f"queues/{name}"

@@ -1,4 +1,4 @@
-"""Chunks of archived queues: entries that are fetched, and checked, when they are read."""
+"""Chunks of archived queues, whose entries are fetched and checked when they are read."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _OPEN_FILES: Final = 64
 
 
 class Chunk(NamedTuple):
-    """Some entries of a queue without a gap.
+    """Consecutive entries of a queue.
 
     Attributes:
         first: queue offset of the first.
-        entries: how many.
-        at: the byte of the object where they begin.
+        entries: the number of entries.
+        at: where they begin in the object, in bytes.
         crc: CRC-32 of the entries.
         physical: physical offset of the record of the first entry.
         bytes: of all records.
-        stored: when the record of the first entry was stored, in ms.
+        stored: the store time of the record of the first entry, in ms.
     """
 
     first: int
@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class QueueChunk:
-    """A chunk as a segment of its queue, in bytes as the files of a consume queue."""
+    """A chunk as a segment of its queue, in the format of a consume queue file."""
 
     def __init__(self, fetched: FetchedChunks, name: str, chunk: Chunk) -> None:
         self.base = chunk.first * ENTRY_DTYPE.itemsize
@@ -66,7 +66,7 @@ class QueueChunk:
 
 
 class FetchedChunks:
-    """Reads chunks, and keeps those used last: 40 MiB at most."""
+    """Reads chunks, and caches the most recently used: 40 MiB at most."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects

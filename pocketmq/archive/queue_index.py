@@ -1,8 +1,9 @@
 """The queue entries of one part of a log, as one object.
 
-First the entries, queue by queue, 20 bytes each as in a consume queue; then the directory, which
-says where the entries of each queue lie. They are in chunks with a checksum each, so that a reader
-fetches and checks the few that it needs. The directory is JSON: topic → queue id → rows of `Chunk`.
+First the entries, queue by queue, 20 bytes each as in a consume queue; then the directory with the
+positions of each queue's entries. The entries are in chunks with a checksum each, so that a reader
+fetches and checks only the chunks that it needs. The directory is JSON: topic → queue id → rows of
+`Chunk`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE, Rows
 from pocketmq.store.scan.queues.queue_snapshot import QueueSnapshot
 
 ENTRIES: Final = 16_384
-"""The most entries of a chunk: 320 KiB."""
+"""The most entries in a chunk: 320 KiB."""
 _WHOLE_NUMBERS: Final = {int}
 _MOST: Final = 2**63 // ENTRY_DTYPE.itemsize
-"""The largest number of a chunk: a queue offset, whose byte still is a signed 64-bit integer."""
+"""The largest number in a chunk: a queue offset whose byte offset fits in a signed 64-bit
+integer."""
 _QUEUE_ID_DIGITS: Final = 10
 
 
@@ -42,7 +44,7 @@ class QueueIndex(NamedTuple):
 
 
 def decode_directory(content: bytes, directory_at: int) -> Directory:
-    """Return a directory, which lies behind `directory_at` bytes of entries. Raises ValueError."""
+    """Return a directory, which follows `directory_at` bytes of entries. Raises ValueError."""
     try:
         return {
             topic: {
@@ -77,7 +79,7 @@ def _chunk(row: list[int], directory_at: int) -> Chunk:
 
 
 def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:
-    """Return the entries of all queues whose records lie at physical offsets [begin, end)."""
+    """Return the entries of all queues whose records are at physical offsets [begin, end)."""
     content = bytearray()
     directory: Directory = {}
     messages = 0
@@ -114,7 +116,7 @@ def build(store: StoreSnapshot, begin: int, end: int) -> QueueIndex:
 def _runs(
     store: StoreSnapshot, queue: QueueSnapshot, begin: int, end: int
 ) -> list[tuple[int, EntryArray]]:
-    """Return the entries of a queue without gaps, each with the queue offset of its first."""
+    """Return the consecutive entries of a queue, each run with the queue offset of its first."""
     start = queue.first_from(begin)
     stop = queue.first_from(end, start)
     tail = queue.tail

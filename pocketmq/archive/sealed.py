@@ -1,9 +1,9 @@
-"""What of a store can be archived: parts of its log that never change again, with all entries.
+"""Finds what can be archived: parts of a store's log that no longer change, with all entries.
 
-A part ends with a file of the log, or, on demand, behind the last flushed record. A broker enters
-records into their queues in the order of the log. So if a first look at the queues finds the entry
-of a record, a second look finds those of all records before it. What lies behind waits for the
-next time.
+A part ends with a file of the log, or, on demand, after the last flushed record. A broker adds
+records to their queues in the order of the log. So if a first look at the queues finds the entry of
+a record, a second look finds those of all records before it. Later records are left for the next
+sync.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Span(NamedTuple):
 
 
 class SealedLog(NamedTuple):
-    """A store, and how far its log can be archived.
+    """A store, and the end of the part of its log that can be archived.
 
     Attributes:
-        end: the physical offset behind the last record that can be.
+        end: the physical offset after the last record that can be archived.
     """
 
     store: StoreSnapshot
     end: int
 
     def spans(self, start: int, *, whole_files: bool) -> Iterator[Span]:
-        """Return what can be archived from the physical offset `start` on, in order. With
-        `whole_files` each ends with its file."""
+        """Return the parts that can be archived from the physical offset `start` on, in order. With
+        `whole_files`, each ends with its file."""
         for segment in self.store.log.all:
             file_end = segment.base + segment.size
             begin, end = max(start, segment.base), min(self.end, file_end)
@@ -49,10 +49,10 @@ class SealedLog(NamedTuple):
 
 
 def sealed_log(root: Path) -> SealedLog:
-    """Return the store at `root` with what can be archived of it.
+    """Return the store at `root` with the parts that can be archived.
 
     Raises:
-        NoStore: there is none.
+        NoStore: it does not exist.
     """
     first = take_snapshot(root)
     flushed = FlushedEnds(first)
@@ -63,7 +63,7 @@ def sealed_log(root: Path) -> SealedLog:
 
 
 def _end_before(queue: QueueSnapshot, stop: int) -> int:
-    """Return the physical offset behind the last record of a queue before the offset `stop`."""
+    """Return the physical offset after the last record of a queue before the offset `stop`."""
     tail = queue.tail.cut(queue.known_end, stop)
     if len(tail.offset):
         return int(tail.physical[-1] + tail.size[-1])

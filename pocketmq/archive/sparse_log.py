@@ -1,9 +1,9 @@
-"""The log of an archive in memory, as far as it was needed: a source of bytes for a scan.
+"""The log of an archive in memory, as far as it was loaded: a source of bytes for a scan.
 
 Each part is an anonymous mapping of its size, into which ranges of its object are read. So offsets
-are those of the store, and what takes records apart sees no difference; memory is only taken by
-what was read. Bytes come in blocks, neighbours in one request, several requests at a time, and some
-before they are needed. The blocks that were not used for longest are given back.
+are those of the store, and the record parser sees no difference; only the ranges that were read
+take memory. Bytes are read in blocks: adjacent blocks in one request, several requests at a time,
+and some ahead of use. The least recently used blocks are freed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pocketmq.store.scan.queues.segments import (
 )
 
 BLOCK: Final = 128 * 1024
-"""Bytes that are read at least. A request takes about as long as a connection needs for ten of
-them, so that smaller ones would save little."""
+"""The least bytes to read. A request takes about as long as a connection needs for ten of these, so
+smaller ones would save little."""
 REQUEST: Final = 4 * 1024 * 1024
 """The most bytes of a request."""
 REQUESTS: Final = 8
 """Requests at a time."""
 KEPT: Final = 256 * 1024 * 1024
-"""Bytes in memory. A partition is planned for half of this: all queues of it are read from one copy
+"""Bytes in memory. A partition is planned for half of this: all its queues are read from one copy
 of its range."""
-# Most of a mapping is never written to; elsewhere the system does not reserve memory.
+# Most of a mapping is never written to; other systems do not reserve memory.
 _NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 
@@ -59,7 +59,7 @@ class LogPart:
 
     @property
     def bytes(self) -> ByteArray:
-        """The content; zeros where nothing was read."""
+        """The content, with zeros in unread ranges."""
         if self._map is None:
             self._map = mmap(-1, self.size, MAP_PRIVATE | MAP_ANONYMOUS | _NORESERVE)
             self._bytes = np.frombuffer(self._map, np.uint8)
@@ -71,7 +71,7 @@ class LogPart:
         return self.bytes.data
 
     def read(self, begin: int, end: int) -> None:
-        """Read a range; by any thread. Raises ArchiveError."""
+        """Read a range. May be called by any thread. Raises ArchiveError."""
         file = self._opened()
         content = self._objects.read_range(file, self._name, begin, end - begin)
         if len(content) != end - begin:
@@ -79,7 +79,7 @@ class LogPart:
         self._bytes[begin:end] = np.frombuffer(content, np.uint8)
 
     def forget(self, block: int) -> None:
-        """Give back the memory of a block."""
+        """Free the memory of a block."""
         assert self._map is not None, "it was read"
         begin = block * BLOCK
         self._map.madvise(MADV_DONTNEED, begin, min(BLOCK, self.size - begin))
@@ -104,18 +104,18 @@ class SparseLog:
         self._bases = np.array([part.base for part in parts], np.int64)
         self._most = kept // BLOCK
         self._reads = ThreadPoolExecutor(REQUESTS, "ranges")
-        # By the number of the part and the block, those used last at the end.
+        # By part number and block, the most recently used last.
         self._blocks: OrderedDict[tuple[int, int], Future[None]] = OrderedDict()
 
     def cost(self, physical: Int64Array, size: Int64Array) -> Int64Array:
-        """Return how many bytes of blocks come in for each record beside those of the last one."""
+        """Return how many bytes of blocks each record adds to those of the previous one."""
         number, first, last = self._places(physical, size)
         new = np.ones(len(physical), bool)
         new[1:] = (number[1:] != number[:-1]) | (first[1:] != last[:-1])
         return (last - first + new) * BLOCK
 
     def expect(self, physical: Int64Array, size: Int64Array) -> None:
-        """Begin to read the blocks of records."""
+        """Start reading the blocks of records."""
         self._expect(self._keys(physical, size))
 
     def _expect(self, keys: list[tuple[int, int]]) -> None:
@@ -135,11 +135,11 @@ class SparseLog:
             self._read(run)
         while len(self._blocks) > self._most:
             (number, block), read = self._blocks.popitem(last=False)
-            read.exception()  # it may be on its way
+            read.exception()  # it may be in flight
             self._parts[number].forget(block)
 
     def fetch(self, physical: Int64Array, size: Int64Array) -> Unread | None:
-        """Wait until the blocks of records are there; return the records that cannot be read.
+        """Wait until the blocks of records are loaded; return the records that cannot be read.
 
         Raises:
             Unreachable: the archive does not answer.
@@ -162,7 +162,7 @@ class SparseLog:
         return Unread(rows, next(iter(bad.values())))
 
     def _read(self, run: list[tuple[int, int]]) -> None:
-        """Begin to read neighbouring blocks."""
+        """Start reading adjacent blocks."""
         number, block = run[0]
         part = self._parts[number]
         part.bytes  # noqa: B018 the mapping is made by this thread
@@ -176,7 +176,7 @@ class SparseLog:
         """Return the blocks of records, in order."""
         number, first, last = self._places(physical, size)
         found: dict[tuple[int, int], None] = {}
-        # Most records lie in the block of the one before.
+        # Most records are in the block of the previous one.
         places = np.stack((number, first, last), axis=1)
         new = np.ones(len(places), bool)
         new[1:] = (places[1:] != places[:-1]).any(axis=1)
@@ -198,6 +198,6 @@ class SparseLog:
 
 
 def log_of(objects: Objects, parts: Sequence[Part], *, kept: int = KEPT) -> Segments:
-    """Return the log of an archive as a scan sees it."""
+    """Return the log of an archive for a scan."""
     segments = [LogPart(objects, part) for part in parts]
     return Segments(objects.url("log"), segments, SparseLog(segments, kept=kept))

@@ -1,8 +1,8 @@
-"""Uploads what is new of a store into its archive.
+"""Uploads the new parts of a store to its archive.
 
-Parts are uploaded side by side, and the manifest is written again whenever the parts before a place
-are all there. So an upload that was killed goes on behind the last part of the manifest; what it
-left half uploaded is uploaded again, under the same name.
+Parts are uploaded in parallel, and the manifest is rewritten whenever all parts up to a place are
+complete. So an upload that was killed resumes after the last part of the manifest; its incomplete
+uploads are repeated under the same names.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _HEAD: Final = 4096
 
 
 class SyncReport(msgspec.Struct, rename="camel"):
-    """What a sync has done.
+    """The result of a sync.
 
     Attributes:
         archive: the URL of the broker's archive.
-        begin, end: physical offsets of what the archive has now.
+        begin, end: physical offsets of the archive's contents now.
         uploaded: parts that were uploaded, ...
         bytes: ... their bytes of the commit log, ...
         messages: ... and their messages.
@@ -66,7 +66,7 @@ class SyncReport(msgspec.Struct, rename="camel"):
 
 
 def broker_folder(archives: Objects, root: Path) -> Objects:
-    """Return the folder of the broker whose store is at `root`. Raises WrongBrokerName."""
+    """Return the folder for the broker whose store is at `root`. Raises WrongBrokerName."""
     name = broker_name(root)
     if name.strip(".") == "":  # quoting leaves dots, and `..` is the directory above
         raise WrongBrokerName(root, name)
@@ -84,21 +84,20 @@ def sync(
     advanced: Callable[[int], None] = lambda _: None,
     clock: Callable[[], int],
 ) -> SyncReport:
-    """Upload the parts of the store at `root` that its archive does not have.
+    """Upload the parts of the store at `root` that its archive lacks.
 
     Args:
-        archives: where archives lie; the broker's is a folder there.
+        archives: the location of archives; the broker's is a folder there.
         everything: also archive the last file, up to where it is flushed.
-        prune: remove the parts that the store does not have any more.
+        prune: remove the parts that the store no longer has.
         parallel: uploads at the same time.
-        planned: is called with the bytes of the log that are to be uploaded.
-        advanced: is called with the bytes of the log that were uploaded since the last call, by
-            several threads.
+        planned: called with the bytes of the log to upload.
+        advanced: called with the bytes of the log uploaded since the last call, by several threads.
         clock: the time in ms.
 
     Raises:
-        NoStore: there is none.
-        WrongBrokerName: the broker's name is not one that a directory can have.
+        NoStore: the store does not exist.
+        WrongBrokerName: the broker's name cannot be the name of a directory.
         OtherStore: the archive is of another store.
         ArchiveError: the archive cannot be read or written.
     """
@@ -157,7 +156,7 @@ class _Sync:
         return report
 
     def _check_origin(self, sealed: SealedLog, manifest: Manifest) -> None:
-        """Raise OtherStore if the archive has something else where both have messages."""
+        """Raise OtherStore if archive and store differ where both have messages."""
         own = sealed.store.log
         ends = (queue.max_physical() for queue in sealed.store.queues.values())
         known = max(sealed.end, own.begin, *ends, 0)
@@ -187,7 +186,7 @@ class _Sync:
         parallel: int,
         report: SyncReport,
     ) -> Manifest:
-        """Upload parts, and write a manifest after each; return the last one."""
+        """Upload parts, and write a manifest after each; return the last manifest."""
         waiting: deque[Future[Part]] = deque()
         with ThreadPoolExecutor(parallel, "upload") as uploads:
 
@@ -202,7 +201,7 @@ class _Sync:
 
             try:
                 for span in spans:
-                    if len(waiting) == parallel:  # bounds the indexes in memory, too
+                    if len(waiting) == parallel:  # also bounds the indexes in memory
                         finish()
                     index = build(store, span.begin, span.end)
                     content = _content(store, span)
@@ -258,7 +257,7 @@ def _has_last_part(store: StoreSnapshot, manifest: Manifest) -> bool:
 
 
 def _content(store: StoreSnapshot, span: Span) -> memoryview:
-    """Return bytes of one file of the log. They stay readable when the file is removed."""
+    """Return bytes of one file of the log. They stay readable after the file is removed."""
     segment = store.log.find(span.begin)
     assert segment is not None, "the span begins in the log"
     return segment.view[span.begin - segment.base : span.end - segment.base]

@@ -1,4 +1,4 @@
-"""RocketMQ's tiered storage as the source of a scan's bytes; `tiered_store` has its layout."""
+"""RocketMQ's tiered storage as a scan's source of bytes; `tiered_store` describes its layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUEUE: Final = "CONSUME_QUEUE"
 
 @dataclass(frozen=True, slots=True)
 class TieredFiles:
-    """What a broker has put into the directory `root`, which has its name."""
+    """The files of a broker in the directory `root`, which has the broker's name."""
 
     root: Path
     has_log_per_queue: ClassVar[bool] = True
@@ -35,15 +35,15 @@ class TieredFiles:
         return mapped(self.root / topic / str(queue_id) / QUEUE)
 
     def check_visible(self) -> None:
-        """Raise NotVisible if this machine does not have it."""
+        """Raise NotVisible if the directory does not exist on this machine."""
         if not self.root.is_dir():
             raise NotVisible(self.root)
 
     def recovery(self) -> None:
-        """Return None: what is here does not change."""
+        """Return None: these files do not change."""
 
     def needed_for(self, slices: object) -> TieredFiles:
-        """Return the same: it is small."""
+        """Return self: it is small."""
         return self
 
     def __str__(self) -> str:

@@ -1,13 +1,13 @@
-"""RocketMQ's tiered storage as a plan sees it: the directory into which an official broker with the
+"""RocketMQ's tiered storage, for planning: the directory to which an official broker with the
 plug-in `TieredMessageStore` and the provider `PosixFileSegment` copies its messages.
 
     HASH_CLUSTER/BROKER/TOPIC/QUEUEID/COMMIT_LOG/HASHOFFSET
     HASH_CLUSTER/BROKER/TOPIC/QUEUEID/CONSUME_QUEUE/HASHOFFSET
 
-Each queue has a commit log of its own, which begins at 0. Records are those of the broker, but for
-the physical offset, which is the place in this log. Files grow by what is committed, first the log
-and then the queue, each synced. A full file of the log ends with 16 bytes that no entry points at.
-(Source: the module tieredstore of 5.3.3.)
+Each queue has its own commit log, which begins at 0. Records are those of the broker, except that
+the physical offset is the position in this log. Files grow with each commit, first the log and then
+the queue, each synced. A full file of the log ends with 16 bytes that no entry refers to. (Source:
+the module tieredstore of 5.3.3.)
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TieredStore:
     """The tiered storage of one broker as it was at one moment.
 
     Attributes:
-        queues: those that were asked for, by topic and queue id.
+        queues: the requested ones, by topic and queue id.
         listing: all queues.
-        configured: nothing; a queue without messages is not there.
+        configured: empty; queues without messages do not exist here.
     """
 
     def __init__(self, files: TieredFiles, choice: QueueChoice) -> None:
@@ -62,7 +62,7 @@ class TieredStore:
         """Return None, as `mark` does."""
 
     def _read_queue(self, topic: str, queue_id: int) -> QueueSnapshot:
-        # The queue first: what it points at is in the log by then.
+        # The queue first: the records that it refers to are then in the log.
         directory = self.files.root / topic / str(queue_id) / QUEUE
         queue = QueueSnapshot(topic, queue_id, mapped(directory, self._mappings))
         queue.find_end(crashed=False)
@@ -74,7 +74,7 @@ class TieredStore:
 
 
 class TieredBroker:
-    """The tiered storage of one broker. Each look reads it anew.
+    """The tiered storage of one broker. Each look reads it again.
 
     Attributes:
         shown: the directory.
@@ -89,17 +89,17 @@ class TieredBroker:
         choose: Callable[[str], QueueChoice] = lambda _: EVERY_QUEUE,
         lose: Callable[[Unreadable], None] | None = None,
     ) -> TieredStore:
-        """Return it as it is now. Nothing of it is left out.
+        """Return its current contents, without skipping anything.
 
         Args:
-            choose: returns the queues that are wanted, by the name of the broker.
+            choose: returns the wanted queues, by broker name.
         """
         choice = choose(self._files.broker_name)
         return undisturbed(lambda: TieredStore(self._files, choice))
 
 
 def is_tiered(directory: Path) -> bool:
-    """Return whether a directory is a tiered storage, or the part of a cluster or a broker."""
+    """Return whether a directory is a tiered storage, or its part for a cluster or a broker."""
     return next(_logs(directory), None) is not None
 
 

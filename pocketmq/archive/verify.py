@@ -1,4 +1,4 @@
-"""Reads all objects of an archive again, and compares them with the manifest."""
+"""Reads all objects of an archive, and compares them with the manifest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK: Final = 4 * 1024 * 1024
 
 
 class Fault(msgspec.Struct):
-    """An object that is not what the manifest says, and why."""
+    """An object that differs from the manifest, and how."""
 
     object: str
     reason: str
@@ -31,11 +31,11 @@ def verify(
     parallel: int = 4,
     advanced: Callable[[int], None] = lambda _: None,
 ) -> list[Fault]:
-    """Return what is wrong with the archive of a broker, in the order of the log.
+    """Return the faults in the archive of a broker, in the order of the log.
 
     Args:
-        parallel: objects that are read at the same time.
-        advanced: is called with the bytes that were read since the last call, by several threads.
+        parallel: how many objects to read at the same time.
+        advanced: called with the bytes read since the last call, by several threads.
 
     Raises:
         Unreachable: it cannot be read.
