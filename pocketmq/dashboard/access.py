@@ -1,4 +1,4 @@
-"""A way to the cluster as one user: an Admin, and consumers that sign as it does."""
+"""Access to the cluster as one user: an Admin, and consumers with the same credentials."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pocketmq.client.credentials import Credentials
 
 
 class Access:
-    """What one user may ask of the cluster; None as `credentials` signs nothing. `timeout`: seconds
-    for each answer.
+    """Access to the cluster as one user; with `credentials` None, requests are not signed.
+    `timeout`: seconds for each answer.
 
-    Begin with `start` and end with `shutdown`, or use `async with`.
+    Call `start` and `shutdown`, or use `async with`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Access:
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin; no server needs to be there."""
+        """Start. No server needs to be running."""
         await self.admin.start()
 
     async def shutdown(self) -> None:
@@ -48,7 +48,7 @@ class Access:
         await self.admin.shutdown()
 
     def consumer(self, *, max_buffered: int, max_buffered_bytes: int) -> PullConsumer:
-        """A consumer that commits nothing, in the group of RocketMQ's own tools."""
+        """Return a consumer that commits nothing, in the group of RocketMQ's own tools."""
         return PullConsumer(
             TOOLS_GROUP,
             namesrv=self._namesrv,

@@ -1,4 +1,4 @@
-"""The web application: routes, files, and what is done around each handler."""
+"""The web application: routes, files, and middleware."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _FILES: Final = {
     "icon.svg": "image/svg+xml",
 }
 
-#: Pages that are made at the same time.
+#: Pages that are generated at the same time.
 _MOST_PAGES: Final = 16
-#: Connections that are kept; a page takes a few. Inside a broker they are files of the broker.
+#: Open connections; a page takes a few. In a broker, they count against its open files.
 MOST_CONNECTIONS: Final = 256
 _BOUND_SECONDS: Final = 0.5
-#: Seconds that pages have to end at a shutdown.
+#: Seconds for pages to finish at a shutdown.
 _END_SECONDS: Final = 1.0
 
 
@@ -70,8 +70,8 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
 
 
 async def _bound(server: web.Server) -> None:
-    """Close connections that are too many, those that came last. aiohttp keeps any number of them,
-    and one that sends nothing for ever."""
+    """Close the newest connections above the limit. aiohttp has no limit, and keeps a connection
+    that sends nothing for ever."""
     while True:
         await asyncio.sleep(_BOUND_SECONDS)
         for connection in server.connections[MOST_CONNECTIONS:]:
@@ -80,8 +80,8 @@ async def _bound(server: web.Server) -> None:
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
-    """What aiohttp logs of its connections. A request that is not HTTP, or too long, is its
-    sender's fault: it leaves one line and no traceback."""
+    """Limits what aiohttp logs about its connections. A request that is not HTTP, or too long, is
+    the sender's mistake: it is logged in one line without a traceback."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger)
@@ -97,7 +97,7 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def make_app(services: Services) -> web.Application:
-    """Put the dashboard together."""
+    """Assemble the dashboard."""
     app = web.Application(
         middlewares=[_guard(services), _some_at_a_time(), _errors(services)],
         client_max_size=_MOST_BYTES,
@@ -154,8 +154,8 @@ def _guard(services: Services) -> Middleware:
 
 
 def _some_at_a_time() -> Middleware:
-    """Let further pages wait, so that many visitors do not send the cluster all their requests at
-    once; tails, which go on, have a bound of their own."""
+    """Make further pages wait, so that many visitors do not send the cluster all their requests at
+    once. Tails, which keep running, have their own limit."""
     gate = asyncio.Semaphore(_MOST_PAGES)
 
     @web.middleware
@@ -209,7 +209,7 @@ def _errors(services: Services) -> Middleware:
 
 
 def _of(error: RemotingError) -> tuple[int, str]:
-    """The status and the title for an error of the cluster."""
+    """Return the status and the title for an error of the cluster."""
     if isinstance(error, NoPermission):
         return HTTPStatus.FORBIDDEN, "No permission"
     if isinstance(error, TopicNotExist | NoRouteInfo):
@@ -229,7 +229,7 @@ def _error(
     text: str,
     near: str | None = None,
 ) -> web.Response:
-    """`near`: a topic that may be the one that is meant."""
+    """`near`: a topic that may be the intended one."""
     unreachable = status == HTTPStatus.SERVICE_UNAVAILABLE
     return services.page(
         request,

@@ -1,5 +1,5 @@
-"""Bodies of messages for people: as JSON, as text, or as hexadecimal digits; never more than a
-page can hold."""
+"""Bodies of messages for people: as JSON, text, or hexadecimal digits, cut to a size that fits on a
+page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 MOST_TEXT: Final = 64 * 1024
 #: Bytes that are shown as hexadecimal digits.
 MOST_HEX: Final = 4 * 1024
-#: Bytes that are tried as JSON: the work grows with them.
+#: The largest body that is tried as JSON, bytes: the work grows with the size.
 MOST_JSON: Final = 1024 * 1024
 _ROW: Final = 16
 
@@ -26,7 +26,7 @@ class Form(enum.Enum):
 
 
 class BodyPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """A body in one form, the forms it can be shown in, its bytes, and whether it was cut."""
+    """A body in one form, its available forms, its size in bytes, and whether it was cut."""
 
     form: Form
     forms: tuple[Form, ...]
@@ -36,7 +36,7 @@ class BodyPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview(body: bytes, form: Form | None = None) -> BodyPreview:
-    """Show a body in `form` if it has that one, else as what it is."""
+    """Show a body in `form` if available, else in its natural form."""
     text = _text(body)
     pretty = None if text is None else _json(body)
     forms = tuple(
@@ -69,7 +69,7 @@ def preview(body: bytes, form: Form | None = None) -> BodyPreview:
 
 
 def excerpt(body: bytes, most: int) -> str:
-    """The first characters of a body in one line, for lists."""
+    """Return the first characters of a body in one line, for lists."""
     text = _text(body[: 4 * most], whole=len(body) <= 4 * most)
     if text is None:
         cut = body[: most // 3].hex(" ")
@@ -79,14 +79,14 @@ def excerpt(body: bytes, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without control characters, and without those that turn a line around."""
+    """Return the text without control characters and characters that change the text direction."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def _text(body: bytes, *, whole: bool = True) -> str | None:
-    """The text of a body without control characters; None where it is not UTF-8.
+    """Return the text of a body without control characters; None if it is not UTF-8.
 
-    The end of a body that is not the whole one may be half a character.
+    The end of a partial body may be an incomplete character.
     """
     try:
         text = body.decode()
@@ -101,7 +101,7 @@ def _json(body: bytes) -> str | None:
     if body[:64].lstrip()[:1] not in (b"{", b"[") or len(body) > MOST_JSON:
         return None
     try:
-        # It moves the parts as they are: numbers keep their digits, and keys their order.
+        # Formatting leaves the tokens unchanged: numbers keep their digits, and keys their order.
         return _text(msgspec.json.format(body, indent=2))
     except (msgspec.DecodeError, RecursionError):
         return None

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-#: Values of one line that are drawn; of more, each group of neighbours gives its largest.
+#: The most values drawn for one line; if there are more, the largest of each group of neighbours.
 _MOST_DRAWN: Final = 240
 #: Seconds between two ticks of the time axis.
 _TIME_STEPS: Final = (15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
 _MOST_TICKS: Final = 6
-#: Seconds that the time axis has at least.
+#: The shortest time axis, in seconds.
 _SHORTEST: Final = 60.0
 
 _LEFT: Final = 52
@@ -23,7 +23,7 @@ _BOTTOM: Final = 24
 
 
 class Series(NamedTuple):
-    """A line: its name, the class that gives it a colour, and its values by Unix seconds."""
+    """A line: its name, the CSS class for its colour, and its values by Unix seconds."""
 
     name: str
     style: str
@@ -31,7 +31,7 @@ class Series(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A place on an axis, and what is written there."""
+    """A position on an axis, and its label."""
 
     at: float
     label: str
@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart of `width` times `height`, and the rectangle in it that the lines are in."""
+    """A chart of `width` times `height`, and the rectangle for the lines in it."""
 
     width: int
     height: int
@@ -66,7 +66,7 @@ def line_chart(
 ) -> Chart | None:
     """Lay out a chart that ends at `now` and goes back at most `longest` seconds.
 
-    Values are not negative, and the axis begins at 0. None if there is nothing to draw.
+    Values are not negative, and the axis begins at 0. Returns None without values to draw.
     """
     shown = [
         each._replace(points=[point for point in each.points if point[0] >= now - longest])
@@ -112,7 +112,7 @@ def line_chart(
 
 
 def sparkline(points: Sequence[float], *, width: int, height: int) -> str:
-    """The attribute `d` of a line through the values at even distances; empty without two."""
+    """Return the attribute `d` of a line through evenly spaced values; empty for fewer than two."""
     if len(points) < 2:
         return ""
     drawn = [value for _, value in _fewer([(float(n), value) for n, value in enumerate(points)])]
@@ -125,7 +125,7 @@ def sparkline(points: Sequence[float], *, width: int, height: int) -> str:
 
 
 def short_number(value: float) -> str:
-    """1500 as 1.5k: three digits and a unit."""
+    """Format 1500 as 1.5k: three digits and a unit."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -144,7 +144,7 @@ def _fewer(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _scale(most: float) -> tuple[float, float]:
-    """The step between two ticks, and the end of an axis that holds `most`."""
+    """Return the step between two ticks, and the end of an axis that includes `most`."""
     rough = max(most, 4.0) / 4
     magnitude = 10.0 ** math.floor(math.log10(rough))
     step = next(n * magnitude for n in (1, 2, 5, 10) if n * magnitude >= rough)

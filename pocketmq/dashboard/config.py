@@ -1,4 +1,4 @@
-"""What a dashboard is about, and who may use it."""
+"""The configuration of a dashboard: its cluster, and who may use it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 8180
 
-#: Seconds from one sample of the history to the next; the sampler may take longer.
+#: Seconds between samples of the history; the sampler may take longer.
 PERIOD: Final = 5.0
 
-#: Seconds for each answer: a page says within them that a server does not answer.
+#: Seconds for each answer: within this time, a page shows that a server does not answer.
 TIMEOUT: Final = 4.0
 
 
 class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dashboard is about, and who may use it.
+    """The cluster of a dashboard, and who may use it.
 
     Attributes:
         namesrv: the name servers of the cluster.
         host, port: where it listens; 0: any free port.
-        tls: to name servers and brokers, as clients take it.
-        credentials: sign what visitors ask who have not logged in.
+        tls: to name servers and brokers, as for clients.
+        credentials: sign the requests of visitors who have not logged in.
         sampler_credentials: sign the samples of the history instead of `credentials`.
-        password: lets those in who know it; without one, the users of the cluster log in.
-        hosts: names under which browsers may reach it, beside localhost and IP addresses.
-        period: seconds from one sample of the history to the next.
+        password: for logging in; without it, the users of the cluster log in.
+        hosts: names under which browsers may reach it, besides localhost and IP addresses.
+        period: seconds between samples of the history.
         timeout: seconds for each answer of a server.
     """
 

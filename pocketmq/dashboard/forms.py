@@ -1,4 +1,4 @@
-"""What changes something: logging in and out, and sending dead letters again."""
+"""Handlers that change something: logging in and out, and resending dead letters."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST_CHARACTERS: Final = 1024
 
 
 class Forms:
-    """Handlers of POST, and the login form. The guard has checked where a form comes from."""
+    """Handlers of POST, and the login form. The guard has checked the origin of a form."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def routes(self) -> list[web.RouteDef]:
-        """Every form with its address."""
+        """Return every form with its address."""
         return [
             web.get("/login", self.login),
             web.post("/login", self.log_in),
@@ -44,7 +44,7 @@ class Forms:
         return await self._login_page(request, request.query.get("to", "/"))
 
     async def log_in(self, request: web.Request) -> web.Response:
-        """Check a login form, and begin a session."""
+        """Check a login form, and start a session."""
         services = self._services
         form = await request.post()
         user, secret, to = (_field(form, name) for name in ("user", "secret", "to"))
@@ -57,7 +57,7 @@ class Forms:
             )
             response.headers["Retry-After"] = str(seconds)
             return response
-        # It counts before it is checked: attempts at the same time are not free.
+        # Count the attempt before the check, so that concurrent attempts count too.
         services.limit.failed(address)
         try:
             name, access = await services.login.log_in(user, secret)
@@ -86,7 +86,7 @@ class Forms:
         return response
 
     async def resend(self, request: web.Request) -> web.Response:
-        """Send one dead letter of a group again, or those that are left."""
+        """Resend one dead letter of a group, or all that are left."""
         viewer, session = self._logged_in(request)
         group = request.match_info["group"]
         form = await request.post()
@@ -145,7 +145,7 @@ class Forms:
             path="/",
             httponly=True,
             samesite="Strict",
-            # A proxy in front of the dashboard says so; without one there is no TLS.
+            # Set by a proxy in front of the dashboard, which has no TLS itself.
             secure=request.headers.get("X-Forwarded-Proto") == "https",
         )
 
@@ -156,7 +156,8 @@ def _field(form: object, name: str) -> str:
 
 
 def _own_address(to: str) -> str:
-    """The address to go to after a login, if it is one of the dashboard; else the first page."""
+    """Return the address to go to after a login, if it belongs to the dashboard; else the first
+    page."""
     is_own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
     return to if is_own else "/"
 

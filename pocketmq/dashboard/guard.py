@@ -1,8 +1,8 @@
-"""What every request and every answer of the dashboard has to have, whatever it is about.
+"""Rules for every request to the dashboard and every answer.
 
-- The Host header names this machine, so that a page elsewhere cannot reach the dashboard under a
-  name of its own (DNS rebinding).
-- A request that changes something comes from a page of the dashboard.
+- The Host header names this machine, so that another site's page cannot reach the dashboard under
+  the site's name (DNS rebinding).
+- A request that changes something must come from a page of the dashboard.
 - Answers load nothing from elsewhere, run no inline script, and are shown in no frame.
 """
 
@@ -28,9 +28,10 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def is_own_host(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is one that only an operator can have typed.
+    """Return whether only an operator can have typed a Host header.
 
-    An IP address is: pages of others have names. Of names, `localhost` and `names` are.
+    True for IP addresses, because other sites have names, and for the names `localhost` and
+    `names`.
     """
     name = _name_of(host)
     if name is None:
@@ -45,7 +46,7 @@ def is_own_host(host: str, names: Collection[str]) -> bool:
 
 
 def is_own_origin(headers: Mapping[str, str], host: str) -> bool:
-    """Whether the browser says that a form comes from a page of the dashboard.
+    """Return whether, by the browser's headers, a form comes from a page of the dashboard.
 
     Browsers send at least one of the two headers with every form.
     """
@@ -56,7 +57,8 @@ def is_own_origin(headers: Mapping[str, str], host: str) -> bool:
 
 
 def _name_of(host: str) -> str | None:
-    """The name or address in `name:port`, in small letters; None if it is not such a text."""
+    """Return the name or address in `name:port`, in lower case; None if the text is not of that
+    form."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port  # fails if it is not a number

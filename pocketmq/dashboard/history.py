@@ -1,7 +1,7 @@
-"""Lag and rates over time: samples in memory, of a bounded number of topics and groups.
+"""Lag and rates over time: samples in memory of a bounded number of topics and groups.
 
-All series share the times of the samples, so a series is one array of whole numbers for each of its
-figures. Two timelines keep the last hour finely and the last day roughly.
+All series share the times of the samples, so a series has one array of integers for each of its
+figures. Two timelines keep the last hour in fine and the last day in coarse steps.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from pocketmq.client.admin.traffic import Look, Progress, Speed, rate, speed
 _ROUGH_PERIOD: Final = 300.0
 _FINE_SLOTS: Final = 720
 _ROUGH_SLOTS: Final = 288
-#: Topics, and groups, that are kept: 8 KiB each for a topic and 24 KiB for a group.
+#: The most topics, and groups, to keep: 8 KiB for each topic and 24 KiB for each group.
 MOST_SERIES: Final = 1000
 #: Seconds over which a rate is measured: consumers store their offsets every five.
 _RATE_WINDOW: Final = 15.0
-#: Samples that are looked at for a rate of this moment.
+#: Samples used for a current rate.
 _MOST_IN_WINDOW: Final = 16
-#: Points of the small pictures in lists.
+#: Points of the sparklines in lists.
 _SKETCHED: Final = 60
 
 _ABSENT: Final = -1
 
 
 class Span(enum.Enum):
-    """How far back a chart goes."""
+    """The time span of a chart."""
 
     HOUR = "1h"
     DAY = "24h"
 
 
-#: A time, and the figures of a series then.
+#: A time, and the figures of a series at that time.
 Sample: TypeAlias = tuple[float, tuple[int, ...]]
 
 
@@ -57,7 +57,7 @@ class TopicPoint(NamedTuple):
 
 
 class Timeline:
-    """The last `slots` samples of at most `most` series, each of `width` whole numbers a sample."""
+    """The last `slots` samples of at most `most` series, each with `width` integers per sample."""
 
     def __init__(self, slots: int, most: int, width: int) -> None:
         self._slots = slots
@@ -70,16 +70,16 @@ class Timeline:
 
     @property
     def names(self) -> list[str]:
-        """The series that there are."""
+        """The names of the series."""
         return list(self._series)
 
     @property
     def samples(self) -> int:
-        """How many samples are kept."""
+        """The number of samples kept."""
         return min(self._count, self._slots)
 
     def add(self, time: float, values: Mapping[str, tuple[int, ...]]) -> None:
-        """Add a sample; a series that is in none of the samples that are kept is forgotten."""
+        """Add a sample. A series in none of the kept samples is removed."""
         slot = self._count % self._slots
         self._times[slot] = time
         self._count += 1
@@ -101,9 +101,10 @@ class Timeline:
             self._last[name] = self._count
 
     def read(self, name: str, *, last: int | None = None, stride: int = 1) -> Iterator[Sample]:
-        """The samples of a series with their times, the oldest first.
+        """Yield the samples of a series with their times, the oldest first.
 
-        `last`: of the newest so many only; `stride`: every so manyth, and the newest.
+        `last`: how many of the newest samples to use; `stride`: yield every `stride`-th sample, and
+        the newest.
         """
         series = self._series.get(name)
         if series is None:
@@ -119,7 +120,7 @@ class Timeline:
 
 
 class History:
-    """What the sampler saw of topics and groups; `clock` gives Unix seconds."""
+    """The samples of topics and groups; `clock` returns Unix seconds."""
 
     def __init__(self, *, most: int = MOST_SERIES, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -133,11 +134,11 @@ class History:
             Span.DAY: Timeline(_ROUGH_SLOTS, most, 3),
         }
         self._rough_at = float("-inf")
-        #: When the last sample came, Unix seconds; None before the first.
+        #: When the last sample was added, Unix seconds; None before the first.
         self.sampled_at: float | None = None
 
     def add(self, look: Look) -> None:
-        """Add what the sampler saw just now."""
+        """Add a sample taken now."""
         now = self._clock()
         self.sampled_at = now
         spans = [Span.HOUR]
@@ -174,7 +175,7 @@ class History:
         return points
 
     def topic_rate(self, name: str) -> float | None:
-        """Messages a second that a topic gets now; None as long as that is not known."""
+        """Return the current rate of a topic, messages a second; None while it is unknown."""
         windows = _windows([*self._topics[Span.HOUR].read(name, last=_MOST_IN_WINDOW)])
         if not windows or windows[-1][1][0] != self.sampled_at:
             return None
@@ -182,7 +183,7 @@ class History:
         return rate(before[0], now[0], at - earlier)
 
     def group_speed(self, name: str) -> Speed | None:
-        """How a group moves now; None as long as that is not known."""
+        """Return the current rates of a group; None while they are unknown."""
         windows = _windows([*self._groups[Span.HOUR].read(name, last=_MOST_IN_WINDOW)])
         if not windows or windows[-1][1][0] != self.sampled_at:
             return None
@@ -190,12 +191,12 @@ class History:
         return speed(Progress(*before), Progress(*now), at - earlier)
 
     def lag(self, name: str) -> int | None:
-        """The lag of a group at the last sample; None if it was not in it."""
+        """Return the lag of a group at the last sample; None if the sample lacks the group."""
         newest = next(self._groups[Span.HOUR].read(name, last=1), None)
         return None if newest is None else newest[1][2]
 
     def lags(self, name: str) -> list[float]:
-        """Some of the lags of a group within the hour, at even distances."""
+        """Return evenly spaced lags of a group within the hour."""
         timeline = self._groups[Span.HOUR]
         samples = timeline.read(name, stride=max(timeline.samples // _SKETCHED, 1))
         return [float(figures[2]) for _, figures in samples]
@@ -209,7 +210,7 @@ class History:
 
 
 def _windows(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
-    """Each sample but the first, behind the one from which on its rates are measured."""
+    """Pair each sample but the first with the earlier one from which its rates are measured."""
     windows = []
     first = 0
     for number in range(1, len(samples)):

@@ -1,4 +1,4 @@
-"""How one logs in: as a user of the cluster where it wants signatures, else with a password."""
+"""Login: as a user of the cluster if that requires signatures, else with a password."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import InvalidName, NoPermission
 from pocketmq.dashboard.access import Access
 
-#: What servers of both makes say to a user whose signature they accepted.
+#: The errors of our and the official servers for a user with a valid signature.
 _SIGNATURE_ACCEPTED = "has no permission"
 
 
 class Way(enum.Enum):
-    """What the login form asks for."""
+    """The fields of the login form."""
 
     PASSWORD = "password"
     USER = "user"
@@ -27,10 +27,10 @@ class WrongLogin(Exception):
 
 
 class Login:
-    """Lets in whoever may change things.
+    """Checks the logins of users who may change things.
 
     - `password`: takes the place of the cluster's users.
-    - `open`: makes an Access with credentials, or without; not started yet.
+    - `open`: creates an Access, not yet started, with or without credentials.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class Login:
         self._open = open
 
     async def way(self) -> Way:
-        """How one logs in now. Raises RemotingError if the cluster has to be asked and cannot."""
+        """Return the current way to log in. Raises RemotingError if the cluster has to be asked but
+        cannot be reached."""
         if self._password is not None:
             return Way.PASSWORD
         async with self._open(None) as stranger:
@@ -51,19 +52,19 @@ class Login:
         return Way.NONE
 
     async def log_in(self, user: str, secret: str) -> tuple[str, Access | None]:
-        """Check what the form has; returns the name to show, and the access of the user.
+        """Check the form; return the name to show, and the access of the user.
 
         The access is None if changes are made as the dashboard itself.
 
         Raises:
-            WrongLogin: user or password are wrong, or one cannot log in at all.
+            WrongLogin: user or password are wrong, or login is disabled.
             RemotingError: the cluster cannot be asked.
         """
         if self._password is not None:
             if not hmac.compare_digest(secret.encode(), self._password.encode()):
                 raise WrongLogin
             return "operator", None
-        # Where no signature is checked, any would do.
+        # If signatures are not checked, any password would pass.
         if await self.way() is Way.NONE:
             raise WrongLogin
         try:

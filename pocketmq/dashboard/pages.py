@@ -1,4 +1,4 @@
-"""The pages that show something: each asks its view, and renders what that gives."""
+"""The pages that show something: each calls its view, and renders the result."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from pocketmq.message.message import MessageQueue
 
 E = TypeVar("E", Span, Form)
 
-#: The end of the address of a tail's events.
+#: The suffix of the address of a tail's events.
 TAIL_EVENTS: Final = "/tail/events"
-#: Seconds that a chart goes back.
+#: The time spans of charts, in seconds.
 _LENGTHS: Final = {Span.HOUR: 3600.0, Span.DAY: 86400.0}
 #: Widths and heights of charts: for wide windows, and for phones.
 _SIZES: Final = ((880, 220), (340, 180))
 #: Topics that a form offers.
 _MOST_OFFERED: Final = 500
 _MOST_CHARACTERS: Final = 1024
-#: Of an offset: all of these numbers fit into 63 bits.
+#: Digits of an offset: all such numbers fit into 63 bits.
 _MOST_DIGITS: Final = 18
 
 
 class _ListView(Protocol):
-    """A page of what has `text` in its name; `all`: what is left out otherwise, too."""
+    """A page of the items with `text` in their names; `all`: including those usually hidden."""
 
     async def __call__(
         self, admin: Admin, history: History, *, text: str, all: bool, page: int
@@ -57,7 +57,7 @@ class Pages:
         self._services = services
 
     def routes(self) -> list[web.RouteDef]:
-        """Every page with its address."""
+        """Return every page with its address."""
         return [
             web.get("/", self.cluster),
             web.get("/topics", self.topics),
@@ -75,7 +75,7 @@ class Pages:
         ]
 
     async def cluster(self, request: web.Request) -> web.Response:
-        """Brokers, and what needs attention."""
+        """Brokers, and problems that need attention."""
         services = self._services
         view = await cluster_view(services.viewer(request).admin, services.history)
         values = {"view": view, "sampling": services.sampler.problem}
@@ -142,7 +142,7 @@ class Pages:
         return services.page(request, "clients.html", values, refresh=REFRESH)
 
     async def messages(self, request: web.Request) -> web.Response:
-        """A form that finds messages, and those it has found."""
+        """A search form for messages, and the results."""
         services = self._services
         admin = services.viewer(request).admin
         topic, by, value = (_text(request, name) for name in ("topic", "by", "value"))
@@ -196,7 +196,7 @@ class Pages:
         return services.page(request, "message.html", values)
 
     async def body(self, request: web.Request) -> web.Response:
-        """The body of a message as a file to keep: a browser must not show it."""
+        """The body of a message as a download: a browser must not render it."""
         queue, offset = _place(request)
         message = await self._services.viewer(request).admin.message_at(queue, offset)
         if message is None:
@@ -228,14 +228,14 @@ class Pages:
         return services.page(request, "dead_letters.html", {"view": view, "all": all})
 
     async def tail(self, request: web.Request) -> web.Response:
-        """The page of a tail, which the events fill."""
+        """The page of a tail, which is filled by the events."""
         topic = request.match_info["topic"]
         await self._services.viewer(request).admin.topic_route(topic)
         values = {"topic": topic, "tags": _text(request, "tags")}
         return self._services.page(request, "tail.html", values)
 
     async def tail_events(self, request: web.Request) -> web.StreamResponse:
-        """What comes, as server-sent events."""
+        """The arriving messages, as server-sent events."""
         tails = self._services.tails
         access = self._services.viewer(request).access
         topic, tags = request.match_info["topic"], _text(request, "tags")
@@ -265,7 +265,7 @@ def _event(name: str, data: bytes) -> bytes:
 
 
 def _charts(series: Sequence[Series], span: Span) -> list[Chart]:
-    """The same chart for each size; none if there is nothing to draw."""
+    """Return the same chart in each size; empty without values to draw."""
     charts = [
         line_chart(series, now=time.time(), longest=_LENGTHS[span], width=width, height=height)
         for width, height in _SIZES
@@ -287,14 +287,14 @@ def _choice(kind: type[E], text: str | None) -> E | None:
 
 
 def _place(request: web.Request) -> tuple[MessageQueue, int]:
-    """The queue and the offset that the address of a message names."""
+    """Return the queue and the offset in the address of a message."""
     topic, broker = _text(request, "topic"), _text(request, "broker")
     queue, offset = _text(request, "queue"), _text(request, "offset")
     return place_of(topic, broker, queue, offset)
 
 
 def place_of(topic: str, broker: str, queue: str, offset: str) -> tuple[MessageQueue, int]:
-    """The queue and the offset in these texts. Raises HTTPBadRequest."""
+    """Return the queue and the offset in these strings. Raises HTTPBadRequest."""
     numbers = [text for text in (queue, offset) if text.isascii() and text.isdecimal()]
     if not topic or not broker or len(numbers) < 2 or max(map(len, numbers)) > _MOST_DIGITS:
         raise web.HTTPBadRequest(

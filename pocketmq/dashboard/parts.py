@@ -1,4 +1,4 @@
-"""What runs in a dashboard before anybody looks at it: its connections, and the sampler."""
+"""The parts of a dashboard that run before the first visit: its connections, and the sampler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketmq.dashboard.sampler import Sampler
 
 
 class Parts:
-    """What runs from the first sample on; `async with` begins and ends it.
+    """The parts that run from the first sample on; `async with` starts and stops them.
 
     `visitor` is the access of those who have not logged in.
     """
@@ -31,7 +31,7 @@ class Parts:
         self.sampler = Sampler(self._sampling.admin, self.history, period=config.period)
 
     def open(self, credentials: Credentials | None) -> Access:
-        """Make an access to the cluster, which is not started yet."""
+        """Create an access to the cluster, not yet started."""
         config = self.config
         return Access(
             config.namesrv, tls=config.tls, credentials=credentials, timeout=config.timeout

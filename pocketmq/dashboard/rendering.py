@@ -1,4 +1,4 @@
-"""Pages as HTML: the templates, with what they need to write figures."""
+"""Pages as HTML: the templates, and their functions for formatting figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING: Final = Markup('<span class="none" aria-label="not known">–</span>')
 
 
 class Renderer:
-    """Renders templates. Everything that is put into one is escaped."""
+    """Renders templates. All values are escaped."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -43,17 +43,17 @@ class Renderer:
         self._environment.globals |= {"link": link, "sparkline": sparkline}
 
     def page(self, template: str, values: Mapping[str, Any]) -> str:
-        """The text of a page."""
+        """Return the text of a page."""
         return self._environment.get_template(template).render(values)
 
 
 def segment(text: str) -> str:
-    """A name as a part of an address's path."""
+    """Quote a name as a part of an address's path."""
     return quote(text, safe="")
 
 
 def link(path: str, **parameters: object) -> str:
-    """An address of the dashboard; parameters that are empty, None or False are left out."""
+    """Return an address of the dashboard, without parameters that are empty, None or False."""
     given = {
         name.rstrip("_"): "1" if value is True else str(value)
         for name, value in parameters.items()
@@ -67,7 +67,7 @@ def _number(value: float | None) -> str:
 
 
 def _rate(value: float | None) -> str:
-    """Messages a second: always with one digit behind the point, so that columns line up."""
+    """Format messages a second, always with one decimal, so that columns align."""
     return _NOTHING if value is None else f"{value:,.1f}"
 
 
@@ -80,7 +80,7 @@ def _duration(seconds: int | None) -> str:
 
 
 def _moment(milliseconds: int | None) -> str:
-    """A time in UTC; the script writes it as the browser's own."""
+    """Format a time in UTC; the script converts it to the browser's local time."""
     if not milliseconds or milliseconds < 0:
         return _NOTHING
     time = moment(milliseconds)

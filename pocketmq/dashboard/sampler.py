@@ -1,4 +1,4 @@
-"""Looks at the offsets of all topics and groups again and again, for the history."""
+"""Samples the offsets of all topics and groups periodically, for the history."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from pocketmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-#: Topics and groups that are asked for in a second, at most: on a large cluster the samples come
-#: less often.
+#: The most topics and groups queried in a second: on a large cluster, samples are less frequent.
 _MOST_ASKED: Final = 100
 
 
 class Sampler:
     """Adds a sample to the history every `period` seconds; `sleep` waits in between.
 
-    `problem` says why the last look failed; None if it did not.
+    `problem` says why the last sample failed; None if it did not.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Sampler:
             await self._sleep(max(self._period, asked / _MOST_ASKED))
 
     async def sample(self) -> int:
-        """Take one sample; returns how many topics and groups it has."""
+        """Take one sample; return how many topics and groups it has."""
         try:
             seen = await look(self._admin, most=MOST_SERIES)
         except RemotingError as error:

@@ -1,7 +1,7 @@
 """The dashboard of a process: it listens, samples, and serves pages.
 
-The libraries of the pages are loaded with the first connection: until then a dashboard costs a
-process that starts with it nothing but a socket and the samples.
+The libraries for the pages are loaded at the first connection: until then a dashboard costs its
+process only a socket and the samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """The address for a browser on this machine."""
         host = _SEEN_FROM_HERE.get(self._config.host, self._config.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -45,7 +45,7 @@ class Dashboard:
         await self.stop()
 
     async def start(self, *, or_any_port: bool = False) -> None:
-        """Listen; `or_any_port`: if the port is taken, on a free one.
+        """Listen. `or_any_port`: if the port is in use, listen on a free one.
 
         Raises PortInUse or CannotListen.
         """
@@ -60,7 +60,7 @@ class Dashboard:
         self._running = asyncio.get_running_loop().create_task(self._run(listening))
 
     async def stop(self) -> None:
-        """End everything; again without effect."""
+        """Stop everything. Calling it again has no effect."""
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
@@ -76,7 +76,7 @@ class Dashboard:
     async def _serve(self, listening: socket.socket) -> None:
         called = asyncio.ensure_future(_readable(listening))
         try:
-            # Whatever starts with the dashboard has its first seconds for itself.
+            # Leave the first seconds to whatever else starts in this process.
             await asyncio.wait([called], timeout=self._config.period)
             parts = await _loaded("pocketmq.dashboard.parts")
             async with parts.Parts(self._config) as running:
@@ -88,12 +88,12 @@ class Dashboard:
 
 
 async def _loaded(module: str) -> ModuleType:
-    """Import a module while other things go on."""
+    """Import a module without blocking the event loop."""
     return await asyncio.to_thread(importlib.import_module, module)
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises PortInUse or CannotListen in plain words."""
+    """Return a listening socket. Raises PortInUse or CannotListen."""
     with in_plain_words("dashboard", host, port):
         family, _, _, _, where = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -104,7 +104,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _readable(listening: socket.socket) -> None:
-    """Return when there is a connection to accept."""
+    """Wait for a connection to accept."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(listening, readable.set)

@@ -1,4 +1,4 @@
-"""What the handlers of the dashboard share, and what one request may do."""
+"""The objects shared by the handlers of the dashboard, and the permissions of a request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pocketmq.dashboard.sampler import Sampler
 from pocketmq.dashboard.sessions import FormTokens, LoginLimit, Session, Sessions
 from pocketmq.dashboard.tail import Tails
 
-#: Seconds between two looks of a page that keeps itself up to date.
+#: Seconds between two updates of a page that refreshes itself.
 REFRESH: Final = 5
 
 
 class Viewer:
-    """Whoever looks at a page: `session` is None for a visitor who has not logged in."""
+    """The user who views a page: `session` is None for a visitor who has not logged in."""
 
     def __init__(self, access: Access, session: Session | None) -> None:
         self.access = access
@@ -31,7 +31,7 @@ class Viewer:
 
     @property
     def admin(self) -> Admin:
-        """What the cluster is asked with."""
+        """The Admin for queries to the cluster."""
         return self.access.admin
 
 
@@ -52,7 +52,7 @@ class Services(msgspec.Struct, kw_only=True):
     renderer: Renderer
 
     def viewer(self, request: web.Request) -> Viewer:
-        """Who sends a request."""
+        """Return the sender of a request."""
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
         access = self.visitor if session is None else session.access or self.visitor
         return Viewer(access, session)
@@ -67,9 +67,9 @@ class Services(msgspec.Struct, kw_only=True):
         refresh: int = 0,
         cookie: str | None = None,
     ) -> web.Response:
-        """A page; `refresh` seconds between two looks if it keeps itself up to date.
+        """Return a page; `refresh`: seconds between two updates if it refreshes itself.
 
-        `cookie`: of the form in it; by default that of the session.
+        `cookie`: of its form; by default that of the session.
         """
         session = self.viewer(request).session
         holder = cookie if cookie is not None else "" if session is None else session.id
@@ -91,8 +91,8 @@ class Services(msgspec.Struct, kw_only=True):
 
 
 def services_of(parts: Parts, *, port: int) -> Services:
-    """Put together what handlers share; the name of the cookie tells dashboards apart by `port`,
-    which browsers do not."""
+    """Assemble the shared objects of the handlers. The cookie's name contains `port`, because
+    browsers do not separate the cookies of different ports."""
     config = parts.config
     return Services(
         namesrv=config.namesrv,

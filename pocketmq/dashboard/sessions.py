@@ -1,4 +1,4 @@
-"""Who is logged in: a bounded number of sessions, each with what it may ask the cluster with."""
+"""The logged-in users: a bounded number of sessions, each with its access to the cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from pocketmq.dashboard.access import Access
 
 MOST_SESSIONS: Final = 64
-#: Seconds without a request after which a session ends, and seconds that it lasts at most.
+#: Seconds without a request after which a session ends, and its longest duration.
 IDLE: Final = 30 * 60.0
 LIFETIME: Final = 12 * 3600.0
 
@@ -20,8 +20,8 @@ LIFETIME: Final = 12 * 3600.0
 class Session:
     """One login.
 
-    `access` is that of the user who logged in, and ends with the session; None where changes are
-    made as the dashboard itself.
+    `access` belongs to the user who logged in, and ends with the session; None if changes are made
+    as the dashboard itself.
     """
 
     def __init__(self, user: str, access: Access | None, now: float) -> None:
@@ -33,9 +33,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions by id; the one that was not used for longest gives way to a new one.
+    """The sessions by id. A new session replaces the least recently used one if there are too many.
 
-    `clock` gives seconds.
+    `clock` returns seconds.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Sessions:
         return len(self._sessions)
 
     def find(self, id: str) -> Session | None:
-        """The session with this id, which is in use now; None for one that has ended."""
+        """Return the session with this id, and mark it as used; None if it has ended."""
         session = self._sessions.get(id)
         now = self._clock()
         if session is None or self._is_over(session, now):
@@ -58,7 +58,7 @@ class Sessions:
         return session
 
     async def begin(self, user: str, access: Access | None) -> Session:
-        """Begin a session; those that are over end first."""
+        """Start a session; expired ones end first."""
         now = self._clock()
         for old in [each for each in self._sessions.values() if self._is_over(each, now)]:
             await self.end(old)
@@ -69,7 +69,7 @@ class Sessions:
         return session
 
     async def end(self, session: Session) -> None:
-        """End a session; again without effect."""
+        """End a session. Calling it again has no effect."""
         self._sessions.pop(session.id, None)
         if session.access is not None:
             await session.access.shutdown()
@@ -84,7 +84,7 @@ class Sessions:
 
 
 class FormTokens:
-    """Tokens in forms, which only a page of this process can know: against forged requests.
+    """Tokens in forms against forged requests; only a page of this process can know them.
 
     A token belongs to a cookie that the browser sends with the form.
     """
@@ -93,18 +93,18 @@ class FormTokens:
         self._key = secrets.token_bytes(32)
 
     def of(self, cookie: str) -> str:
-        """The token for the forms of pages that are sent to the holder of a cookie."""
+        """Return the token for forms sent to the holder of a cookie."""
         return hmac.new(self._key, cookie.encode(), hashlib.sha256).hexdigest()
 
     def fits(self, token: str, cookie: str) -> bool:
-        """Whether a form has the token of the cookie that came with it."""
+        """Return whether a form has the token of the cookie sent with it."""
         return bool(cookie) and hmac.compare_digest(token.encode(), self.of(cookie).encode())
 
 
 class LoginLimit:
     """Slows down guessing: after `most` failures within `window` seconds, an address has to wait.
 
-    It remembers a bounded number of addresses. `clock` gives seconds.
+    It keeps a bounded number of addresses. `clock` returns seconds.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class LoginLimit:
         self._failures: dict[str, list[float]] = {}
 
     def wait(self, address: str) -> float:
-        """Seconds until the address may try again; 0 if it may now."""
+        """Return the seconds until the address may try again; 0 if it may try now."""
         recent = self._recent(address)
         if len(recent) < self._most:
             return 0.0
         return recent[-self._most] + self._window - self._clock()
 
     def failed(self, address: str) -> None:
-        """Count an attempt; one that turns out well is taken back by `succeeded`."""
+        """Count an attempt; `succeeded` undoes this for a successful one."""
         recent = self._recent(address)
         self._failures.pop(address, None)
         while len(self._failures) >= self._addresses:

@@ -1,4 +1,4 @@
-"""Messages of a topic as they come, for as many watchers as there is room for."""
+"""Messages of a topic as they arrive, for a limited number of watchers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pocketmq.dashboard.body_preview import excerpt
 from pocketmq.message.message import MessageExt
 
 MOST_TAILS: Final = 8
-#: Messages in a second that one tail shows: more than that nobody reads.
+#: The most messages that one tail shows in a second: nobody reads more.
 MOST_A_SECOND: Final = 50
-#: Seconds after which a tail ends; the page can begin it anew.
+#: Seconds after which a tail ends; the page can restart it.
 LONGEST: Final = 15 * 60.0
 _MOST_BUFFERED: Final = 128
 _MOST_BUFFERED_BYTES: Final = 8 * 1024 * 1024
@@ -26,7 +26,7 @@ _EXCERPT: Final = 200
 
 
 class TailedMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """A message as the page gets it. Times are Unix ms."""
+    """A message for the page. Times are Unix ms."""
 
     broker: str
     queue: int
@@ -39,7 +39,7 @@ class TailedMessage(msgspec.Struct, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, message: MessageExt) -> TailedMessage:
-        """Return what is shown of a message."""
+        """Return the shown part of a message."""
         return cls(
             message.broker_name,
             message.queue_id,
@@ -53,18 +53,18 @@ class TailedMessage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TailPart(msgspec.Struct, frozen=True):
-    """What came within a second; `skipped` messages before the next part are not shown."""
+    """The messages of about a second; `skipped` messages before the next part are not shown."""
 
     messages: list[TailedMessage]
     skipped: int = 0
 
 
 class TooManyTails(Exception):
-    """As many tails are open as may be."""
+    """The limit of open tails is reached."""
 
 
 class Tails:
-    """The tails that are open; `clock` gives seconds."""
+    """The open tails; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Tails:
 
     @contextlib.asynccontextmanager
     async def watch(self, access: Access, topic: str, tags: str) -> AsyncIterator[PullConsumer]:
-        """Give a consumer that stands at the end of the topic.
+        """Yield a consumer at the end of the topic.
 
         Raises:
-            TooManyTails: there is no room for another one.
-            TopicNotExist: there is no such topic.
-            InvalidName: the tags are not well formed.
+            TooManyTails: the limit is reached.
+            TopicNotExist: the topic does not exist.
+            InvalidName: the tags are malformed.
         """
         if self._open >= self._most:
             raise TooManyTails
@@ -106,7 +106,8 @@ class Tails:
             self._open -= 1
 
     async def parts(self, consumer: PullConsumer) -> AsyncIterator[TailPart]:
-        """What comes, about once a second, also if it is nothing; ends after the longest time."""
+        """Yield new messages about once a second, even if there are none; end after the longest
+        time."""
         end = self._clock() + self._longest
         while self._clock() < end:
             second = self._clock() + 1.0
@@ -125,7 +126,7 @@ class Tails:
 
 
 async def _skip(consumer: PullConsumer) -> int:
-    """Go on at the end; returns how many messages lie in between."""
+    """Skip to the end; return how many messages were skipped."""
     before = {queue: consumer.position(queue) for queue in consumer.assignment}
     await consumer.seek("end")
     return sum(

@@ -1,4 +1,4 @@
-"""Figures as people read them: times, sizes, numbers."""
+"""Formats figures for people: times, sizes, numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGO: Final = re.compile(r"-(\d{1,9})(s|m|h|d)")
 
 
 def short_time(seconds: int | None) -> str | None:
-    """7501 as "2h 5m": the two largest units."""
+    """Format 7501 as "2h 5m": the two largest units."""
     if seconds is None:
         return None
     told = []
@@ -27,7 +27,7 @@ def short_time(seconds: int | None) -> str | None:
 
 
 def short_size(count: float) -> str:
-    """1536 as "1.5 KiB"."""
+    """Format 1536 as "1.5 KiB"."""
     unit = 0
     while count >= 1024 and unit < len(_SIZES) - 1:
         count /= 1024
@@ -36,12 +36,12 @@ def short_size(count: float) -> str:
 
 
 def grouped(number: float) -> str:
-    """1234567 as "1,234,567"; one digit behind the point if it is not a whole number."""
+    """Format 1234567 as "1,234,567"; with one decimal if it is not an integer."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def moment(milliseconds: int) -> dt.datetime:
-    """Unix milliseconds as a time in UTC; the nearest one that a calendar has."""
+    """Convert Unix milliseconds to a time in UTC; out of range, to the nearest valid one."""
     try:
         return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
     except (OverflowError, OSError, ValueError):
@@ -49,9 +49,9 @@ def moment(milliseconds: int) -> dt.datetime:
 
 
 def time_of(text: str, clock: Callable[[], float] = time.time) -> dt.datetime:
-    """A time as it is typed: -10m, or ISO 8601, which is UTC where it names no zone.
+    """Parse a typed time: -10m, or ISO 8601, which is UTC without a zone.
 
-    Raises ValueError with what is allowed.
+    Raises ValueError that says what is allowed.
     """
     text = text.strip()
     try:

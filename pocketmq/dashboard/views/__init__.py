@@ -1,1 +1,1 @@
-"""What the pages show, gathered from the cluster without HTTP: a module for each kind of page."""
+"""The contents of pages, collected from the cluster without HTTP: a module for each kind."""

@@ -1,4 +1,4 @@
-"""The clients that are connected: a list."""
+"""A list of the connected clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pocketmq.dashboard.views.listing import Listing, page_of
 
 
 async def clients_view(admin: Admin, *, text: str = "", page: int = 1) -> Listing[ConnectedClient]:
-    """A page of the clients of all groups that have `text` in one of their fields."""
+    """Return a page of the clients of all groups with `text` in one of their fields."""
     wanted = text.strip().lower()
     return page_of(
         [

@@ -1,4 +1,4 @@
-"""The cluster: its brokers, and what needs attention."""
+"""The cluster: its brokers, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class BusyTopic(msgspec.Struct, frozen=True):
-    """A topic, and how many messages a second it gets."""
+    """A topic, and its rate in messages a second."""
 
     topic: str
     rate: float
 
 
 class LateGroup(msgspec.Struct, frozen=True):
-    """A group that is behind, its clients that are online, and how it moves."""
+    """A group with a lag, its online clients, and its rates."""
 
     group: str
     clients: int
@@ -37,7 +37,7 @@ class LateGroup(msgspec.Struct, frozen=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """All brokers, the busiest topics, and the groups that are furthest behind.
+    """All brokers, the busiest topics, and the groups with the largest lags.
 
     `lag` is that of all groups; None before the first sample.
     """
@@ -54,24 +54,24 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unready(self) -> list[BrokerState]:
-        """The brokers that answer, and say that they are not ready."""
+        """The brokers that answer that they are not ready."""
         return [state for state in self.brokers if state.problem is None and not state.is_well]
 
     @property
     def fullest(self) -> BrokerState | None:
-        """The broker whose disk is fullest."""
+        """The broker with the fullest disk."""
         told = [state for state in self.brokers if state.figures.disk_percent is not None]
         return max(told, key=lambda state: state.figures.disk_percent or 0, default=None)
 
     def total(self, figure: str) -> float:
-        """The sum of a figure over the brokers that tell it."""
+        """The sum of a figure over the brokers that report it."""
         return sum(getattr(state.figures, figure) or 0 for state in self.brokers)
 
 
 async def cluster_view(admin: Admin, history: History) -> ClusterView:
-    """Ask every broker. Raises RemotingError if the name server does not say which there are.
+    """Query every broker. Raises RemotingError if the name server does not return the brokers.
 
-    The history may know of topics and groups that this user may not see: each is asked for.
+    The history may have topics and groups that this user may not see, so each is queried.
     """
     brokers = await broker_states(admin)
     rates = {name: history.topic_rate(name) or 0.0 for name in history.topics}
@@ -99,13 +99,13 @@ async def cluster_view(admin: Admin, history: History) -> ClusterView:
 
 
 def _largest(figures: Mapping[str, float]) -> list[str]:
-    """The names with the largest figures above 0."""
+    """Return the names with the largest figures above 0."""
     names = sorted(figures, key=lambda name: (-figures[name], name))
     return [name for name in names[:_MOST_LISTED] if figures[name]]
 
 
 async def _visible(names: list[str], ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
-    """What `ask` says of each name, as far as this user may know it."""
+    """Return the results of `ask` for each name that this user may see."""
     try:
         return await each(names, ask)
     except NoPermission:

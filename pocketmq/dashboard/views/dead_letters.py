@@ -1,4 +1,4 @@
-"""Dead letters: the groups that have some, those of a group, and sending them again."""
+"""Dead letters: the groups that have any, those of a group, and resending them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pocketmq.dashboard.views.listing import Listing, matching, page_of
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 
-#: Dead letters on one page, and those that one click sends again.
+#: Dead letters on one page, and dead letters that one click resends.
 MOST_LISTED: Final = 50
 MOST_RESENT: Final = 500
 
 
 class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: the dead letters that were not sent again, and all that are stored."""
+    """A group: its dead letters that were not resent, and all that are stored."""
 
     group: str
     left: int
@@ -29,7 +29,7 @@ class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter. `is_left`: it was not sent again yet."""
+    """One dead letter. `is_left`: it was not resent yet."""
 
     message: MessageExt
     origin_topic: str
@@ -38,7 +38,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters of a group, those of a queue in their order, and how many there are."""
+    """The dead letters of a group, in order within each queue, and their number."""
 
     group: str
     letters: list[DeadLetter]
@@ -48,7 +48,7 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resent(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters were sent again. `is_listed`: they stay in the list of those left."""
+    """How many dead letters were resent. `is_listed`: they stay in the list of those left."""
 
     sent: int
     is_listed: bool = False
@@ -57,7 +57,7 @@ class Resent(msgspec.Struct, frozen=True, kw_only=True):
 async def dead_letter_groups(
     admin: Admin, *, text: str = "", page: int = 1
 ) -> Listing[DeadLetterGroup]:
-    """A page of the groups that have dead letters, and whose names contain `text`."""
+    """Return a page of the groups with dead letters whose names contain `text`."""
     names = [
         name.removeprefix(DLQ_PREFIX)
         for name in await admin.topics()
@@ -79,9 +79,9 @@ async def dead_letter_groups(
 
 
 async def dead_letter_view(admin: Admin, group: str, *, all: bool = False) -> DeadLetterView:
-    """The dead letters of a group that were not sent again, or `all`; at most `MOST_LISTED`.
+    """Return the dead letters of a group that were not resent, or `all`; at most `MOST_LISTED`.
 
-    Raises SubscriptionGroupNotExist for a group that has no dead letters and does not exist.
+    Raises SubscriptionGroupNotExist for a group without dead letters that does not exist.
     """
     letters = DeadLetters(admin, group)
     bounds = await letters.bounds()
@@ -110,10 +110,10 @@ async def dead_letter_view(admin: Admin, group: str, *, all: bool = False) -> De
 
 
 async def resend_one(admin: Admin, group: str, queue: MessageQueue, offset: int) -> Resent:
-    """Have the group get one dead letter again.
+    """Resend one dead letter to the group.
 
-    Brokers only remember an offset up to which all were sent again, so one that is not the oldest
-    left of its queue stays in the list.
+    Brokers only store an offset up to which all were resent, so a dead letter stays in the list
+    unless it is the oldest one left in its queue.
     """
     letters = DeadLetters(admin, group)
     message = await admin.message_at(queue, offset)
@@ -127,7 +127,7 @@ async def resend_one(admin: Admin, group: str, queue: MessageQueue, offset: int)
 
 
 async def resend_left(admin: Admin, group: str) -> Resent:
-    """Have the group get the dead letters again that are left, at most `MOST_RESENT`."""
+    """Resend the dead letters that are left to the group, at most `MOST_RESENT`."""
     letters = DeadLetters(admin, group)
     sent = 0
     async for queue, message in letters.messages(sent_too=False):

@@ -1,4 +1,4 @@
-"""Consumer groups: a list with lag, and one with its clients, its queues, and its lag over time."""
+"""Consumer groups: a list with lags, and one group with its clients, queues, and lag over time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A group: its clients that are online, its lag now, how it moves, and the lag of the hour."""
+    """A group: its online clients, its lag, its rates, and its lag over the last hour."""
 
     group: str
     clients: int
@@ -44,16 +44,17 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retry_topic(self) -> str:
-        """The topic of messages that wait for another attempt."""
+        """The topic of messages that wait for a retry."""
         return f"{RETRY_PREFIX}{self.group}"
 
 
 async def groups_view(
     admin: Admin, history: History, *, text: str = "", all: bool = False, page: int = 1
 ) -> Listing[GroupRow]:
-    """A page of the groups whose names contain `text`; `all`: those of brokers and tools, too.
+    """Return a page of the groups whose names contain `text`; `all`: including those of brokers and
+    tools.
 
-    The groups that were furthest behind at the last sample come first.
+    Sorted by the lag at the last sample, the largest first.
     """
     names = [name for name in await admin.groups() if all or is_users_group(name)]
     names.sort(key=lambda name: (-(history.lag(name) or 0), name))
@@ -83,7 +84,7 @@ async def groups_view(
 
 
 async def group_view(admin: Admin, history: History, group: str, span: Span) -> GroupView:
-    """One group. Raises SubscriptionGroupNotExist."""
+    """Return one group. Raises SubscriptionGroupNotExist."""
     config = (await admin.groups()).get(group)
     if config is None:
         raise SubscriptionGroupNotExist(f"consumer group {group} does not exist")

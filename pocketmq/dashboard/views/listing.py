@@ -1,4 +1,4 @@
-"""Long lists: the part that a page shows."""
+"""Pages of long lists."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def previous(self) -> int | None:
-        """The page before; None if this is the first."""
+        """The previous page; None if this is the first."""
         return self.page - 1 if self.page > 1 else None
 
     @property
     def next(self) -> int | None:
-        """The page behind; None if this is the last."""
+        """The next page; None if this is the last."""
         return self.page + 1 if self.page < self.pages else None
 
 
 def page_of(entries: Sequence[T], page: int, size: int = PAGE_SIZE) -> Listing[T]:
-    """The part of a list; a page that it does not have is the nearest one."""
+    """Return a page of a list; if it does not exist, the nearest one."""
     pages = max(-(-len(entries) // size), 1)
     page = min(max(page, 1), pages)
     return Listing(
@@ -41,6 +41,6 @@ def page_of(entries: Sequence[T], page: int, size: int = PAGE_SIZE) -> Listing[T
 
 
 def matching(names: Sequence[str], text: str) -> list[str]:
-    """The names that contain a text, in any case."""
+    """Return the names that contain a text, ignoring case."""
     wanted = text.strip().lower()
     return [name for name in names if wanted in name.lower()]

@@ -1,4 +1,4 @@
-"""Messages: found by key, id, place or time, and one with its body."""
+"""Messages: found by key, id, position or time, and one message with its body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pocketmq.remoting.bodies.topic import TopicOffset
 MOST_MESSAGES: Final = 50
 #: Queues that are read at the same time.
 _AT_ONCE: Final = 16
-#: Messages of a queue that are read for one page at most.
+#: The most messages read from a queue for one page.
 _MOST_READ: Final = 32
 _NEVER: Final = 2**63
 
@@ -26,8 +26,8 @@ _NEVER: Final = 2**63
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a page.
 
-    `later` is the time from which the next page goes on; None if there is nothing behind, or the
-    messages were not found by time. `is_cut`: there are more than are shown.
+    `later` is the time from which the next page continues; None if this is the last page, or the
+    messages were not found by time. `is_cut`: more messages exist than are shown.
     """
 
     messages: Sequence[MessageExt]
@@ -36,7 +36,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message, and its body in one form; the offsets before and behind it, if they exist."""
+    """One message, and its body in one form; the previous and next offsets, if they exist."""
 
     message: MessageExt
     death: Death
@@ -46,14 +46,15 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def by_key(admin: Admin, topic: str, key: str) -> Found:
-    """The newest messages of a topic with a key. Raises TopicNotExist."""
+    """Return the newest messages of a topic with a key. Raises TopicNotExist."""
     found = await admin.messages_by_key(topic, key, max_messages=MOST_MESSAGES + 1)
     newest = found[::-1]
     return Found(messages=newest[:MOST_MESSAGES], is_cut=len(newest) > MOST_MESSAGES)
 
 
 async def by_id(admin: Admin, topic: str, msg_id: str) -> Found:
-    """The messages with an id; one that names its place needs no topic. Raises TopicNotExist."""
+    """Return the messages with an id; an id that contains the position needs no topic. Raises
+    TopicNotExist."""
     if topic:
         return Found(messages=await admin.messages_by_id(topic, msg_id))
     message = await admin.message_by_offset_id(msg_id)
@@ -61,9 +62,9 @@ async def by_id(admin: Admin, topic: str, msg_id: str) -> Found:
 
 
 async def newest(admin: Admin, topic: str) -> Found:
-    """The newest messages of a topic, the newest first. Raises TopicNotExist."""
+    """Return the newest messages of a topic, the newest first. Raises TopicNotExist."""
     queues = await _queues(admin, topic)
-    # The newest messages are in the queues that got one last.
+    # The newest messages are in the queues that were written to last.
     latest = sorted(queues, key=lambda queue: -queues[queue].last_update_timestamp)
 
     async def read(queue: MessageQueue) -> list[MessageExt]:
@@ -77,7 +78,7 @@ async def newest(admin: Admin, topic: str) -> Found:
         for queue, part in parts.items()
         if part[0].queue_offset > queues[queue].min_offset
     ]
-    # Behind the oldest message that was read of a queue there may be others, older than it.
+    # Each queue may have messages older than the oldest one read from it.
     horizon = max(cut, default=0)
     messages = [m for part in parts.values() for m in part if m.store_timestamp >= horizon]
     messages.sort(key=_age, reverse=True)
@@ -87,7 +88,7 @@ async def newest(admin: Admin, topic: str) -> Found:
 
 
 async def from_time(admin: Admin, topic: str, time: dt.datetime) -> Found:
-    """The messages of a topic that were stored at a time and later, the oldest first.
+    """Return the messages of a topic stored at a time or later, the oldest first.
 
     Raises TopicNotExist.
     """
@@ -107,7 +108,7 @@ async def from_time(admin: Admin, topic: str, time: dt.datetime) -> Found:
         for queue, part in parts.items()
         if part[-1].queue_offset + 1 < queues[queue].max_offset
     ]
-    # Behind the newest message that was read of a queue there are others, as new as it or newer.
+    # These queues have more messages, as new as the newest one read from them or newer.
     horizon = min(cut, default=_NEVER)
     messages = [
         m for part in parts.values() for m in part if wanted <= m.store_timestamp <= horizon
@@ -116,8 +117,8 @@ async def from_time(admin: Admin, topic: str, time: dt.datetime) -> Found:
     shown = messages[:MOST_MESSAGES]
     if not shown or not (cut or len(messages) > MOST_MESSAGES):
         return Found(messages=shown)
-    # The next page begins with the moment at which this one ends; if all of this one is of one
-    # moment, behind it.
+    # The next page begins at the store time at which this one ends; if all messages of this page
+    # have the same time, after that.
     last = shown[-1].store_timestamp
     last += last == shown[0].store_timestamp
     later = dt.datetime.fromtimestamp(last / 1000, dt.UTC)
@@ -127,7 +128,7 @@ async def from_time(admin: Admin, topic: str, time: dt.datetime) -> Found:
 async def message_view(
     admin: Admin, queue: MessageQueue, offset: int, form: Form | None
 ) -> MessageView | None:
-    """The message at a queue offset; None when there is none. Raises TopicNotExist."""
+    """Return the message at a queue offset; None if it does not exist. Raises TopicNotExist."""
     message = await admin.message_at(queue, offset)
     if message is None:
         return None
@@ -142,12 +143,12 @@ async def message_view(
 
 
 def _age(message: MessageExt) -> tuple[int, str, int]:
-    """What messages are sorted by: their store time, and their order on a broker within it."""
+    """Return the sort key of a message: its store time, then its order on the broker."""
     return message.store_timestamp, message.broker_name, message.physical_offset
 
 
 async def _queues(admin: Admin, topic: str) -> dict[MessageQueue, TopicOffset]:
-    """The queues of a topic that have messages, with their bounds."""
+    """Return the queues of a topic that have messages, with their bounds."""
     stats = await admin.topic_stats(topic)
     return {
         queue: bounds
@@ -157,14 +158,14 @@ async def _queues(admin: Admin, topic: str) -> dict[MessageQueue, TopicOffset]:
 
 
 async def _read(admin: Admin, queue: MessageQueue, offset: int, most: int) -> list[MessageExt]:
-    """Messages of a queue from an offset on: as many as the broker gives at once."""
+    """Return messages of a queue from an offset on: as many as the broker returns at once."""
     return (await admin.read(queue, offset, max_messages=most)).messages[:most]
 
 
 async def _of_all(
     queues: Iterable[MessageQueue], read: Callable[[MessageQueue], Awaitable[list[MessageExt]]]
 ) -> dict[MessageQueue, list[MessageExt]]:
-    """What `read` gives of each queue, some at a time; those that give nothing are left out."""
+    """Return the results of `read` for each queue, several at a time, without the empty ones."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def one(queue: MessageQueue) -> list[MessageExt]:

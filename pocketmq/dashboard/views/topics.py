@@ -1,4 +1,4 @@
-"""Topics: a list, and one with its queues, its configuration, and the groups that read it."""
+"""Topics: a list, and one topic with its queues, configuration, and consumer groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pocketmq.remoting.bodies.topic import TopicOffset, TopicStatsTable
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: its queues, the messages in them, and what comes in; None if brokers do not tell."""
+    """A topic: its queues, their messages, and its rate; None for figures that brokers do not
+    report."""
 
     topic: str
     queues: int | None
@@ -31,7 +32,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupProgress(msgspec.Struct, frozen=True):
-    """How far a group is in one topic."""
+    """The progress of a group in one topic."""
 
     group: str
     lag: int
@@ -61,7 +62,7 @@ class TopicView(msgspec.Struct, frozen=True, kw_only=True):
 async def topics_view(
     admin: Admin, history: History, *, text: str = "", all: bool = False, page: int = 1
 ) -> Listing[TopicRow]:
-    """A page of the topics whose names contain `text`; `all`: the brokers' own, too."""
+    """Return a page of the topics whose names contain `text`; `all`: including the brokers' own."""
     names = await (admin.topics() if all else users_topics(admin))
     listing = page_of(matching(names, text), page)
     stats = await each(listing.entries, admin.topic_stats)
@@ -81,7 +82,7 @@ def _row(name: str, stats: TopicStatsTable | None, history: History) -> TopicRow
 
 
 async def topic_view(admin: Admin, history: History, topic: str, span: Span) -> TopicView:
-    """One topic. Raises TopicNotExist."""
+    """Return one topic. Raises TopicNotExist."""
     stats = await admin.topic_stats(topic)
     configs = await admin.topic_configs(topic)
 
@@ -104,9 +105,10 @@ def _last_stored(queues: Iterable[TopicOffset]) -> int | None:
 
 
 async def missing_topic(admin: Admin, topic: str) -> tuple[str, str | None] | None:
-    """That a topic does not exist, as the command line says it, and the one that may be meant.
+    """Return the command line's text for a topic that does not exist, and the topic that may be
+    meant.
 
-    None if it does exist, or this user may not list topics.
+    None if the topic exists, or this user may not list topics.
     """
     try:
         names = await admin.topics()
@@ -115,7 +117,7 @@ async def missing_topic(admin: Admin, topic: str) -> tuple[str, str | None] | No
     if topic in names:
         return None
     own = [name for name in names if not is_internal_topic(name)]
-    # Thousands of names take a while.
+    # Comparing thousands of names takes a while.
     near = next(iter(await asyncio.to_thread(most_alike, topic, own)), None)
     told = f"topic {topic} does not exist"
     return (told if near is None else f"{told}, did you mean {near}?"), near
