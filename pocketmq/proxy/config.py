@@ -24,19 +24,21 @@ class ProxyConfig(msgspec.Struct, rename="camel"):
         bind_address: loopback unless set; the official default is every interface.
         grpc_server_port: 0 picks a free one.
         namesrv_addr: name servers, joined by `;`. Not used by a proxy within a broker.
-        use_endpoint_port_from_request: routes name the address by which the client came, with its
-            port, so that they hold behind NAT and port mappings; false: with grpc_server_port.
+        use_endpoint_port_from_request: routes contain the address and port to which the client
+            connected, so that they work with NAT and port mappings; false: grpc_server_port.
         grpc_max_inbound_message_size: of one request.
-        grpc_client_idle_time_mills: a connection without a call for so long is closed.
+        grpc_client_idle_time_mills: a connection without calls for this long is closed.
         grpc_client_consumer_min_long_polling_timeout_millis,
             grpc_client_consumer_max_long_polling_timeout_millis: how long a receive waits.
         max_message_size: of one message's body.
         max_delay_time_mills: how far ahead a delivery may be.
-        min_invisible_time_mills_for_recv, max_invisible_time_mills: what consumers may ask for.
-        enable_topic_message_type_check: topics take only messages of their type (message.type).
-        enable_grpc_reflection: tools such as grpcurl may ask which methods there are.
-        send_latency_enable, start_detector_enable, detect_interval, detect_timeout: how brokers
-            are avoided (RIP-63); the key-value table of the name server wins while it runs.
+        min_invisible_time_mills_for_recv, max_invisible_time_mills: the range that consumers may
+        request.
+        enable_topic_message_type_check: topics accept only messages of their type (message.type).
+        enable_grpc_reflection: tools such as grpcurl may list the methods.
+        send_latency_enable, start_detector_enable, detect_interval, detect_timeout: how failing
+            brokers are avoided (RIP-63); at run time, the key-value table of the name server
+            overrides them.
         auth_file_path: file of users and access lists.
         authentication_enabled and the following: see `pocketmq.auth.settings.AuthSettings`.
     """
@@ -72,7 +74,7 @@ class ProxyConfig(msgspec.Struct, rename="camel"):
         return f"ProxyConfig({self.bind_address!r}, {self.grpc_server_port})"
 
 
-#: What a broker's settings may say about the proxy in its process.
+#: The settings of a broker that apply to the proxy in its process.
 LOCAL_KEYS: Final = frozenset(
     {
         "useEndpointPortFromRequest",
@@ -88,7 +90,7 @@ LOCAL_KEYS: Final = frozenset(
     }
 )
 
-#: Settings of TlsConfig that the official proxy has by names of its own.
+#: Settings of TlsConfig for which the official proxy has different names.
 _TLS_NAMES: Final = {
     "tlsTestModeEnable": "tls.test.mode.enable",
     "tlsCertPath": "tls.server.certPath",
@@ -113,7 +115,7 @@ def load_proxy_config(*sources: Settings | str) -> tuple[ProxyConfig, list[str]]
 
 
 def load_local_config(*sources: Settings | str) -> ProxyConfig:
-    """Return what a broker's settings say about the proxy in its process; later sources win.
+    """Return the settings of a broker that apply to the proxy in its process; later sources win.
 
     Raises:
         ConfigErrors: some values are not allowed.
@@ -130,7 +132,7 @@ def without_proxy(source: Settings | str) -> Settings:
 
 
 def tls_settings(source: Settings) -> Settings:
-    """Return the settings of TLS in a source, by the names of TlsConfig."""
+    """Return the TLS settings in a source, by the names of TlsConfig."""
     return source._replace(
         settings=tuple(
             setting._replace(key=_TLS_NAMES.get(setting.key, setting.key))
@@ -143,7 +145,7 @@ def read_proxy_file(path: Path) -> Settings:
     """Read the settings of a file: an official rmq-proxy.json, or properties.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         text = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What has to be undone when a proxy stops."""
+"""Start and stop of the parts of a proxy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pocketmq.remoting.serving.stop_steps import StopSteps
 class Lifetime:
     """Something that is started and stopped, and can be an `async with` block.
 
-    A subclass has `start`, which leaves in `_stack` what `stop` is to undo.
+    A subclass has `start`, which registers in `_stack` what `stop` has to undo.
     """
 
     _stack: StopSteps | None = None

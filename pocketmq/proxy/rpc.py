@@ -1,5 +1,5 @@
-"""What the transport and the services know of each other: calls, the kinds of methods, and how a
-call ends. Neither knows more of the other."""
+"""The interface between the transport and the services: calls, kinds of methods, and how a call
+ends. They share nothing else."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pocketmq.remoting.serving.request import Caller
 
 
 class Call:
-    """One call, as a service sees it.
+    """One call, for a service.
 
     Attributes:
         method: the name of the method.
         peer: (ip, port) of the client.
-        authority: the address by which the client knows this server, "" if it named none.
+        authority: the address by which the client knows this server; "" if not given.
         metadata: request headers by their name in lower case.
-        deadline: time of the loop at which the client gives up; infinite without one.
-        checked: its signature was checked, or nobody has to sign.
-        caller: who signed it; None where nobody has to.
+        deadline: loop time at which the client gives up; infinite without one.
+        checked: its signature was checked, or none is required.
+        caller: the user who signed it; None if no signature is required.
     """
 
     __slots__ = ("authority", "caller", "checked", "deadline", "metadata", "method", "peer")
@@ -54,7 +54,7 @@ class Call:
 
 
 class GrpcStatus(IntEnum):
-    """How a call ends; what a request itself led to is in the answer's own status."""
+    """How a call ends. The result of the request itself is in the answer's own status."""
 
     OK = 0
     CANCELLED = 1
@@ -89,19 +89,19 @@ class MessageType(Protocol):
     def FromString(self, data: bytes, /) -> Any: ...
 
 
-#: Bytes of a request, unless its method takes more.
+#: The largest request in bytes, unless its method allows more.
 SMALL: Final = 64 << 10
 
-#: Decides by the headers of a call whether its request is read: returns the answers that refuse it,
-#: none to let it in.
+#: Decides by the headers of a call whether to read its request: returns the answers that refuse it,
+#: none to admit it.
 Admit = Callable[[Call], Sequence[Message]]
 
 
 class Unary(NamedTuple):
-    """One request, one answer. A handler may return a future of its own instead of a coroutine,
-    which saves a task.
+    """One request, one answer. A handler may return a future instead of a coroutine, which saves a
+    task.
 
-    `carried_through`: the call goes on when its client gives it up. `limit`: bytes of a request.
+    `carried_through`: the call continues if its client cancels it. `limit`: bytes of a request.
     """
 
     request: MessageType
@@ -112,9 +112,9 @@ class Unary(NamedTuple):
 
 
 class ServerStream(NamedTuple):
-    """One request, several answers, which the handler returns together.
+    """One request, several answers, which the handler returns all at once.
 
-    The handler is cancelled when its client gives the call up.
+    The handler is cancelled if the client cancels the call.
     """
 
     request: MessageType
@@ -127,24 +127,24 @@ class Outgoing(Protocol):
     """The server's side of a duplex stream."""
 
     def send(self, message: Message) -> None:
-        """Send one message; nothing when the stream is gone."""
+        """Send one message. Does nothing if the stream has ended."""
 
     def end(self, error: Exception | None = None) -> None:
-        """End the stream, with a GrpcError or well."""
+        """End the stream, with a GrpcError or successfully."""
 
 
 class Incoming(Protocol):
-    """What a service does with the client's side of a duplex stream."""
+    """A service's handler of the client's side of a duplex stream."""
 
     def received(self, message: Any) -> None:
-        """Take one message. Raises GrpcError, which ends the stream."""
+        """Handle one message. Raises GrpcError, which ends the stream."""
 
     def closed(self) -> None:
-        """The client ended the stream, or is gone."""
+        """Handle the end of the stream: the client ended it or disconnected."""
 
 
 class Duplex(NamedTuple):
-    """Messages in both directions for as long as the client likes."""
+    """Messages in both directions, until the client ends the stream."""
 
     request: MessageType
     open: Callable[[Call, Outgoing], Incoming]

@@ -1,4 +1,4 @@
-"""One proxy: a broker port, the service over it, and the port that clients come to."""
+"""One proxy: a broker port, the service on top of it, and the port for clients."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = logging.getLogger("pocketmq.proxy")
 
 
 class Proxy(Lifetime):
-    """A proxy over a broker port, which has been started.
+    """A proxy on top of a broker port that has been started.
 
-    A stop ends listening, lets running calls end, and makes renewed messages visible.
+    `stop` closes the listener, lets running calls finish, and makes renewed messages visible.
 
-    `access` says who may do what. The constructor touches neither files nor the network; `start`
-    raises PortInUse, CannotListen, and ConfigError for settings of TLS that cannot be used.
+    `access` checks permissions. The constructor touches neither files nor the network; `start`
+    raises PortInUse, CannotListen, and ConfigError for invalid TLS settings.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Proxy(Lifetime):
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         return self.config.grpc_server_port if self._server is None else self._server.port
 
     async def start(self) -> None:
@@ -85,11 +85,10 @@ class Proxy(Lifetime):
 
 
 def grpc_tls(config: TlsConfig) -> ServerTls | None:
-    """Return the TLS side of the gRPC port, None where it is switched off or cannot be had.
+    """Return the TLS settings of the gRPC port; None if TLS is disabled or unavailable.
 
-    Without a certificate there is a self-signed one, as the official proxy has: the clients for
-    Java and Go use TLS unless they are told otherwise, and look at no certificate. Raises
-    ConfigError.
+    Without a certificate, a self-signed one is used, as in the official proxy: by default, the
+    clients for Java and Go use TLS and do not verify certificates. Raises ConfigError.
     """
     if config.mode is TlsMode.DISABLED:
         return None
@@ -106,7 +105,7 @@ def grpc_tls(config: TlsConfig) -> ServerTls | None:
 
 
 def access_of(settings: AuthSettings, tables: AuthTables | None) -> Access | None:
-    """Return the checks that these settings ask for; None without authentication."""
+    """Return the access checks for these settings; None without authentication."""
     if tables is None or not settings.authentication_enabled:
         return None
     return Access(

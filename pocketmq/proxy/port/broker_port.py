@@ -1,9 +1,9 @@
-"""The broker port: all that the services of a proxy need of brokers.
+"""The broker port: the interface through which the services of a proxy use brokers.
 
-There are two: `pocketmq.proxy.port.local` reaches the broker of this process without a network, and
-`pocketmq.proxy.port.remote` reaches the brokers of a cluster by their remoting ports.
-`pocketmq.proxy.port.joint` puts them together. All speak in typed headers and bodies of the
-remoting protocol, and raise its errors.
+`pocketmq.proxy.port.local` calls the broker in this process without a network, and
+`pocketmq.proxy.port.remote` connects to the remoting ports of the brokers of a cluster.
+`pocketmq.proxy.port.joint` combines the two. All use typed headers and bodies of the remoting
+protocol, and raise its errors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pocketmq.remoting.serving.request import Caller, Request, Response
 H = TypeVar("H", bound=Header)
 
 REQUEST_TIMEOUT = 3.0
-"""Seconds for what is answered at once."""
+"""Timeout of requests that are answered at once, in seconds."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """A broker's answer, whatever its code. `fields` is its typed header, or its extFields."""
+    """A broker's answer with any code. `fields` is its typed header, or its extFields."""
 
     code: int
     remark: str | None
@@ -48,7 +48,7 @@ class Answer:
         return self.code == ResponseCode.SUCCESS
 
     def header(self, kind: type[H]) -> H:
-        """Return the header. Raises HeaderError if a field that is needed is missing."""
+        """Return the header. Raises HeaderError if a required field is missing."""
         fields = self.fields
         if isinstance(fields, kind):
             return fields
@@ -57,7 +57,7 @@ class Answer:
         return kind.from_ext(dict(fields or {}))
 
     def content(self) -> bytes:
-        """Return the body in one piece."""
+        """Return the body as one object."""
         body = self.body
         if isinstance(body, bytes):
             return body
@@ -66,7 +66,7 @@ class Answer:
         return b"".join(body)
 
     def check(self, broker: str = "") -> Answer:
-        """Raise the RemotingError of an answer that is not SUCCESS; return the others."""
+        """Return an answer with SUCCESS; raise the RemotingError of any other."""
         if not self.ok:
             raise error_for(self.code, self.remark, broker)
         return self
@@ -74,28 +74,28 @@ class Answer:
 
 @dataclass(slots=True)
 class Registration:
-    """What brokers are told about a client: its groups."""
+    """The groups of a client, as reported to brokers."""
 
     producers: list[str] = field(default_factory=list)
     consumers: list[ConsumerData] = field(default_factory=list)
 
 
-#: The headers of what brokers ask clients for.
+#: The headers of the requests that brokers send to clients.
 ASKED_HEADERS: Final[Mapping[int, type[Header]]] = {
     int(RequestCode.CHECK_TRANSACTION_STATE): CheckTransactionStateRequestHeader,
     int(RequestCode.GET_CONSUMER_RUNNING_INFO): GetConsumerRunningInfoRequestHeader,
     int(RequestCode.CONSUME_MESSAGE_DIRECTLY): ConsumeMessageDirectlyResultRequestHeader,
 }
 
-#: What a broker asks of a client: gives the answer, None for a request without one.
+#: Handles a broker's request to a client; returns the answer, None for a one-way request.
 Asked = Callable[[Request[Any]], Awaitable[Response | None]]
 
 
 class Link(Protocol):
     """One client of the proxy, as brokers see it.
 
-    `caller` signs the client's calls; what brokers ask of a group goes to those only that may see
-    it. None without authentication.
+    `caller` signs the client's calls; a broker's request for a group is only sent to clients that
+    may see it. None without authentication.
     """
 
     caller: Caller | None
@@ -114,43 +114,43 @@ class Link(Protocol):
         Raises:
             RemotingTimeout, RemotingClosed: no answer; the broker may have executed the request.
             RemotingConnectError: the request was not sent.
-            TopicNotExist: nothing is known of a broker of that name.
+            TopicNotExist: no broker of that name is known.
         """
 
     def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
-        """Take a request back that a broker holds, by the future of its answer; False if it is
-        executed all the same."""
+        """Withdraw a request that a broker holds, by the future of its answer; return False if it
+        will still be executed."""
 
     async def register(self, registration: Registration) -> None:
-        """Tell the brokers that have to know it what the client's groups are, and that it lives.
+        """Report the client's groups to the brokers concerned, as a heartbeat.
 
         Raises RemotingError.
         """
 
     def close(self) -> None:
-        """Forget the client; its groups leave the brokers."""
+        """Remove the client; its groups are unregistered from the brokers."""
 
 
 class Choice(Protocol):
-    """The queue that one send goes to, and what is learnt from it (RIP-63).
+    """The queue chosen for one send; the result of the send is reported to it (RIP-63).
 
-    `elsewhere`: other brokers have queues that would do as well.
+    `elsewhere`: other brokers have suitable queues too.
     """
 
     queue: MessageQueue
     elsewhere: bool
 
     def ended(self, error: BaseException | None, code: int) -> None:
-        """Note how the send ended: by an error without answer, or with a response code."""
+        """Record how the send ended: with an error without an answer, or with a response code."""
 
     def again(self) -> Choice | None:
-        """Return the choice for another try on another broker; None if there is none."""
+        """Return the choice for a retry on another broker; None if no other broker is available."""
 
 
 class BrokerPort(Protocol):
-    """The brokers behind a proxy.
+    """The brokers of a proxy.
 
-    `local`: one of them is in this process, and is asked without a network.
+    `local`: one of them is in this process, and is called without a network.
     """
 
     local: bool
@@ -159,18 +159,18 @@ class BrokerPort(Protocol):
         """Return a link for a client at this address."""
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return where a topic's queues are.
+        """Return the route of a topic.
 
         Raises:
             TopicNotExist: the topic does not exist.
-            RemotingError: nobody knows at this moment.
+            RemotingError: the route cannot be found out now.
         """
 
     def choose(self, topic: str, route: TopicRouteData, key: str | None) -> Choice | None:
-        """Choose the queue for a send, the same one for each key; None if there is none to write.
+        """Choose the queue for a send, the same one for each key; None if no queue is writable.
 
-        `route` is what `route` returned for the topic.
+        `route` is the result of `route` for the topic.
         """
 
     def brokers(self) -> Sequence[str]:
-        """Return the names of the brokers that are known."""
+        """Return the names of the known brokers."""

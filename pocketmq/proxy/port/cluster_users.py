@@ -1,8 +1,8 @@
-"""The users and access lists of a cluster, as its brokers have them.
+"""The users and access lists of a cluster, read from its brokers.
 
-A proxy reads all of them when it starts, and again every ten seconds. So a change at a broker
-counts here after ten seconds at most. While no broker answers, the last ones count. Before the
-first answer, nobody is let in.
+A proxy reads all of them when it starts, and again every ten seconds, so a change at a broker takes
+effect here within ten seconds. While no broker answers, the last known ones apply. Before the first
+answer, all calls are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class ClusterUsers:
-    """Keeps `tables` as the brokers have them; `credentials` is the setting of that name."""
+    """Keeps `tables` in sync with the brokers; `credentials` is the setting of that name."""
 
     def __init__(
         self, instance: ClientInstance, credentials: str, *, interval: float = INTERVAL
@@ -47,7 +47,7 @@ class ClusterUsers:
         self._task: KeptTask | None = None
 
     async def start(self) -> None:
-        """Read them once, and from now on."""
+        """Read them now, and then periodically."""
         await self._try_to_read()
         self._task = KeptTask(self._run, "users of the cluster")
 
@@ -85,7 +85,7 @@ class ClusterUsers:
         try:
             found: T = msgspec.json.decode(answer.body or b"[]", type=kind)
         except msgspec.MsgspecError:
-            # The error's text could have a password in it.
+            # The error text may contain a password.
             raise AuthError(f"the answer of {address} to request {code} cannot be read") from None
         return found
 

@@ -1,7 +1,8 @@
-"""The broker port to the broker of this process and, by their remoting ports, to those beside it.
+"""The broker port to the broker in this process and, over the network, to the other brokers.
 
-Routes are those of the name server. What they say of the own broker comes from itself, which knows
-it at once. Requests to it need no network; those to other brokers are forwarded.
+Routes come from the name server, except that the own broker's part comes from that broker itself,
+which knows of changes at once. Requests to it need no network; those to other brokers are
+forwarded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.held_error import HeldError
 from pocketmq.remoting.serving.request import Caller
 
-#: Topics whose queues are remembered.
+#: The most topics whose queues are cached.
 MAX_TOPICS: Final = 20_000
 
 
@@ -41,16 +42,16 @@ class JointPort:
         self._local = local
         self._remote = remote
         self._name = local.broker.name
-        # The own broker has the clients themselves, not this proxy with all of their groups.
+        # The own broker knows the clients themselves, not the proxy with all their groups.
         remote.instance.heartbeat.spared.add(self._name)
         self._routes: dict[str, tuple[TopicRouteData, PublishQueues]] = {}
 
     async def start(self) -> None:
-        """Begin. Raises NoNameServer."""
+        """Start. Raises NoNameServer."""
         await self._remote.start()
 
     async def stop(self) -> None:
-        """End, with every connection."""
+        """Stop, and close all connections."""
         await self._remote.stop()
         await self._local.stop()
 
@@ -63,7 +64,7 @@ class JointPort:
         )
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return where a topic's queues are. Raises TopicNotExist, RemotingError."""
+        """Return the route of a topic. Raises TopicNotExist, RemotingError."""
         missing = None
         route = TopicRouteData()
         try:
@@ -78,7 +79,7 @@ class JointPort:
         if missing is not None and not others:
             raise missing.take()
         brokers = [data for data in known.broker_datas if data.broker_name != self._name]
-        # With the replicas of the own broker, if it has registered.
+        # Includes the replicas of the own broker, if it is registered.
         own = [data for data in known.broker_datas if data.broker_name == self._name]
         route = TopicRouteData(
             order_topic_conf=known.order_topic_conf,
@@ -94,7 +95,7 @@ class JointPort:
         return entry[0]
 
     def choose(self, topic: str, route: TopicRouteData, key: str | None) -> Choice | None:
-        """Choose a queue: by the key, or by what is known of the brokers."""
+        """Choose a queue: by the key, or by the state of the brokers."""
         queues = route.queue_datas
         if len(queues) == 1 and queues[0].broker_name == self._name:
             return self._local.choose(topic, route, key)
@@ -104,7 +105,7 @@ class JointPort:
         return self._remote.choose_from(topic, PublishQueues(publish_queues(topic, route)), key)
 
     def brokers(self) -> Sequence[str]:
-        """Return the own broker's name and those of the others that are known."""
+        """Return the names of the own broker and of the other known brokers."""
         others = (name for name in self._remote.brokers() if name != self._name)
         return (self._name, *others)
 
@@ -121,7 +122,7 @@ class _JointLink:
 
     @property
     def caller(self) -> Caller | None:
-        """Who signs the client's calls."""
+        """The user who signs the client's calls."""
         return self._local.caller
 
     @caller.setter
@@ -142,15 +143,16 @@ class _JointLink:
         return link.request(broker, code, header, body, timeout=timeout)
 
     def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
-        """Take a request back that the own broker holds."""
+        """Withdraw a request that the own broker holds."""
         return self._local.withdraw(answer)
 
     async def register(self, registration: Registration) -> None:
-        """Tell the own broker the client's groups, and the others with the next heartbeats."""
+        """Report the client's groups to the own broker, and to the others with the next
+        heartbeats."""
         await self._local.register(registration)
         await self._remote.register(registration)
 
     def close(self) -> None:
-        """Forget the client."""
+        """Remove the client."""
         self._local.close()
         self._remote.close()

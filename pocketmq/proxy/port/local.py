@@ -1,10 +1,11 @@
-"""The broker port to the broker of this process: no network, no frames.
+"""The broker port to the broker in this process: without a network or frames.
 
-A request goes straight to the broker's dispatcher as a typed object. The answers of one turn of the
-event loop are given at its end, after the store has written what they acknowledge: so all sends of
-one turn share one write into the log, those of other clients and of the remoting port included.
+A request goes directly to the broker's dispatcher as a typed object. The answers of one turn of the
+event loop are delivered at its end, after the store has written the records that they acknowledge.
+So all sends of one turn, including those of other clients and of the remoting port, share one write
+to the log.
 
-The composition root passes in what it has of the broker; this module knows none of its classes.
+The composition root passes in the parts of the broker; this module knows none of its classes.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from pocketmq.remoting.serving.request import Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 
-#: Requests of one client that may wait for their answers.
+#: The most unanswered requests of one client.
 MAX_PENDING: Final = 10_000
 
 PERM_WRITE: Final = 2
 
-#: Requests that wait for messages.
+#: The codes of requests that wait for messages.
 _FOR_MESSAGES: Final = frozenset(
     {
         int(RequestCode.PULL_MESSAGE),
@@ -62,15 +63,15 @@ _LINK = "proxy"
 
 @dataclass(frozen=True, kw_only=True)
 class LocalBroker:
-    """The broker of this process, by what a proxy needs of it.
+    """The parts of the broker in this process that a proxy needs.
 
     Attributes:
         name, cluster, address: as in routes.
-        dispatcher: executes requests, without checks of who sends them.
-        before_answers: writes what was stored; must be called before an answer is given. It may
-            replace answers that would be untrue.
-        after_answers: called when answers were given; must not raise.
-        withdraw: forgets a request that is held for messages; False if it is not held (any more).
+        dispatcher: executes requests without authentication.
+        before_answers: writes the stored records; must be called before answers are delivered. May
+            replace answers that would be wrong.
+        after_answers: called after answers were delivered; must not raise.
+        withdraw: drops a request that is held for messages; returns False if it is not held.
     """
 
     name: str
@@ -123,7 +124,7 @@ class LocalLink:
         *,
         timeout: float = REQUEST_TIMEOUT,
     ) -> asyncio.Future[Answer]:
-        """Execute a request now; its answer comes at the end of this turn, or later."""
+        """Execute a request now; its answer is delivered at the end of this turn, or later."""
         port = self._port
         loop = port.loop
         future: asyncio.Future[Answer] = loop.create_future()
@@ -145,7 +146,7 @@ class LocalLink:
             opaque=opaque,
             version=VERSION,
             language=self._language,
-            # Handlers prepare whole frames for JSON only, which would have to be taken apart here.
+            # Handlers prepare whole frames for JSON only, and these would have to be decoded here.
             serialize_type=SerializeType.ROCKETMQ,
             body=body,
         )
@@ -172,7 +173,7 @@ class LocalLink:
         return future
 
     def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
-        """Take a request back that the broker holds."""
+        """Withdraw a request that the broker holds."""
         request = self._held.get(answer)
         if request is None or not self._port.broker.withdraw(request):
             return False
@@ -186,7 +187,7 @@ class LocalLink:
             future.set_exception(RemotingTimeout(f"no answer within {timeout:.3g} s", str(self)))
 
     async def register(self, registration: Registration) -> None:
-        """Tell the broker the client's groups. Raises RemotingError."""
+        """Report the client's groups to the broker. Raises RemotingError."""
         groups = {("producer", name) for name in registration.producers}
         groups |= {("consumer", consumer.group_name) for consumer in registration.consumers}
         name = self._port.broker.name
@@ -209,10 +210,10 @@ class LocalLink:
         answer.check(name)
 
     def close(self) -> None:
-        """Leave the broker, as a connection does that is closed.
+        """Disconnect from the broker, like a connection that is closed.
 
-        The broker holds no more messages for it. What it has sent is still answered: clients say
-        that they stop while their last sends are on the way.
+        The broker stops holding pulls for it. Its pending requests are still answered: clients
+        announce their stop while their last sends are in flight.
         """
         if self.closed:
             return
@@ -246,7 +247,7 @@ class LocalLink:
     def replace_answers(
         self, opaques: Set[int], response: Response, within: int | None = None
     ) -> Set[int]:
-        """Say `response` instead, where answers to these requests were not given yet."""
+        """Replace by `response` the answers to these requests that were not delivered yet."""
         found = {opaque for opaque, _ in self._collected if opaque in opaques}
         self._collected = [
             (opaque, response if opaque in opaques else answer)
@@ -255,7 +256,7 @@ class LocalLink:
         return found
 
     def give(self) -> None:
-        """Give the collected answers to those that wait for them."""
+        """Deliver the collected answers to their waiters."""
         collected, self._collected = self._collected, []
         for opaque, response in collected:
             future = self._waiting.pop(opaque, None)
@@ -263,7 +264,7 @@ class LocalLink:
                 future.set_result(_answer(response))
 
     def fail(self, error: Exception) -> None:
-        """Let those that wait for the collected answers have an error instead."""
+        """Deliver an error to the waiters instead of the collected answers."""
         collected, self._collected = self._collected, []
         for opaque, _ in collected:
             future = self._waiting.pop(opaque, None)
@@ -272,7 +273,7 @@ class LocalLink:
 
     @property
     def overloaded(self) -> bool:
-        """Never: `MAX_PENDING` bounds the requests of a client."""
+        """Return False: `MAX_PENDING` bounds the requests of a client."""
         return False
 
     def refuse(self, request: Request[Any]) -> Response:
@@ -280,7 +281,7 @@ class LocalLink:
         return Response(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests")
 
     def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answer a request with what is awaited."""
+        """Answer a request with the result of an awaitable."""
 
         async def finish() -> None:
             response = await result
@@ -304,7 +305,7 @@ class LocalLink:
         timeout: float = 3.0,
         ext_fields: Mapping[str, str] | None = None,
     ) -> Command:
-        """Ask the client. Raises RemotingTimeout, RemotingClosed."""
+        """Send a request to the client. Raises RemotingTimeout, RemotingClosed."""
         if self.closed:
             raise RemotingClosed("the client is gone", str(self))
         try:
@@ -328,7 +329,7 @@ class LocalLink:
         body: Buffer = b"",
         ext_fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Tell the client. Raises RemotingClosed."""
+        """Send a one-way request to the client. Raises RemotingClosed."""
         if self.closed:
             raise RemotingClosed("the client is gone", str(self))
         self._port.spawn(self._told(self._request_of(code, header, body, ext_fields)))
@@ -413,11 +414,11 @@ class LocalPort:
         return _LocalChoice(MessageQueue(topic, self.broker.name, queue_id))
 
     def brokers(self) -> Sequence[str]:
-        """Return the one name."""
+        """Return the only broker name."""
         return (self.broker.name,)
 
     def flush_later(self, link: LocalLink) -> None:
-        """Give a link's answers at the end of this turn of the event loop."""
+        """Deliver a link's answers at the end of this turn of the event loop."""
         if not self._flushing:
             self.loop.call_soon(self._flush)
         self._flushing[link] = None
@@ -436,7 +437,7 @@ class LocalPort:
         self.broker.after_answers()
 
     def spawn(self, work: Any) -> None:
-        """Run work of the broker; its errors are logged."""
+        """Run a task of the broker; its errors are logged."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -447,14 +448,14 @@ class LocalPort:
             self.log.error("a request to a client failed: %s", error, cause=str(type(error)))
 
     async def stop(self) -> None:
-        """End what runs."""
+        """Cancel the running tasks."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class _LocalChoice:
-    """A queue of the one broker: nothing is learnt, and there is no other broker."""
+    """A queue of the only broker: results are not tracked, and no other broker is available."""
 
     __slots__ = ("queue",)
     elsewhere = False

@@ -1,8 +1,8 @@
 """Which queue a message group belongs to. No I/O.
 
-Messages of a group must stay in one queue to stay in order. The choice is that of the official
-proxy, so that it is the same whichever of the two a message goes through: Guava's consistent hash
-of Java's hash code of the group.
+Messages of a group must go to one queue to stay in order. The choice is the same as in the official
+proxy, so that both proxies may be used together: Guava's consistent hash of Java's hash code of the
+group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MULTIPLIER: Final = 2862933555777941757
 def consistent_hash(key: int, buckets: int) -> int:
     """Return the bucket, from 0 to `buckets` - 1, of a key; Guava's Hashing.consistentHash.
 
-    When a bucket is added, only its own share of the keys moves, and into that bucket.
+    When a bucket is added, only its share of the keys moves, into that bucket.
     """
     state = key & _MASK
     candidate = 0

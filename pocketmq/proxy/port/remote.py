@@ -1,8 +1,8 @@
-"""The broker port to the brokers of a cluster, by their remoting ports.
+"""The broker port to the brokers of a cluster, through their remoting ports.
 
-It uses what clients use: routes, connections, and the choice of queues of RIP-63, with one selector
-for the whole proxy. To brokers, the proxy is one client that has the groups of all its own clients.
-What a broker asks of a group goes to one of the proxy's clients in it.
+It uses the client's routes, connections, and RIP-63 queue selection, with one selector for the
+whole proxy. To brokers, the proxy is one client with the groups of all its own clients. A broker's
+request for a group is sent to one of the proxy's clients in it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from pocketmq.remoting.serving.request import Caller, Request, Response
 
 log = logging.getLogger("pocketmq.proxy")
 
-#: Codes with which a broker says that it cannot serve at this moment: its isolation begins. Other
-#: errors are about the request, and say nothing of the broker.
+#: Codes of a broker that cannot serve now, which isolate it. Other errors concern the request, not
+#: the broker.
 TROUBLED: Final = frozenset(
     {
         int(ResponseCode.SYSTEM_BUSY),
@@ -61,15 +61,15 @@ TROUBLED: Final = frozenset(
     }
 )
 
-#: Topics that are kept up to date; those above it are asked for each time.
+#: The most topics whose routes are cached; those of further topics are queried each time.
 MAX_TOPICS: Final = 100_000
-#: Groups of all clients of one user, and without authentication of one address, that brokers hear
-#: of: they keep 20,000 of the whole proxy. Each client counts.
+#: The most groups of all clients of one user (without authentication: one address) that are
+#: reported to brokers, which keep 20,000 of the whole proxy. Each client counts.
 MAX_GROUPS_OF_USER: Final = 5_000
 
 
 def selector_for(config: ProxyConfig) -> QueueSelector:
-    """Return the selector that a proxy's settings ask for."""
+    """Return the selector for a proxy's settings."""
     switches = Switches(
         send_latency_enable=config.send_latency_enable,
         start_detector_enable=config.start_detector_enable,
@@ -95,7 +95,7 @@ class RemotePort:
         self._log = LimitedLog(log)
         self._links: dict[_RemoteLink, None] = {}
         self._by_group: dict[tuple[str, str], dict[_RemoteLink, None]] = {}
-        self._counts: Counter[str] = Counter()  # of its members, by the owners of links
+        self._counts: Counter[str] = Counter()  # of group members, by the owners of links
         self._changed = False
         self._announcing: asyncio.Task[None] | None = None
         self._detector = Detector(
@@ -109,12 +109,12 @@ class RemotePort:
             dispatcher.register(code, self._check if check else self._asked_of_consumer, header)
 
     async def start(self) -> None:
-        """Begin. Raises NoNameServer."""
+        """Start. Raises NoNameServer."""
         await self.instance.start()
         self.instance.spawn(self._detector.run(), "detector")
 
     async def stop(self) -> None:
-        """End, with every connection."""
+        """Stop, and close all connections."""
         await self.instance.shutdown()
 
     def open(
@@ -126,7 +126,7 @@ class RemotePort:
         return link
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return where a topic's queues are. Raises TopicNotExist, RemotingError."""
+        """Return the route of a topic. Raises TopicNotExist, RemotingError."""
         route = self._routes.known(topic)
         if route is None or route.provisional:
             route = await self._routes.for_subscribe(topic)
@@ -139,7 +139,7 @@ class RemotePort:
         return route.data
 
     def choose(self, topic: str, route: TopicRouteData, key: str | None) -> Choice | None:
-        """Choose a queue: by the key, or by what is known of the brokers."""
+        """Choose a queue: by the key, or by the state of the brokers."""
         known = self._routes.known(topic)
         if known is None or known.data is not route:
             known = TopicRoute(topic, route)
@@ -159,7 +159,7 @@ class RemotePort:
         return tuple(self._routes.brokers)
 
     def doubt(self, topic: str) -> None:
-        """Ask for a topic's route again soon."""
+        """Query a topic's route again soon."""
         self._routes.doubt(topic, monotonic())
 
     # --- for links --------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class RemotePort:
         return Answer(answer.code, answer.remark, answer.ext_fields, bytes(answer.body))
 
     def groups_changed(self, link: _RemoteLink, before: Registration, now: Registration) -> None:
-        """Note the groups of a link."""
+        """Record the groups of a link."""
         old = _groups(before)
         new = _groups(now)
         for group in old - new:
@@ -213,8 +213,8 @@ class RemotePort:
             self._announce()
 
     def _announce(self) -> None:
-        """Send heartbeats soon. Each has the groups of all clients, so what changes while they are
-        on their way waits for the next ones."""
+        """Send heartbeats soon. Each has the groups of all clients, so changes while they are in
+        flight go into the next ones."""
         self._changed = True
         if self._announcing is None or self._announcing.done():
             self._announcing = self.instance.spawn(self._send_heartbeats(), "heartbeat")
@@ -225,7 +225,7 @@ class RemotePort:
             await self.instance.heartbeat.send_all()
 
     def forget(self, link: _RemoteLink) -> None:
-        """Forget a link."""
+        """Remove a link."""
         self.groups_changed(link, link.registration, Registration())
         self._links.pop(link, None)
 
@@ -264,7 +264,7 @@ class RemotePort:
     # --- what brokers ask -------------------------------------------------------------------------
 
     def _check(self, request: Request[CheckTransactionStateRequestHeader]) -> None:
-        """A broker wants to know what became of a transaction."""
+        """Handle a broker's check of a transaction."""
         try:
             record = decode(request.body)
         except RecordError as error:
@@ -309,7 +309,7 @@ class RemotePort:
         return await link.asked(request)
 
     def _member(self, group: tuple[str, str], may: Callable[[Caller], bool]) -> _RemoteLink | None:
-        """Return a client of the group whose user may see what is asked, each time another one."""
+        """Return a client of the group whose user may see the request, in round-robin order."""
         members = self._by_group.get(group, {})
         for link in members:
             if link.caller is None or may(link.caller):
@@ -351,26 +351,26 @@ class _RemoteLink:
         return asyncio.ensure_future(self._port.request(broker, code, header, body, timeout))
 
     def withdraw(self, answer: asyncio.Future[Answer]) -> bool:
-        """Never: the request is on its way."""
+        """Return False: the request is already in flight."""
         return False
 
     @property
     def owner(self) -> str:
-        """Whose client it is: a user, or an address where nobody signs."""
+        """The owner of the client: a user, or without authentication an address."""
         return (self.caller and self.caller.username) or self._host
 
     async def register(self, registration: Registration) -> None:
-        """Have the brokers know the client's groups with the proxy's next heartbeats."""
+        """Report the client's groups to the brokers with the proxy's next heartbeats."""
         before, self.registration = self.registration, registration
         self._port.groups_changed(self, before, registration)
 
     def close(self) -> None:
-        """Forget the client."""
+        """Remove the client."""
         self._port.forget(self)
 
 
 class _Fixed:
-    """The queue of a message group: it never moves, but what happens to it is learnt."""
+    """The queue of a message group: it is fixed, but the results of sends are reported."""
 
     __slots__ = ("_began", "_item", "_port", "_topic", "elsewhere", "queue")
 
@@ -383,7 +383,7 @@ class _Fixed:
         self._item = port.selector.began(queue.broker_name, self._began)
 
     def ended(self, error: BaseException | None, code: int) -> None:
-        """Tell the selector."""
+        """Report the result to the selector."""
         self._item.in_flight -= 1
         selector = self._port.selector
         name = self.queue.broker_name
@@ -394,18 +394,18 @@ class _Fixed:
                 self._port.doubt(self._topic)
         elif code in TROUBLED:
             selector.refused(name, elapsed)
-            # A slave answers so: the route may be out of date.
+            # This is the answer of a slave: the route may be out of date.
             self._port.doubt(self._topic)
         else:
             selector.answered(name, elapsed)
 
     def again(self) -> Choice | None:
-        """Never another queue."""
+        """Return None: the queue is fixed."""
         return None
 
 
 class _Chosen(_Fixed):
-    """A queue that the selector chose; another one may serve as well."""
+    """A queue chosen by the selector, which may be replaced by another."""
 
     __slots__ = ("_queues", "_tries")
 
@@ -423,7 +423,7 @@ class _Chosen(_Fixed):
         self._tries = tries
 
     def again(self) -> Choice | None:
-        """Choose on another broker."""
+        """Choose a queue on another broker."""
         tries = self._tries or Tries()
         tries.failed(self.queue)
         queue = self._port.selector.select(self._queues, tries)

@@ -1,10 +1,10 @@
-"""Who makes a call, and whether they may: the users and access lists of the remoting port.
+"""Authentication and authorization of calls, by the users and access lists of the remoting port.
 
 A call is signed by the header `authorization`: `MQv2-HMAC-SHA1 Credential=NAME,
 SignedHeaders=x-mq-date-time, Signature=HEX`, where HEX is the HMAC-SHA1 of the text of the header
-x-mq-date-time with the user's password. So a signature that was overheard is good for ever and for
-any call: use TLS where others can listen.
-Reference: auth DefaultAuthenticationContextBuilder and DefaultAuthorizationContextBuilder.
+x-mq-date-time with the user's password. So an intercepted signature is valid for ever and for any
+call: use TLS on untrusted networks. Reference: auth DefaultAuthenticationContextBuilder and
+DefaultAuthorizationContextBuilder.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ _DATE_TIME: Final = b"x-mq-date-time"
 
 
 class Access:
-    """Checks calls, and notes in them who makes them. Without `tables`, everybody may do
-    everything.
+    """Checks calls, and records the caller in them. Without `tables`, everything is allowed.
 
-    `authorize`: access lists are asked; otherwise a valid signature is enough. `unsigned` and
+    `authorize`: check access lists; otherwise a valid signature is enough. `unsigned` and
     `unchecked`: names of requests (`apache.rocketmq.v2.QueryRouteRequest`) that need no signature,
     and no permission.
     """
@@ -128,7 +127,7 @@ class Access:
 
 
 def _credential(text: str) -> tuple[str, str]:
-    """Return the user's name and the signature; empty ones where they are missing."""
+    """Return the user's name and the signature; empty if they are missing."""
     fields = {}
     for item in text.partition(" ")[2].split(","):
         name, _, value = item.strip().partition("=")

@@ -1,7 +1,7 @@
-"""Requests whose parsed form is bounded, not only their bytes. No I/O.
+"""Bounds the parsed form of requests, not only their bytes. No I/O.
 
 A field of two bytes becomes an object of a hundred. So the fields of a request are counted before
-it is parsed, down to the point where there are too many.
+it is parsed, until they exceed the limit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from pocketmq.proxy.rpc import GrpcError, GrpcStatus, MessageType
 
-#: Fields of a request at all depths, unless its kind takes more.
+#: The most fields of a request at all depths, unless its kind allows more.
 FEW: Final = 2_000
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-#: By field number: the fields of a message within this one.
+#: By field number: the fields of a nested message.
 _Fields = Mapping[int, Any]
 
 
@@ -32,7 +32,7 @@ class Bounded:
 
     def FromString(self, data: bytes, /) -> Any:
         """Parse a request. Raises GrpcError."""
-        # A field has two bytes at least.
+        # A field has at least two bytes.
         if len(data) > 2 * self._most and _exceed(data, self._fields, self._most):
             raise GrpcError(
                 GrpcStatus.RESOURCE_EXHAUSTED, f"the request has more than {self._most} fields"
@@ -51,8 +51,8 @@ def _fields_of(descriptor: Any, known: dict[str, dict[int, Any]]) -> _Fields:
 
 
 def _exceed(data: bytes, fields: _Fields, most: int) -> bool:
-    """Return whether there are more than `most` fields. Bytes that are no message have few: the
-    parser does not get beyond their fault either."""
+    """Return whether a message has more than `most` fields. The count of invalid bytes stops at the
+    first error, as the parser does."""
     count = 0
     inner = [(0, len(data), fields)]
     while inner:

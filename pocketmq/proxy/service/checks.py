@@ -1,7 +1,7 @@
-"""What clients may send: names, sizes and properties of messages. No I/O.
+"""Checks of names, sizes and properties of messages from clients. No I/O.
 
-The order of the checks of a message is the official proxy's (SendMessageActivity). So a message
-with two faults gets the same status from both.
+The checks of a message have the same order as in the official proxy (SendMessageActivity), so a
+message with two faults gets the same status from both.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.status import ServiceError
 
 MAX_PROPERTIES: Final = 128
-#: Bytes of names and values of user properties, tag and keys.
+#: The most bytes of names and values of user properties, tag and keys.
 MAX_PROPERTY_BYTES: Final = 16 << 10
-#: Bytes below which a message group's name must stay.
+#: A message group's name must be shorter than this, in bytes.
 MAX_MESSAGE_GROUP: Final = 64
 #: Seconds of `orphaned_transaction_recovery_duration`.
 MAX_RECOVERY: Final = 3_600
 
-#: Names that user properties may not have; what clients get as user properties lacks them.
+#: Names that user properties must not have; they are removed from the user properties that clients
+#: receive.
 RESERVED: Final = frozenset(
     {
         "TRACE_ON",

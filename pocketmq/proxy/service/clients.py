@@ -1,12 +1,12 @@
-"""The clients of a proxy: who is there, what they told about themselves, and how to reach them.
+"""The clients of a proxy: their settings, and how to reach them.
 
-A client is known by its client id from its first allowed call on. It has settings from its first
-Telemetry command on; some clients whose stream breaks while the proxy is down send them again only
-after five minutes, and consume meanwhile. It is forgotten when it says that it stops, or when it
-has been silent for two minutes without an open Telemetry stream.
+A client is known by its client id from its first permitted call on. It has settings from its first
+Telemetry command on; some clients whose stream breaks while the proxy is down resend them only
+after five minutes, and consume meanwhile. It is removed when it announces that it stops, or after
+two minutes of silence without an open Telemetry stream.
 
 Until then, the client id belongs to the user who signs the client's calls: calls of other users
-with the same id are refused.
+with this id are refused.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ CLIENT_ID: Final = b"x-mq-client-id"
 LANGUAGE: Final = b"x-mq-language"
 VERSION: Final = b"x-mq-client-version"
 
-#: Seconds of silence after which a client is forgotten (`channelExpiredTimeout`).
+#: Seconds of silence after which a client is removed (`channelExpiredTimeout`).
 EXPIRY: Final = 120.0
 MAX_CLIENTS: Final = 100_000
-#: Of one user, without authentication of one address: they make up their ids.
+#: The most clients of one user (without authentication: one address): they choose their ids.
 MAX_CLIENTS_OF_USER: Final = 20_000
 MAX_CLIENT_ID: Final = 512
-#: Seconds that a client has to answer a command.
+#: Seconds within which a client has to answer a command.
 COMMAND_TIMEOUT: Final = 5.0
-#: Topics that one client may name in its settings.
+#: The most topics in the settings of one client.
 MAX_TOPICS: Final = 1_000
-#: Bytes, as `_weight_of` counts them, of the settings of all clients; half for each user, without
-#: authentication for each address.
+#: The most bytes, as counted by `_weight_of`, of the settings of all clients; half of it for each
+#: user (without authentication: each address).
 MAX_SETTINGS: Final = 64 << 20
-#: Settings that have no more do not count: the number of clients has its own limit.
+#: Settings up to this size do not count: the number of clients has its own limit.
 SMALL_SETTINGS: Final = 4 << 10
 _OWNER_SHARE: Final = 2
 _TOPIC_OVERHEAD: Final = 256  # of a topic, as objects
-#: What clients tell of themselves and nobody reads.
+#: Fields of settings that nobody reads.
 _UNREAD: Final = ("access_point", "backoff_policy", "metric", "user_agent")
 
 _LANGUAGES: Final = {
@@ -69,7 +69,7 @@ _LANGUAGES: Final = {
 }
 
 
-#: Answers what a broker asks of a client.
+#: Answers a broker's request to a client.
 AskedOf = Callable[["Client", Request[Any]], Any]
 
 
@@ -77,13 +77,12 @@ class Client:
     """One client.
 
     Attributes:
-        settings: the client's own settings as they came last, without what nobody reads; None
-            before the first.
-        weight: what they count.
-        owner: the name of the user who signs its calls; "" where nobody did.
-        counted_for: the user, or the address, among whose clients it is counted.
-        link: how brokers see it.
-        gone: it was forgotten, and its link is closed.
+        settings: the client's last settings, without unused fields; None before the first.
+        weight: their counted size.
+        owner: the name of the user who signs its calls; "" if they are not signed.
+        counted_for: the user or address in whose number of clients it counts.
+        link: its link to the brokers.
+        gone: it was removed, and its link is closed.
     """
 
     def __init__(self, client_id: str, call: Call, port: BrokerPort, asked: AskedOf) -> None:
@@ -108,7 +107,7 @@ class Client:
         self._answers: dict[str, asyncio.Future[pb.TelemetryCommand]] = {}
 
     def signed_by(self, call: Call) -> bool:
-        """Take over who makes a call; False if the client is another user's."""
+        """Record the caller; return False if the client belongs to another user."""
         caller = call.caller
         if caller is None:
             return True
@@ -131,17 +130,17 @@ class Client:
 
     @property
     def alive(self) -> bool:
-        """Whether it was heard of within the last two minutes."""
+        """Whether it was active within the last two minutes."""
         return bool(self.streams) or call_time() - self.seen < EXPIRY
 
     def registration(self) -> Registration:
-        """Return what brokers are told about it, by its settings."""
+        """Return its groups for the brokers, from its settings."""
         settings = self.settings
         if settings is None:
             return Registration()
         if settings.HasField("publishing"):
-            # The official proxy uses each topic as a producer group, so that either of them can
-            # recover the transactions of the other.
+            # The official proxy uses each topic as a producer group too, so that each of the two
+            # can recover the other's transactions.
             topics = dict.fromkeys(topic.name for topic in settings.publishing.topics)
             return Registration(producers=list(topics)[:MAX_TOPICS])
         subscription = settings.subscription
@@ -160,14 +159,14 @@ class Client:
         return Registration(consumers=[consumer])
 
     def send(self, command: pb.TelemetryCommand) -> bool:
-        """Send a command on the stream whose settings came last; False without a stream."""
+        """Send a command on the stream that sent settings last; return False without a stream."""
         if not self.streams:
             return False
         self.streams[-1].send(command)
         return True
 
     async def command(self, make: Callable[[str], pb.TelemetryCommand]) -> pb.TelemetryCommand:
-        """Send the command that `make(nonce)` gives, and return the answer.
+        """Send the command that `make(nonce)` returns, and return the answer.
 
         Raises RemotingTimeout.
         """
@@ -185,14 +184,14 @@ class Client:
         raise RemotingTimeout(f"the client {self.client_id} did not answer a command")
 
     def answered(self, nonce: str, command: pb.TelemetryCommand) -> None:
-        """Take the answer to a command."""
+        """Process the answer to a command."""
         future = self._answers.get(nonce)
         if future is not None and not future.done():
             future.set_result(command)
 
 
 def client_id_of(call: Call) -> str:
-    """Return the client id that a call names. Raises ServiceError without one."""
+    """Return the client id of a call. Raises ServiceError if it has none."""
     client_id = call.text(CLIENT_ID)
     if not client_id or client_id.isspace():
         raise ServiceError(pb.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
@@ -220,7 +219,7 @@ def call_time() -> float:
 
 
 def subscription_data(topic: str, expression: pb.FilterExpression) -> SubscriptionData:
-    """Return a subscription as brokers know it. Raises ServiceError."""
+    """Return a subscription in the brokers' form. Raises ServiceError."""
     text = expression.expression or "*"
     version = now_ms()
     if expression.type == pb.SQL:
@@ -241,7 +240,7 @@ def subscription_data(topic: str, expression: pb.FilterExpression) -> Subscripti
 
 
 class Clients:
-    """All clients of a proxy; `asked(client, request)` answers what brokers ask of them."""
+    """All clients of a proxy; `asked(client, request)` answers the brokers' requests to them."""
 
     def __init__(
         self, port: BrokerPort, asked: AskedOf, *, max_settings: int = MAX_SETTINGS
@@ -254,15 +253,15 @@ class Clients:
         self._by_id: dict[str, Client] = {}
         self._counts: Counter[str] = Counter()  # by user or address
         self._log = LimitedLog(log)
-        #: Called with each client that is forgotten.
+        #: Called with each client that is removed.
         self.on_gone: list[Callable[[Client], None]] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def of(self, call: Call) -> Client:
-        """Return the client that makes a call, which is known from now on. Check first that the
-        call is allowed.
+        """Return the client of a call, and register it if it is new. Check the call's permission
+        first.
 
         Raises ServiceError without a client id, AuthError for that of another user.
         """
@@ -282,7 +281,7 @@ class Clients:
         return client
 
     def known(self, call: Call) -> Client | None:
-        """Return the client that makes a call, None if it makes its first one. Raises likewise."""
+        """Return the client of a call; None if this is its first call. Raises the same errors."""
         if not call.checked:
             raise RuntimeError(f"call {call.method} looks for its client before it is checked")
         client = self._by_id.get(client_id_of(call))
@@ -301,7 +300,7 @@ class Clients:
         return client
 
     def keep_settings(self, client: Client, settings: pb.Settings) -> None:
-        """Keep a client's settings instead of those before. Raises ServiceError for too many."""
+        """Replace a client's settings. Raises ServiceError if they are too large."""
         kept = pb.Settings()
         kept.CopyFrom(settings)
         kept.DiscardUnknownFields()
@@ -332,7 +331,7 @@ class Clients:
             del self._weights[client.counted_for]
 
     def forget(self, client: Client) -> None:
-        """Forget a client: it said good-bye, or is silent."""
+        """Remove a client that has stopped or is silent."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]
             self._weigh(client, 0)
@@ -345,12 +344,12 @@ class Clients:
             client.link.close()
 
     def expire(self) -> None:
-        """Forget the clients that are silent."""
+        """Remove silent clients."""
         for client in tuple(self._by_id.values()):
             if not client.alive:
                 self.forget(client)
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Remove all clients."""
         for client in tuple(self._by_id.values()):
             self.forget(client)

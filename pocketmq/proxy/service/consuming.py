@@ -1,4 +1,4 @@
-"""ReceiveMessage and what becomes of the messages: AckMessage, ChangeInvisibleDuration and
+"""ReceiveMessage, and the calls on received messages: AckMessage, ChangeInvisibleDuration and
 ForwardMessageToDeadLetterQueue."""
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 log = logging.getLogger("pocketmq.proxy")
 
 MAX_BATCH: Final = 32
-#: Seconds before the deadline of a receive at which it is answered although the broker is silent.
+#: Seconds before the deadline of a receive at which it is answered even if the broker is silent.
 LATE: Final = 0.1
-#: ms for which messages are popped that are renewed.
+#: The invisible time of messages that are renewed, in ms.
 RENEWED_INVISIBLE: Final = 60_000
-#: Entries of one AckMessage.
+#: The most entries of one AckMessage.
 MAX_ACKS: Final = 1_000
 
 _FROM_THE_END: Final = 1
-#: Clients before this version do not know ILLEGAL_POLLING_TIME.
+#: Older clients do not know ILLEGAL_POLLING_TIME.
 _POLLING_TIME_VERSION: Final = "5.0.3"
 
 
@@ -89,7 +89,7 @@ class Consuming:
     async def receive_message(
         self, call: Call, request: pb.ReceiveMessageRequest
     ) -> Sequence[pb.ReceiveMessageResponse]:
-        """Pop messages of a topic at one broker."""
+        """Pop messages of a topic from one broker."""
         try:
             return await self._receive(call, request)
         except (ServiceError, RemotingError) as error:
@@ -107,7 +107,7 @@ class Consuming:
         tags, expression_type, expression = _filter(request.filter_expression)
         broker = await self._broker(topic, request.message_queue.broker.name)
         settings = await self._metadata.group(group)
-        # Brokers were asked meanwhile.
+        # Time has passed while brokers were queried.
         polling = int(min(polling, max(call.remaining() * 1000 - ANSWER_MARGIN, 0)))
         header = PopMessageRequestHeader(
             consumer_group=group,
@@ -134,7 +134,7 @@ class Consuming:
                 answer = await asyncio.shield(pop)
         except (asyncio.CancelledError, TimeoutError) as error:
             if isinstance(error, RemotingError):
-                raise  # a broker's silence, after its own time
+                raise  # the broker did not answer within its own timeout
             if not client.link.withdraw(pop):
                 self._spawn(self._give_back(client, group, topic, broker, pop))
             if limit.expired():
@@ -154,7 +154,7 @@ class Consuming:
         answers = []
         for one in messages:
             if not tags.matches(one.record.properties.get(names.TAGS)):
-                # Only the hash of its tag is the same.
+                # A different tag with the same hash.
                 self._spawn(self._quietly(self._acknowledge(client, group, topic, one.handle)))
             elif one.deliveries >= most:
                 self._spawn(self._quietly(self._bury(client, group, topic, one)))
@@ -211,7 +211,7 @@ class Consuming:
         return self._allowed(duration_ms(request.invisible_duration), least)
 
     def _allowed(self, invisible: int, least: int) -> int:
-        """Return an invisible time, ms. Raises ServiceError for one that is not allowed."""
+        """Return an invisible time in ms. Raises ServiceError if it is out of range."""
         most = self._config.max_invisible_time_mills
         if invisible < least:
             raise ServiceError(
@@ -239,7 +239,7 @@ class Consuming:
     async def _give_back(
         self, client: Client, group: str, topic: str, broker: str, pop: asyncio.Future[Any]
     ) -> None:
-        """Make messages visible whose client gave up the receive that got them."""
+        """Make the messages of a receive visible again after its client cancelled it."""
         try:
             answer = await pop
             if not answer.ok:
@@ -252,7 +252,7 @@ class Consuming:
     # --- results ----------------------------------------------------------------------------------
 
     async def ack_message(self, call: Call, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
-        """Acknowledge messages; each has a result of its own."""
+        """Acknowledge messages, with a result for each."""
         client, group, topic = self._consumer(call, request.group, request.topic)
         entries = request.entries
         if not 0 < len(entries) <= MAX_ACKS:
@@ -282,9 +282,9 @@ class Consuming:
     async def change_invisible_duration(
         self, call: Call, request: pb.ChangeInvisibleDurationRequest
     ) -> pb.ChangeInvisibleDurationResponse:
-        """Let a message come back after another time."""
-        # The official proxy asks for the group only. But a handle can be made up, and what it names
-        # comes back in a topic of the group.
+        """Change the time after which a message is redelivered."""
+        # The official proxy checks the group only. But a handle can be forged, and the message that
+        # it names is redelivered in a topic of the group.
         client, group, topic = self._consumer(call, request.group, request.topic)
         invisible = self._allowed(duration_ms(request.invisible_duration), 0)
         handle = await self._taken(client, group, topic, request.receipt_handle)
@@ -294,7 +294,7 @@ class Consuming:
     async def forward_to_dead_letters(
         self, call: Call, request: pb.ForwardMessageToDeadLetterQueueRequest
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-        """Put a message among the dead letters of the group, and acknowledge it."""
+        """Move a message to the dead letters of the group, and acknowledge it."""
         client, group, topic = self._consumer(call, request.group, request.topic)
         handle = await self._taken(client, group, topic, request.receipt_handle)
         await self._check_place(client, group, topic, handle)
@@ -304,10 +304,10 @@ class Consuming:
     async def _check_place(
         self, client: Client, group: str, topic: str, handle: ReceiptHandle
     ) -> None:
-        """Raise ServiceError unless a message of the topic lies where a client's handle says.
+        """Raise ServiceError unless a message of the topic is at the position in a client's handle.
 
-        Brokers go by the place alone. By a handle that was made up, a group would get any message
-        among its dead letters, whatever topics it may read.
+        Brokers use only the position. With a forged handle, a group could get any message into its
+        dead letters, even from topics that it may not read.
         """
         if handle.physical_offset < 0:
             raise ServiceError(
@@ -336,7 +336,7 @@ class Consuming:
         return client, group_name, topic_name
 
     async def _taken(self, client: Client, group: str, topic: str, text: str) -> ReceiptHandle:
-        """Return the handle that counts for the one a client names, which is renewed no more."""
+        """Return the current handle for the one of a client, and stop renewing it."""
         try:
             handle = decode_receipt_handle(text)
         except ReceiptHandleError as error:
@@ -361,7 +361,7 @@ class Consuming:
     async def change(
         self, client: Client, group: str, topic: str, handle: ReceiptHandle, invisible: int
     ) -> ReceiptHandle:
-        """Set the invisible time of a message from now on, ms; return its new handle.
+        """Set the invisible time of a message from now on, in ms; return its new handle.
 
         Raises RemotingError.
         """
@@ -376,8 +376,8 @@ class Consuming:
         answer = await self._ask(client, handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         terms = answer.header(ChangeInvisibleTimeResponseHeader)
         return handle._replace(
-            # The new checkpoint begins at the message itself (apache/rocketmq#9583), except in
-            # order, where there is none.
+            # The new checkpoint begins at the message itself (apache/rocketmq#9583); ordered
+            # consumption has no checkpoints.
             start_offset=handle.start_offset if handle.in_order else handle.queue_offset,
             pop_time=terms.pop_time,
             invisible_time=terms.invisible_time,
@@ -385,7 +385,7 @@ class Consuming:
         )
 
     async def _bury(self, client: Client, group: str, topic: str, one: Popped) -> None:
-        """Put a message among the dead letters that was delivered too often."""
+        """Move a message that was delivered too often to the dead letters."""
         key = one.record.properties.get(names.UNIQ_KEY, "")
         await self._send_back(client, group, topic, one.handle, key)
 
@@ -406,14 +406,14 @@ class Consuming:
     async def _ask(
         self, client: Client, handle: ReceiptHandle, code: int, header: Header
     ) -> Answer:
-        """Ask the broker of a message about it. Raises the RemotingError of its answer."""
+        """Send a request about a message to its broker. Raises the RemotingError of its answer."""
         answer = await self._request(client, handle, code, header)
         return answer.check(handle.broker_name)
 
     async def _request(
         self, client: Client, handle: ReceiptHandle, code: int, header: Header
     ) -> Answer:
-        """The same, whatever is answered; by the proxy itself once the client is gone."""
+        """Do the same, ignoring the answer's code; as the proxy itself if the client is gone."""
         link = self._own if client.gone else client.link
         return await link.request(handle.broker_name, code, header)
 
@@ -434,7 +434,7 @@ class Consuming:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Make the messages that are renewed visible, and end what runs."""
+        """Make the renewed messages visible, and cancel the running tasks."""
         await self.renewal.release_all()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)
@@ -443,7 +443,7 @@ class Consuming:
 
 
 def _filter(expression: pb.FilterExpression) -> tuple[TagExpression, str, str]:
-    """Return what tags are wanted, and the filter as brokers get it. Raises ServiceError."""
+    """Return the wanted tags, and the filter for brokers. Raises ServiceError."""
     if expression.type == pb.SQL:
         if not expression.expression:
             raise ServiceError(pb.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is empty")
@@ -456,7 +456,7 @@ def _filter(expression: pb.FilterExpression) -> tuple[TagExpression, str, str]:
 
 
 def _before(deadline: float) -> float | None:
-    """Return the time of the loop at which a receive is answered at the latest."""
+    """Return the loop time by which a receive must be answered."""
     return None if math.isinf(deadline) else deadline - LATE
 
 

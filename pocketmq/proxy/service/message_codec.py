@@ -1,4 +1,4 @@
-"""Messages of gRPC clients and messages as brokers store them. No I/O."""
+"""Converts messages between the forms of gRPC clients and of brokers. No I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DELAYED: Final = (
 
 
 class Outgoing(NamedTuple):
-    """A message of a client as it is sent to a broker; `message_type` is what it is."""
+    """A client's message in the form for a broker; `message_type` is its type."""
 
     properties: dict[str, str]
     sys_flag: int
@@ -39,7 +39,7 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(message: pb.Message, peer: tuple[str, int], now: int) -> Outgoing:
-    """Return what a broker is to store for a checked message of the client at `peer`."""
+    """Return the broker's form of a checked message of the client at `peer`."""
     system = message.system_properties
     properties = dict(message.user_properties)
     properties[names.UNIQ_KEY] = system.message_id
@@ -99,7 +99,7 @@ def incoming(
     system.body_encoding = pb.IDENTITY
     if record.sys_flag & COMPRESSED:
         if CompressionType.of(record.sys_flag) is CompressionType.ZLIB:
-            # The clients inflate zlib's format where they expect gzip's.
+            # Clients that expect gzip's format also inflate zlib's.
             system.body_encoding = pb.GZIP
         else:
             body = _decompressed(body, record.sys_flag)
@@ -134,7 +134,7 @@ def incoming(
 
 
 def message_type(properties: dict[str, str]) -> pb.MessageType.ValueType:
-    """Return what a message is, by its properties."""
+    """Return the type of a message, from its properties."""
     if properties.get(names.TRAN_MSG) == "true":
         return pb.TRANSACTION
     if any(name in properties for name in DELAYED):
@@ -168,12 +168,12 @@ def _decompressed(body: bytes, sys_flag: int) -> bytes:
     try:
         return decompress(body, sys_flag)
     except CompressionError:
-        return body  # the client reports what it cannot read
+        return body  # the client reports a body that it cannot read
 
 
 class TransactionPlace(NamedTuple):
-    """Where a half message lies. The transaction id that clients get says it, so that any proxy can
-    end the transaction, also after a restart."""
+    """The position of a half message. The transaction id of clients contains it, so that any proxy
+    can end the transaction, even after a restart."""
 
     unique_key: str
     broker_name: str
@@ -187,7 +187,7 @@ class TransactionPlace(NamedTuple):
 
 
 def decode_transaction_place(text: str) -> TransactionPlace:
-    """Return the place in a transaction id. Raises ValueError."""
+    """Return the position in a transaction id. Raises ValueError."""
     key, *rest = text.rsplit("@", 3)
     if len(rest) != 3:
         raise ValueError(f"transaction id {text!r:.200} was not made by this kind of proxy")

@@ -1,6 +1,6 @@
-"""apache.rocketmq.v2.MessagingService: all its calls, put together.
+"""apache.rocketmq.v2.MessagingService with all its calls.
 
-Nothing here knows how calls come and go: a handler gets a `Call` and a typed request, and returns a
+This is independent of the transport: a handler gets a `Call` and a typed request, and returns a
 typed answer. Business errors are in the answer's status; calls themselves do not fail.
 """
 
@@ -42,14 +42,14 @@ from pocketmq.remoting.serving.request import Request, Response
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 
-#: Seconds between two looks for clients that are silent.
+#: Seconds between two checks for silent clients.
 HOUSEKEEPING: Final = 10.0
 
-#: Bytes of a command of a client: its stacks are the largest.
+#: The largest command of a client, in bytes: its stack traces are the largest.
 MAX_COMMAND: Final = 4 << 20
-#: Fields of a command: settings name up to a thousand topics.
+#: The most fields of a command: settings name up to a thousand topics.
 SETTINGS_FIELDS: Final = 10_000
-#: Bytes and fields of requests that may be larger than others.
+#: Limits of bytes and fields for requests that may be larger than others.
 LARGE: Final = {"AckMessage": (1 << 20, 10_000), "SendMessage": (0, 1 << 17)}
 
 _CONSUMERS: Final = (
@@ -65,7 +65,7 @@ A = TypeVar("A")
 
 
 class Messaging:
-    """The service over one port; made on the event loop that it runs on."""
+    """The service on top of one port; created on its event loop."""
 
     def __init__(self, config: ProxyConfig, port: BrokerPort, access: Access) -> None:
         self._config = config
@@ -84,7 +84,7 @@ class Messaging:
         self._offsets = Offsets(clients, access)
 
     def methods(self) -> Mapping[bytes, Method]:
-        """Return the table for the transport."""
+        """Return the table of methods for the transport."""
         producing, consuming, offsets = self._producing, self._consuming, self._offsets
         unary = self._unary
         named: dict[str, Method] = {
@@ -117,12 +117,12 @@ class Messaging:
         return {f"/{SERVICE}/{name}".encode(): method for name, method in named.items()}
 
     def start(self) -> None:
-        """Renew handles and forget silent clients from now on."""
+        """Start renewing handles and removing silent clients."""
         self._spawn(self._every(INTERVAL, self._consuming.renewal.round))
         self._spawn(self._every(HOUSEKEEPING, self._expire))
 
     async def stop(self) -> None:
-        """Make messages visible that were renewed, and forget all clients."""
+        """Make the renewed messages visible, and remove all clients."""
         for task in tuple(self._tasks):
             task.cancel()
         await self._consuming.stop()
@@ -132,7 +132,7 @@ class Messaging:
     # --- calls ------------------------------------------------------------------------------------
 
     def _unary(self, name: str, handler: Callable[[Call, Q], Awaitable[A]]) -> Unary:
-        """Return the method of a name, whose errors are in the status of its answer."""
+        """Return the method of a name, with errors in the status of its answer."""
         response = getattr(pb, f"{name}Response")
 
         async def answered(call: Call, request: Q) -> A:
@@ -162,7 +162,7 @@ class Messaging:
         return ServerStream(request, handler, admit=self._admit(getattr(pb, f"{name}Response")))  # type: ignore[arg-type]
 
     def _admit(self, response: Callable[..., Message]) -> Admit | None:
-        """Return what refuses calls that are not signed, before their request is read."""
+        """Return a check that refuses unsigned calls before their request is read."""
         access = self._access
         if not access.enabled:
             return None
@@ -197,7 +197,7 @@ class Messaging:
     async def _terminated(
         self, call: Call, request: pb.NotifyClientTerminationRequest
     ) -> pb.NotifyClientTerminationResponse:
-        """Forget a client that stops."""
+        """Remove a client that stops."""
         if request.HasField("group") and request.group.name:
             self._access.consume(call, group_of(request.group))
         else:

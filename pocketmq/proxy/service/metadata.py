@@ -1,9 +1,9 @@
-"""Topics and groups as brokers have them: what a topic takes, and how a group consumes.
+"""Topics and groups, from the brokers: the message types of a topic, and the settings of a group.
 
-They are asked for at the first use. After `fresh` seconds they are asked for again, in the
-background, while the known ones stay in use. What does not exist is asked for each time: an
-operator who has created a topic need not wait. Where no broker answers, the known ones stay, and
-what is not known is an error: to guess that a group is not ordered would break its order.
+They are queried at the first use, and again after `fresh` seconds, in the background, while the
+cached ones stay in use. Missing ones are queried each time, so that an operator who has created a
+topic need not wait. If no broker answers, cached ones stay, and unknown ones are an error: assuming
+that a group is not ordered would break its order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pocketmq.remoting.held_error import HeldError
 
 FRESH_LOCAL: Final = 1.0
 FRESH_REMOTE: Final = 10.0
-#: Topics, and groups, that are remembered.
+#: The most cached topics, and groups.
 MAX_KNOWN: Final = 20_000
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ TYPES: Final[Mapping[str, tuple[pb.MessageType.ValueType, ...]]] = {
 
 
 class Topic:
-    """A topic: its route, and the types of messages that it takes."""
+    """A topic: its route, and the message types that it accepts."""
 
     __slots__ = ("name", "route", "types")
 
@@ -55,7 +55,7 @@ class Topic:
 
 
 class _Cache(Generic[T]):
-    """Values by name; `ask(name)` gives one, None for what does not exist."""
+    """Cached values by name; `ask(name)` returns one, None if it does not exist."""
 
     def __init__(self, ask: Callable[[str], Awaitable[T | None]], fresh: float) -> None:
         self._ask = ask
@@ -64,14 +64,14 @@ class _Cache(Generic[T]):
         self._asking: dict[str, asyncio.Task[T | None]] = {}
 
     def known(self, name: str) -> T | None:
-        """Return the value if it is known and fresh."""
+        """Return the value if it is cached and fresh."""
         entry = self._known.get(name)
         if entry is None or asyncio.get_running_loop().time() > entry[1]:
             return None
         return entry[0]
 
     async def get(self, name: str) -> T | None:
-        """Return the value. Raises what `ask` raises."""
+        """Return the value. Raises the errors of `ask`."""
         entry = self._known.get(name)
         now = asyncio.get_running_loop().time()
         if entry is not None:
@@ -86,7 +86,7 @@ class _Cache(Generic[T]):
         if task is None:
             task = self._asking[name] = asyncio.ensure_future(self._learn(name))
             task.add_done_callback(lambda _: self._asking.pop(name, None))
-            # Whoever has asked may be gone, as at a stop.
+            # The waiters may be gone, for example at a stop.
             task.add_done_callback(_seen)
         return task
 
@@ -107,9 +107,9 @@ def _seen(task: asyncio.Task[object]) -> None:
 
 
 class Metadata:
-    """Topics and groups behind one port; `link` asks for them.
+    """Topics and groups of one port; `link` sends the queries.
 
-    `fresh`: seconds until they are asked for again; None for what suits the port.
+    `fresh`: seconds until they are queried again; None for the default of the port.
     """
 
     def __init__(self, port: BrokerPort, link: Link, *, fresh: float | None = None) -> None:
@@ -121,7 +121,7 @@ class Metadata:
         self._groups = _Cache(self._ask_group, fresh)
 
     def known_topic(self, name: str) -> Topic | None:
-        """Return the topic if nobody need be asked."""
+        """Return the topic if it is cached and fresh."""
         return self._topics.known(name)
 
     async def topic(self, name: str) -> Topic:
@@ -149,7 +149,7 @@ class Metadata:
                 config = TopicConfig.decode(answer.check(data.broker_name).content())
             except RemotingError as error:
                 failure = HeldError(error)
-                continue  # another broker may tell
+                continue  # another broker may answer
             kind = config.attributes.get(MESSAGE_TYPE, "NORMAL").upper()
             return Topic(name, route, TYPES.get(kind, (pb.NORMAL,)))
         if failure is not None:

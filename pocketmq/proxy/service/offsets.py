@@ -35,7 +35,7 @@ from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessage
 MAX_BATCH: Final = 32
 MOST_POLLING: Final = 20_000  # ms
 
-#: Bits of a pull's sysFlag: it may be held, and brings its subscription.
+#: Bits of a pull's sysFlag: it may be held, and contains its subscription.
 _HOLD, _SUBSCRIPTION = 2, 4
 
 _NOTHING: Final = frozenset(
@@ -57,7 +57,7 @@ class Offsets:
     async def pull_message(
         self, call: Call, request: pb.PullMessageRequest
     ) -> Sequence[pb.PullMessageResponse]:
-        """Return messages of a queue from an offset on, and the offset behind them."""
+        """Return messages of a queue from an offset on, and the offset after them."""
         try:
             return await self._pull(call, request)
         except (ServiceError, RemotingError) as error:
@@ -119,7 +119,7 @@ class Offsets:
     async def update_offset(
         self, call: Call, request: pb.UpdateOffsetRequest
     ) -> pb.UpdateOffsetResponse:
-        """Store how far a group is in a queue."""
+        """Store a group's offset in a queue."""
         queue = _queue(request.message_queue)
         group = group_of(request.group)
         self._access.consume(call, group, queue.topic)
@@ -139,7 +139,7 @@ class Offsets:
         return pb.UpdateOffsetResponse(status=ok())
 
     async def get_offset(self, call: Call, request: pb.GetOffsetRequest) -> pb.GetOffsetResponse:
-        """Return how far a group is in a queue."""
+        """Return a group's offset in a queue."""
         queue = _queue(request.message_queue)
         group = group_of(request.group)
         self._access.consume(call, group, queue.topic)
@@ -156,7 +156,7 @@ class Offsets:
     async def query_offset(
         self, call: Call, request: pb.QueryOffsetRequest
     ) -> pb.QueryOffsetResponse:
-        """Return the first or last offset of a queue, or that of a time."""
+        """Return the first or last offset of a queue, or the one for a time."""
         queue = _queue(request.message_queue)
         self._access.use(call, queue.topic)
         client = self._clients.of(call)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-#: ms before the deadline of a receive at which it is answered at the latest.
+#: How long before its deadline a receive must be answered, in ms.
 ANSWER_MARGIN: Final = 200
 
 
 def polling_ms(
     remaining: float, asked: int | None, request_timeout: float, *, least: int, most: int
 ) -> int | None:
-    """Return the ms that a receive waits; None if its deadline is too near.
+    """Return how long a receive waits, in ms; None if its deadline is too close.
 
-    `remaining`: ms until the deadline, infinite without one. `asked`: what the client asks for,
-    None if it leaves that to the proxy; then half of its `request_timeout`, ms, is left for the
-    answer. `least` and `most` are the bounds of what is asked for.
+    `remaining`: ms until the deadline, infinite without one. `asked`: the client's choice; None
+    leaves it to the proxy, which keeps half of the client's `request_timeout` (ms) for the answer.
+    `least` and `most` bound the client's choice.
     """
     wanted = remaining - request_timeout / 2 if asked is None else asked
     wanted = min(max(wanted, least), most)

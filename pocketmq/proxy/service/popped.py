@@ -1,4 +1,4 @@
-"""The messages in the answer to a pop, with what it takes to acknowledge each of them. No I/O.
+"""The messages in the answer to a pop, with the handles to acknowledge them. No I/O.
 
 Reference: MQClientAPIImpl.processPopResponse.
 """
@@ -26,7 +26,7 @@ from pocketmq.remoting.headers.pop import PopMessageResponseHeader
 
 
 class Popped(NamedTuple):
-    """A popped message; `deliveries` is how often it was delivered before."""
+    """A popped message; `deliveries` is the number of earlier deliveries."""
 
     record: Record
     handle: ReceiptHandle
@@ -34,7 +34,7 @@ class Popped(NamedTuple):
 
 
 def popped(header: PopMessageResponseHeader, body: bytes, broker_name: str) -> Iterator[Popped]:
-    """Give the messages of an answer.
+    """Return the messages of an answer.
 
     Raises PopOffsetsError, RecordError, ReceiptHandleError.
     """
@@ -44,7 +44,7 @@ def popped(header: PopMessageResponseHeader, body: bytes, broker_name: str) -> I
     for record in iter_records(body):
         text = record.properties.get(names.POP_CK)
         if text is not None:
-            # Of a retry topic: the broker has told the original topic, and the handle.
+            # From a retry topic: the broker has set the original topic and the handle.
             handle = decode_receipt_handle(text)
         else:
             kind = kind_of(record.topic)

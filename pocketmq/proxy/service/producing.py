@@ -40,14 +40,14 @@ from pocketmq.remoting.headers.send import (
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.remoting.held_error import HeldError
 
-#: Messages of one call.
+#: The most messages of one call.
 MAX_MESSAGES: Final = 1_000
-#: Seconds of one attempt where the client sets no deadline, and at most.
+#: Timeout of one attempt if the client sets no deadline, and its maximum, in seconds.
 SEND_TIMEOUT: Final = 3.0
 #: Seconds before the deadline of a call at which it is answered.
 MARGIN: Final = 0.1
 
-#: Answers of a broker that has stored the message all the same, and what the client hears then.
+#: Answers of a broker that has stored the message anyway, and the client's status for each.
 _STORED: Final = {
     int(ResponseCode.SUCCESS): (pb.OK, "OK"),
     int(ResponseCode.FLUSH_DISK_TIMEOUT): (
@@ -87,7 +87,7 @@ class Producing:
     async def send_message(
         self, call: Call, request: pb.SendMessageRequest
     ) -> pb.SendMessageResponse:
-        """Store messages of one topic; each has a result of its own."""
+        """Store messages of one topic, with a result for each."""
         messages = request.messages
         if not messages:
             raise ServiceError(pb.MESSAGE_CORRUPTED, "there is no message to send")
@@ -130,7 +130,7 @@ class Producing:
     async def _send(
         self, call: Call, client: Client, topic: Topic, message: pb.Message, one: Outgoing
     ) -> pb.SendResultEntry:
-        """Store one message, if necessary by a second attempt elsewhere; never raises."""
+        """Store one message, if necessary with a second attempt on another broker; never raises."""
         try:
             group = message.system_properties.message_group or None
             choice = self._port.choose(topic.name, topic.route, group)
@@ -166,7 +166,7 @@ class Producing:
             reconsume_times=message.system_properties.delivery_attempt,
         )
         left = min(SEND_TIMEOUT, call.remaining()) - MARGIN
-        # Half messages are sent once, since a second one would be a transaction that nobody ends.
+        # Half messages are sent once: a second one would be a transaction that nobody ends.
         other = None
         once = not choice.elsewhere or one.message_type == pb.TRANSACTION
         timeout = left if once else left / 2
@@ -232,7 +232,7 @@ class Producing:
             transaction_id=place.unique_key,
             bname=place.broker_name,
         )
-        if header.commit_or_rollback:  # brokers do not answer what says nothing
+        if header.commit_or_rollback:  # brokers do not answer a request without a decision
             if call.caller is not None:
                 await self._check_half(client, topic, place)
             answer = await client.link.request(
@@ -242,10 +242,11 @@ class Producing:
         return pb.EndTransactionResponse(status=ok())
 
     async def _check_half(self, client: Client, topic: str, place: TransactionPlace) -> None:
-        """Raise ServiceError unless a half message for the topic lies where a transaction id says.
+        """Raise ServiceError unless a half message for the topic is at the position in a
+        transaction id.
 
-        Brokers compare the producer group alone, which a topic can be named like; and they take the
-        proxy for a user who may end everything.
+        Brokers compare only the producer group, which may have the same name as a topic, and let
+        the proxy's user end any transaction.
         """
         answer = await client.link.request(
             place.broker_name,
@@ -267,7 +268,7 @@ class Producing:
     async def recall_message(
         self, call: Call, request: pb.RecallMessageRequest
     ) -> pb.RecallMessageResponse:
-        """Take a message back that is to be delivered later."""
+        """Recall a message that was to be delivered later."""
         name = topic_of(request.topic)
         self._access.publish(call, name)
         client = self._clients.of(call)

@@ -1,7 +1,7 @@
-"""grpc.reflection.v1alpha: tools such as grpcurl ask which services and messages there are.
+"""grpc.reflection.v1alpha: tools such as grpcurl query the services and messages.
 
-The official proxy always answers that, to anybody. Here it is a setting (`enableGrpcReflection`).
-The messages are described here, so that no other package is needed.
+The official proxy always answers such queries, without authentication. Here that is a setting
+(`enableGrpcReflection`). The messages are described here, so that no other package is needed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _FILES: Final = {
 
 
 def reflection_methods() -> Mapping[bytes, Method]:
-    """Return the method in both of its versions."""
+    """Return the method in both versions."""
     methods: dict[bytes, Method] = {}
     for package in _PACKAGES:
         request, response = _messages(package)
 
         class Stream:
-            """One client's questions."""
+            """One client's queries."""
 
             def __init__(self, call: Call, outgoing: Outgoing, response: Any = response) -> None:
                 self._outgoing = outgoing

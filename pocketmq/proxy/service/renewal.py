@@ -1,9 +1,10 @@
-"""Renewal: messages that push consumers work on stay invisible for as long as the consumers live.
+"""Renewal: messages that push consumers are processing stay invisible while the consumers live.
 
-A push consumer names no invisible time (`auto_renew`). So the proxy pops for a minute, and prolongs
-that before it ends, again and again, for up to three hours. When the client says what became of the
-message, the proxy uses the renewed handle. When the client is gone, its messages are made visible.
-All of this is in memory only: after a crash of the proxy, messages come back when their time ends.
+A push consumer gives no invisible time (`auto_renew`). So the proxy pops with one minute, and
+extends the time before it ends, repeatedly, for up to three hours. When the client reports the
+outcome of the message, the proxy uses the renewed handle. When the client is gone, its messages are
+made visible. All of this is in memory only: after a crash of the proxy, messages become visible
+when their time ends.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from pocketmq.remoting.errors import RemotingError
 
 log = logging.getLogger("pocketmq.proxy")
 
-#: Seconds between two looks at all handles.
+#: Seconds between two rounds over all handles.
 INTERVAL: Final = 5.0
-#: What is due within so many ms is renewed.
+#: Handles that expire within this many ms are renewed.
 AHEAD: Final = 10_000
-#: ms that the 1st, 2nd, ... renewal lasts; the last one counts for all that follow.
+#: Duration of the 1st, 2nd, ... renewal in ms; the last one also applies to all later ones.
 DURATIONS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 MAX_FAILURES: Final = 3
-#: ms after which a message is made visible, and not renewed any more.
+#: Time after which a message is made visible and no longer renewed, in ms.
 MAX_AGE: Final = 3 * 3_600_000
-#: ms after which the messages of a client that is gone are visible.
+#: Time after which the messages of a client that is gone become visible, in ms.
 SOON: Final = 1_000
-#: Requests to brokers that a round makes at the same time.
+#: Concurrent requests to brokers in a round.
 AT_ONCE: Final = 100
-#: Handles of one client; messages above it come back after a minute.
+#: The most handles of one client; further messages become visible after a minute.
 MAX_HANDLES: Final = 100_000
 
-#: `await change(client, group, topic, handle, invisible ms)` gives the new handle. Raises
+#: `await change(client, group, topic, handle, invisible ms)` returns the new handle. Raises
 #: RemotingError.
 Change = Callable[[Client, str, str, ReceiptHandle, int], Awaitable[ReceiptHandle]]
 
@@ -45,7 +46,7 @@ class _Renewed:
     """A handle that is renewed.
 
     Attributes:
-        ended: set when the renewal that is under way has ended; None while there is none.
+        ended: set when the renewal in progress has ended; None if none is in progress.
     """
 
     __slots__ = ("begun", "ended", "failures", "group", "handle", "renewals", "topic")
@@ -60,7 +61,7 @@ class _Renewed:
         self.ended: asyncio.Event | None = None
 
     async def counting(self) -> ReceiptHandle:
-        """Return the handle that counts, as soon as no renewal is under way."""
+        """Return the current handle, after any renewal in progress."""
         if self.ended is not None:
             await self.ended.wait()
         return self.handle
@@ -70,7 +71,7 @@ _Key = tuple[str, str, str, int, int, int]
 
 
 def _key(group: str, topic: str, handle: ReceiptHandle) -> _Key:
-    """Return what names a message: all topics of a group have the same queues and offsets."""
+    """Return the key of a message: all topics of a group have the same queues and offsets."""
     place = handle.broker_name, int(handle.kind), handle.queue_id, handle.queue_offset
     return (group, topic, *place)
 
@@ -78,7 +79,7 @@ def _key(group: str, topic: str, handle: ReceiptHandle) -> _Key:
 class Renewal:
     """All renewed handles of a proxy.
 
-    `change` sets the invisible time of a message; `now` gives ms.
+    `change` sets the invisible time of a message; `now` returns ms.
     """
 
     def __init__(self, change: Change, now: Callable[[], int]) -> None:
@@ -99,10 +100,10 @@ class Renewal:
     async def take(
         self, client: Client, group: str, topic: str, handle: ReceiptHandle
     ) -> ReceiptHandle:
-        """Renew a handle no more; return the one that counts now for the message.
+        """Stop renewing a handle; return the current handle of the message.
 
-        While it is being renewed, wait for that: by the handle before, an acknowledgement has no
-        effect any more. A handle of an earlier delivery stays as it is, and is refused by the
+        Waits for a renewal in progress, because an acknowledgement with the previous handle would
+        have no effect. A handle of an earlier delivery is returned unchanged, and refused by the
         broker.
         """
         handles = self._of.get(client)
@@ -118,7 +119,7 @@ class Renewal:
         return await renewed.counting()
 
     async def round(self) -> None:
-        """Renew what is due; give up what is too old, and what cannot be renewed.
+        """Renew the handles that are due; drop those that are too old or cannot be renewed.
 
         One round at a time.
         """
@@ -145,7 +146,7 @@ class Renewal:
         renewed: _Renewed,
     ) -> None:
         if handles.get(key) is not renewed:
-            return  # taken, while others had their turn
+            return  # taken while others were renewed
         duration = DURATIONS[min(renewed.renewals, len(DURATIONS) - 1)]
         renewed.ended = asyncio.Event()
         try:
@@ -164,10 +165,10 @@ class Renewal:
             renewed.ended = None
 
     async def release(self, client: Client) -> None:
-        """Make the messages of a client visible that is gone."""
+        """Make the messages of a client that is gone visible."""
         handles = self._of.pop(client, {})
         released = [self._release(client, renewed) for renewed in handles.values()]
-        handles.clear()  # for a round that is under way
+        handles.clear()  # for a round in progress
         await _some_at_a_time(released)
 
     async def _release(self, client: Client, renewed: _Renewed) -> None:
@@ -182,7 +183,7 @@ class Renewal:
             )
 
     async def release_all(self) -> None:
-        """Make all messages visible, at the end of the proxy."""
+        """Make all messages visible, when the proxy stops."""
         for client in tuple(self._of):
             await self.release(client)
 

@@ -1,8 +1,8 @@
-"""QueryRoute and QueryAssignment: where a client finds the queues of a topic.
+"""QueryRoute and QueryAssignment: the addresses of the queues of a topic.
 
-Clients connect to the endpoints that routes name. So a route names the address by which the client
-itself came here, which holds behind NAT, port mappings and in containers; or, as the official proxy
-does, the same hosts with the proxy's own port.
+Clients connect to the endpoints in routes. So a route contains the address to which the client
+itself connected, which works with NAT, port mappings and containers; or, as in the official proxy,
+the same hosts with the proxy's own port.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from pocketmq.remoting.bodies.route import BrokerData, QueueData
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
-#: What clients name as the address by which they come. An answer repeats it for each queue.
+#: Limits of the endpoints that clients send as the ones they use: an answer repeats them for each
+#: queue.
 MAX_ENDPOINTS: Final = 64
 MAX_ENDPOINT_BYTES: Final = 4_096
 MAX_AUTHORITY: Final = 300
 
 
 class Routes:
-    """Serves both calls; `port` is the one that is listened on."""
+    """Serves both calls; `port` is the listening port."""
 
     def __init__(
         self, config: ProxyConfig, clients: Clients, metadata: Metadata, access: Access
@@ -69,7 +70,8 @@ class Routes:
     async def query_assignment(
         self, call: Call, request: pb.QueryAssignmentRequest
     ) -> pb.QueryAssignmentResponse:
-        """Return what a push consumer is to receive from: each broker, or, in order, each queue."""
+        """Return the assignments of a push consumer: each broker, or for an ordered one each
+        queue."""
         name = topic_of(request.topic)
         group = group_of(request.group)
         self._access.consume(call, group, name)

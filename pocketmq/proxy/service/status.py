@@ -1,4 +1,4 @@
-"""The status of an answer: which code says what went wrong."""
+"""The status of an answer: the code for each error."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ServiceError(Exception):
         self.text = text
 
 
-#: The official proxy answers INTERNAL_SERVER_ERROR to all but the first five; clients send a
-#: message three times for that, where another attempt cannot succeed.
+#: The official proxy answers all but the first five with INTERNAL_SERVER_ERROR, for which clients
+#: send a message three times, although a retry cannot succeed.
 _OF_BROKER: Final = {
     int(ResponseCode.SYSTEM_BUSY): pb.TOO_MANY_REQUESTS,
     int(ResponseCode.FLOW_CONTROL): pb.TOO_MANY_REQUESTS,
@@ -41,7 +41,7 @@ def code_of(error: BaseException) -> tuple[int, str]:
     if isinstance(error, ServiceError):
         return error.code, error.text
     if isinstance(error, AuthError):
-        # Both for who a client is and for what it may do, as the official proxy.
+        # For both authentication and authorization, as in the official proxy.
         return pb.UNAUTHORIZED, error.remark or str(error)
     if isinstance(error, RemotingTimeout):
         return pb.PROXY_TIMEOUT, str(error)
@@ -58,14 +58,14 @@ def status_of(error: BaseException) -> pb.Status:
 
 
 def ok() -> pb.Status:
-    """Return the status of what went well."""
+    """Return the status of a success."""
     return pb.Status(code=pb.OK, message="OK")
 
 
 def overall(statuses: list[pb.Status], *, by_name: bool = False) -> pb.Status:
-    """Return the status of a call by those of its entries: the common one, or that they differ.
+    """Return the status of a call from those of its entries: the common one, or MULTIPLE_RESULTS.
 
-    `by_name`: the call's message is the name of its code; only the entries have explanations.
+    `by_name`: the call's message is the name of its code, and only the entries have explanations.
     """
     codes = {status.code for status in statuses}
     code = pb.MULTIPLE_RESULTS if len(codes) > 1 else statuses[0].code

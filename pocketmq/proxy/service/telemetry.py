@@ -1,6 +1,6 @@
-"""Telemetry: the stream on which a client tells its settings and gets the server's.
+"""Telemetry: the stream on which a client sends its settings and gets the server's.
 
-On it, the server also asks: what became of a transaction, and what a consumer is doing.
+On it, the server also asks for the outcome of a transaction, and for the state of a consumer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RECEIVE_BATCH: Final = 32
 def merged(
     settings: pb.Settings, group: SubscriptionGroupConfig | None, max_body: int
 ) -> pb.Settings:
-    """Return a client's settings with the server's in them; `group` is that of a consumer."""
+    """Return a client's settings completed with the server's; `group` is a consumer's."""
     answer = pb.Settings()
     answer.CopyFrom(settings)
     answer.ClearField("backoff_policy")
@@ -65,7 +65,7 @@ def merged(
         subscription.fifo = group.consume_message_orderly
         subscription.receive_batch_size = RECEIVE_BATCH
         subscription.long_polling_timeout.seconds = LONG_POLLING_SECONDS
-    # On, clients would open a connection of their own for metrics.
+    # If on, clients would open a separate connection for metrics.
     answer.metric.on = False
     return answer
 
@@ -91,7 +91,7 @@ def _set_delays(policy: pb.RetryPolicy, group: SubscriptionGroupConfig) -> None:
 
 
 def delays_ms(group: SubscriptionGroupConfig) -> list[int]:
-    """Return a group's own list of delays of redelivery, or the usual one, in ms."""
+    """Return a group's own list of redelivery delays, or the default, in ms."""
     customized = group.group_retry_policy.customized_retry_policy
     if customized is not None and customized.next:
         return customized.next
@@ -99,20 +99,20 @@ def delays_ms(group: SubscriptionGroupConfig) -> list[int]:
 
 
 class Telemetry:
-    """The streams of all clients, and what brokers ask of them."""
+    """The streams of all clients, and the brokers' requests to them."""
 
     def __init__(self, config: ProxyConfig, metadata: Metadata, access: Access) -> None:
         self._config = config
         self._metadata = metadata
         self._access = access
         self._log = LimitedLog(log)
-        #: Set by the service, which makes clients and telemetry for each other.
+        #: Set by the service, because clients and telemetry refer to each other.
         self.clients: Clients
-        #: Runs the handling of settings, which asks brokers.
+        #: Runs the handling of settings, which queries brokers.
         self.spawn: Any = None
 
     def open(self, call: Call, outgoing: Outgoing) -> TelemetryStream:
-        """Begin a stream, of nobody before its settings are accepted. Raises GrpcError."""
+        """Start a stream; it has no client until its settings are accepted. Raises GrpcError."""
         try:
             client_id_of(call)
         except ServiceError as error:
@@ -126,8 +126,8 @@ class Telemetry:
         settings: pb.Settings,
         outgoing: Outgoing,
     ) -> None:
-        """Keep a client's settings, register it at brokers, and answer with the server's."""
-        call.caller = None  # streams are long: the user may have changed since
+        """Store a client's settings, register it at brokers, and answer with the server's."""
+        call.caller = None  # streams are long-lived: the user may have changed since
         try:
             group = await self._checked(call, settings)
             client = self.clients.of(call)
@@ -136,7 +136,7 @@ class Telemetry:
             self._refuse(error, outgoing, call)
             return
         stream.client = client
-        # Not before: commands must not go to whoever gives the id of another client.
+        # Not earlier: commands must not go to a caller that uses another client's id.
         if outgoing in client.streams:
             client.streams.remove(outgoing)
         if not stream.over:
@@ -144,7 +144,7 @@ class Telemetry:
         try:
             await client.link.register(client.registration())
         except RemotingError as error:
-            # The next heartbeat tries again.
+            # The next heartbeat retries.
             self._log.warning("%s cannot be registered: %s", client.client_id, error)
         answer = merged(settings, group, self._config.max_message_size)
         outgoing.send(pb.TelemetryCommand(status=ok(), settings=answer))
@@ -163,13 +163,13 @@ class Telemetry:
         _check_count(len(topics))
         self._access.consume(call, group, *topics)
         for entry in subscription.subscriptions:
-            subscription_data(entry.topic.name, entry.expression)  # raises for what is no filter
+            subscription_data(entry.topic.name, entry.expression)  # raises for an invalid filter
         return await self._metadata.group(group)
 
     def _refuse(self, error: Exception, outgoing: Outgoing, call: Call) -> None:
         code, text = code_of(error)
         if code in (pb.UNAUTHORIZED, pb.FORBIDDEN):
-            # As the official proxy: an answer without settings, and the stream stays.
+            # As in the official proxy: answer without settings, and keep the stream open.
             outgoing.send(pb.TelemetryCommand(status=status_of(error)))
         elif pb.BAD_REQUEST <= code < pb.INTERNAL_ERROR:
             outgoing.end(GrpcError(GrpcStatus.INVALID_ARGUMENT, text))
@@ -180,7 +180,7 @@ class Telemetry:
     # --- what brokers ask -------------------------------------------------------------------------
 
     async def asked(self, client: Client, request: Request[Any]) -> Response | None:
-        """Answer what a broker asks of a client."""
+        """Answer a broker's request to a client."""
         code = request.code
         if code == RequestCode.CHECK_TRANSACTION_STATE:
             self._recover(client, request)
@@ -196,7 +196,7 @@ class Telemetry:
         return None
 
     def _recover(self, client: Client, request: Request[Any]) -> None:
-        """A transaction was not ended: let a producer of its topic say what became of it."""
+        """Ask a producer of the topic for the outcome of a pending transaction."""
         header = request.header
         try:
             record = decode(request.body)
@@ -263,22 +263,22 @@ class TelemetryStream:
         self.over = False
 
     def received(self, message: pb.TelemetryCommand) -> None:
-        """Take a command of the client."""
+        """Handle a command of the client."""
         client = self.client
         kind = message.WhichOneof("command")
         if kind == "settings":
-            # Only the last ones count of those that come meanwhile.
+            # Of settings that arrive meanwhile, only the last ones count.
             self._next = message.settings
             if not self._busy:
                 self._busy = True
                 self._telemetry.spawn(self._take_settings())
         elif client is None:
-            pass  # nothing was asked on this stream
+            pass  # no request was sent on this stream
         elif kind == "thread_stack_trace":
             client.answered(message.thread_stack_trace.nonce, message)
         elif kind == "verify_message_result":
             client.answered(message.verify_message_result.nonce, message)
-        # Others are of younger clients, and mean nothing here.
+        # Other commands are from newer clients, and are ignored.
 
     async def _take_settings(self) -> None:
         while self._next is not None:
@@ -287,7 +287,7 @@ class TelemetryStream:
         self._busy = False
 
     def closed(self) -> None:
-        """The stream is over; the client may open another one within two minutes."""
+        """Handle the end of the stream; the client may open another within two minutes."""
         self.over = True
         client = self.client
         if client is not None and self._outgoing in client.streams:

@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2: how calls are named, framed and ended. No I/O.
+"""gRPC over HTTP/2: headers, framing and end of calls. No I/O.
 
 Reference: the gRPC protocol description, "PROTOCOL-HTTP2".
 """
@@ -20,7 +20,7 @@ RESPONSE_HEADERS: Final = (
     (b"content-type", CONTENT_TYPE),
     (b"grpc-accept-encoding", b"identity"),
 )
-"""What every answer begins with."""
+"""The beginning of every answer."""
 
 OK_TRAILERS: Final = ((b"grpc-status", b"0"),)
 
@@ -32,7 +32,7 @@ def error_trailers(error: GrpcError) -> Headers:
 
 
 def http_error(status: int) -> Headers:
-    """Return the header fields that refuse a request that is not gRPC, as 405 or 415."""
+    """Return the header fields that refuse a request that is not gRPC, with 405 or 415."""
     return ((b":status", b"%d" % status),)
 
 
@@ -47,7 +47,7 @@ _UNITS: Final = {
 
 
 def timeout_of(text: bytes) -> float:
-    """Return the seconds of a grpc-timeout; infinite for one that cannot be read."""
+    """Return the seconds of a grpc-timeout; infinite for an invalid one."""
     if not text or not text[:-1].isdigit() or len(text) > 9:
         return math.inf
     unit = _UNITS.get(text[-1])
@@ -78,7 +78,7 @@ class RequestHeaders:
 
 
 class MessageReader:
-    """Puts the messages of one call together from pieces of data; none is longer than `limit`."""
+    """Assembles the messages of one call from pieces of data; none is longer than `limit`."""
 
     __slots__ = ("_begun", "_limit", "_need")
 
@@ -89,13 +89,13 @@ class MessageReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the message that is not complete."""
+        """Bytes of the incomplete message."""
         return len(self._begun)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take a piece; give the messages that are complete. Raises GrpcError."""
+        """Add a piece; yield the complete messages. Raises GrpcError."""
         if self._begun:
-            self._begun += data  # in one piece, since many small ones would take far more memory
+            self._begun += data  # one buffer, because many small pieces would take far more memory
             if len(self._begun) < self._need:
                 return
             data = bytes(self._begun)
@@ -124,5 +124,5 @@ class MessageReader:
 
 
 def message_frame(message: bytes) -> bytes:
-    """Return a message with its length in front."""
+    """Return a message with its length prefix."""
     return b"\0" + len(message).to_bytes(4, "big") + message

@@ -1,6 +1,6 @@
-"""grpc.health.v1.Health: whether the proxy serves, for load balancers and orchestrators.
+"""grpc.health.v1.Health: whether the proxy is serving, for load balancers and orchestrators.
 
-Its two messages are so small that they are read and written here.
+Its two messages are so small that they are encoded and decoded here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class HealthCheckRequest:
 
     @classmethod
     def FromString(cls, data: bytes) -> HealthCheckRequest:
-        """Read field 1, a text shorter than 128 bytes. Raises ValueError."""
+        """Read field 1, a string shorter than 128 bytes. Raises ValueError."""
         if not data:
             return cls("")
         if len(data) < 2 or data[0] != 0x0A or data[1] != len(data) - 2:
@@ -56,7 +56,7 @@ def health_methods(*services: str) -> Mapping[bytes, Method]:
         return future
 
     class Watch:
-        """SERVING once; the stream ends when the server stops."""
+        """Send SERVING once; the stream ends when the server stops."""
 
         def __init__(self, call: Call, outgoing: Outgoing) -> None:
             self._outgoing = outgoing

@@ -1,12 +1,12 @@
-"""The server's end of one HTTP/2 connection: bytes in, events out, and frames to send back.
+"""The server's side of one HTTP/2 connection: bytes in, events out, and frames to send back.
 
-The library h2 knows the protocol; here is what gRPC needs of it. h2 gets one frame at a time, so
-that its state is that of the event which is handled. Answers that are larger than the client's
-windows wait here, and everything that a client can make grow has a bound: header blocks, streams,
-answers that wait, and the work that frames cause (`WorkBudget`). There is no I/O and no clock.
+The library h2 implements the protocol; this module has the parts for gRPC. h2 gets one frame at a
+time, so that its state matches the event being handled. Answers larger than the client's windows
+are queued here, and everything that a client can make grow is bounded: header blocks, streams,
+queued answers, and the work caused by frames (`WorkBudget`). This module has no I/O and no clock.
 
-A client that breaks the rules gets GOAWAY: `receive` raises ProtocolError, and what `take_output`
-returns is the last that is to be sent.
+A client that violates the protocol gets GOAWAY: `receive` raises ProtocolError, and `take_output`
+then returns the last bytes to send.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from hyperframe.frame import GoAwayFrame
 
 from pocketmq.proxy.transport.work_budget import ANSWER, WorkBudget
 
-#: Why a stream or a connection ends, as frames say it.
+#: The error codes in frames that end a stream or a connection.
 Reason = ErrorCodes
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-#: Octets of one header list as HTTP/2 counts it: names, values, and 32 for each pair.
+#: The most octets of one header list as HTTP/2 counts it: names, values, and 32 for each pair.
 MAX_HEADER_LIST: Final = 16_384
-#: Octets of one header block as it is sent.
+#: The most octets of one encoded header block.
 MAX_HEADER_BLOCK: Final = 2 * MAX_HEADER_LIST
-#: Streams that one client may have open.
+#: The most open streams of one client.
 MAX_STREAMS: Final = 2_000
-#: Octets that a client may send on one stream, and on all of a connection, before it hears more.
+#: The flow-control windows of one stream and of a connection, in octets.
 STREAM_WINDOW: Final = 1 << 20
 CONNECTION_WINDOW: Final = 1 << 24
-#: Octets of answers that may wait for the client's windows on one connection.
+#: The most octets of answers queued for the client's windows on one connection.
 MAX_WAITING: Final = 64 << 20
 
 _DEFAULT_WINDOW: Final = 65_535
@@ -64,7 +64,7 @@ _ACK: Final = 1
 _END_HEADERS: Final = 4
 _PADDED: Final = 8
 
-# Prices in units of `WorkBudget`. A call itself costs nothing: it has to wait for its turn.
+# Prices in units of `WorkBudget`. A call itself is free, because it has to wait for its turn.
 _PRICES: Final = {
     _DATA: 0,
     _HEADERS: 0,
@@ -73,23 +73,21 @@ _PRICES: Final = {
     _GOAWAY: 20,
     _WINDOW_UPDATE: 1,
 }
-_FRAME_PRICE: Final = (
-    5  # of every other kind, and of DATA and WINDOW_UPDATE that do next to nothing
-)
+_FRAME_PRICE: Final = 5  # other kinds, and DATA and WINDOW_UPDATE with almost no effect
 _SMALL_DATA_PRICE: Final = 1
 _SMALL_DATA: Final = 256
 _SMALL_WINDOW: Final = 1_024
-#: Of a call that cannot be served: too many streams, no such method, no signature.
+#: For a call that cannot be served: too many streams, unknown method, no signature.
 REFUSAL_PRICE: Final = 25
 
-# The settings of a client that mean something here. Others are dropped, since h2 keeps all.
+# The settings of a client that are used here. Others are dropped, because h2 keeps all.
 _KNOWN_SETTINGS: Final = frozenset((*range(1, 7), 8))
 _TABLE_SIZE: Final = 1
 _INITIAL_WINDOW: Final = 4
-# Octets that the table of our header fields may take, whatever the client allows.
+# The most octets of the table of sent header fields, even if the client allows more.
 _MAX_TABLE: Final = 4_096
 
-# h2's checks of header fields are of no use here: `RequestHeaders` looks for the few that count.
+# h2's checks of header fields are not needed: `RequestHeaders` checks the few that are used.
 _CONFIG: Final = H2Configuration(
     client_side=False,
     header_encoding=None,
@@ -103,11 +101,11 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class ProtocolError(Exception):
-    """The client broke the rules of the connection, which ends with GOAWAY."""
+    """The client violated the protocol; the connection ends with GOAWAY."""
 
 
 class StreamOpened(NamedTuple):
-    """A request began; `headers` as they came, pseudo-headers first."""
+    """A request began; `headers` in the received order, pseudo-headers first."""
 
     stream_id: int
     headers: Headers
@@ -123,7 +121,7 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The client gave the stream up; nothing more can be sent on it."""
+    """The client reset the stream; nothing more can be sent on it."""
 
     stream_id: int
 
@@ -132,7 +130,7 @@ Event = StreamOpened | DataReceived | StreamReset
 
 
 class _Machine(H2ConnectionStateMachine):
-    """h2's rules, except that a client which begins no more calls gets the answers to its calls."""
+    """h2's rules, except that a client that has sent GOAWAY still gets the answers to its calls."""
 
     _transitions = {  # noqa: RUF012 - as the class above has it
         **H2ConnectionStateMachine._transitions,
@@ -145,21 +143,22 @@ class _Machine(H2ConnectionStateMachine):
 
 
 class _Connection(H2Connection):
-    """h2's connection without its walk through all streams for each new one."""
+    """h2's connection without the scan of all streams for each new one."""
 
     @property
     def open_inbound_streams(self) -> int:
-        """Always 0: `Http2Connection` counts, and refuses a stream instead of the connection."""
+        """Always 0: `Http2Connection` counts the streams, and refuses a stream instead of the
+        connection."""
         return 0
 
     def forget_closed(self, open_streams: int) -> None:
-        """Forget closed streams when there are more of them than open ones."""
+        """Remove closed streams once they outnumber the open ones."""
         if len(self.streams) > 2 * open_streams + 64:
             self._open_streams(1)
 
 
 class _Stream:
-    """An open stream: what waits for the client's windows."""
+    """An open stream with the data queued for the client's windows."""
 
     __slots__ = ("ended", "trailers", "waiting")
 
@@ -170,14 +169,14 @@ class _Stream:
 
 
 class Http2Connection:
-    """One connection; see the module.
+    """One connection; see the module docstring.
 
-    `max_streams` bounds the streams that may be open; `budget` pays for the client's frames.
+    `max_streams` bounds the open streams; `budget` pays for the client's frames.
 
     Attributes:
-        waiting: octets of answers that wait for the client's windows.
-        unread: octets of a frame, or of a header block, that is not complete.
-        begun: the client has said that it speaks HTTP/2.
+        waiting: octets of answers queued for the client's windows.
+        unread: octets of an incomplete frame or header block.
+        begun: the client has sent the HTTP/2 preface.
     """
 
     def __init__(self, *, max_streams: int = MAX_STREAMS, budget: WorkBudget | None = None) -> None:
@@ -185,10 +184,10 @@ class Http2Connection:
         self.begun = False
         self._max_streams = max_streams
         self._budget = budget or WorkBudget(lambda: 0.0)
-        self._rest = b""  # of what came: less than a frame
-        self._block = 0  # octets of the header block that is not complete
+        self._rest = b""  # received octets of an incomplete frame
+        self._block = 0  # octets of the incomplete header block
         self._streams: dict[int, _Stream] = {}
-        self._blocked: dict[int, _Stream] = {}  # those that wait for windows
+        self._blocked: dict[int, _Stream] = {}  # streams that wait for windows
         self._last_id = 0
         self._greeted = False
         self._over = False
@@ -209,7 +208,7 @@ class Http2Connection:
 
     @property
     def open_streams(self) -> int:
-        """Streams that are not closed on both sides."""
+        """The number of streams that are not closed on both sides."""
         return len(self._streams)
 
     @property
@@ -218,7 +217,7 @@ class Http2Connection:
         return len(self._rest) + self._block
 
     def take_output(self) -> bytes:
-        """Return what is to be sent now."""
+        """Return the octets to send now."""
         data = self._output + self._connection.data_to_send() + self._goodbye
         self._output = self._goodbye = b""
         return data
@@ -226,13 +225,12 @@ class Http2Connection:
     # --- what comes ---------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Iterator[Event | None]:
-        """Take what came; give the event of each frame, or None for a frame without one.
+        """Process received octets; yield the event of each frame, or None for a frame without one.
 
-        The events may be taken in several steps, with `receive` called again after the last one
-        only.
+        The events may be consumed in several steps; call `receive` again only after the last one.
 
         Raises:
-            ProtocolError: the connection is over; send what `take_output` has, and close.
+            ProtocolError: the connection has ended; send the result of `take_output`, and close.
         """
         if self._over:
             return
@@ -260,7 +258,7 @@ class Http2Connection:
         self._rest = data[at:]
 
     def _frame(self, frame: bytes) -> Event | None:
-        """Take one frame; return its event."""
+        """Process one frame; return its event."""
         kind, flags = frame[3], frame[4]
         if not self.begun and (kind != _SETTINGS or flags & _ACK):
             raise self._ended("its first frame is not SETTINGS", Reason.PROTOCOL_ERROR)
@@ -298,7 +296,7 @@ class Http2Connection:
         return found
 
     def _settings(self, frame: bytes) -> bytes:
-        """Return a SETTINGS frame with what means something here."""
+        """Return a SETTINGS frame with only the settings that are used here."""
         size = len(frame) - _HEAD
         if frame[4] & _ACK and size:
             raise self._ended("it acknowledges settings with settings", Reason.FRAME_SIZE_ERROR)
@@ -360,12 +358,12 @@ class Http2Connection:
     def _data(self, stream_id: int, data: bytes, ended: bool) -> Event | None:
         stream = self._streams.get(stream_id)
         if stream is None:
-            return None  # it was answered while this was on the way
+            return None  # it was answered while this frame was in flight
         stream.ended = ended
         return DataReceived(stream_id, data, ended)
 
     def charge(self, price: float) -> None:
-        """Have the client pay for work. Raises ProtocolError when it cannot."""
+        """Charge the client for work. Raises ProtocolError if its budget is exhausted."""
         if not self._budget.spend(price):
             raise self._ended("its frames cause too much work")
 
@@ -383,7 +381,7 @@ class Http2Connection:
     # --- what is sent -------------------------------------------------------------------------
 
     def send_headers(self, stream_id: int, headers: Headers) -> None:
-        """Begin the answer on a stream."""
+        """Start the answer on a stream."""
         if stream_id in self._streams:
             self._connection.send_headers(stream_id, headers)
 
@@ -397,7 +395,7 @@ class Http2Connection:
         self._send_stream(stream_id, stream)
 
     def send_trailers(self, stream_id: int, headers: Headers) -> None:
-        """End the answer behind the data that was sent."""
+        """End the answer after the data already sent."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return
@@ -406,13 +404,13 @@ class Http2Connection:
         self._send_stream(stream_id, stream)
 
     def reset(self, stream_id: int, reason: Reason) -> None:
-        """Give a stream up; nothing when it is gone already."""
+        """Reset a stream. Does nothing if it has ended."""
         if self._forget(stream_id):
             self._connection.reset_stream(stream_id, reason)
 
     def go_away(self) -> None:
-        """Tell the client to send no more requests on this connection; those that it has sent are
-        still answered, which h2 does not know."""
+        """Tell the client to send no more requests on this connection. Requests already sent are
+        still answered, which h2 does not support."""
         if not self._over:
             self._goodbye = GoAwayFrame(0, last_stream_id=self._last_id).serialize()
 
@@ -425,11 +423,11 @@ class Http2Connection:
         return True
 
     def _send_blocked(self) -> None:
-        """Send what the window of the connection allows by now."""
+        """Send as much as the connection's window allows."""
         blocked = self._blocked
         while blocked and self._connection.outbound_flow_control_window > 0:
             stream_id = next(iter(blocked))
-            # It comes back if it fills the window, and otherwise waits for its own.
+            # It is queued again if it fills this window; otherwise it waits for its own window.
             self._send_stream(stream_id, blocked.pop(stream_id))
 
     def _send_stream(self, stream_id: int, stream: _Stream) -> None:
@@ -455,5 +453,5 @@ class Http2Connection:
             self._blocked.pop(stream_id, None)
             connection.send_headers(stream_id, stream.trailers, end_stream=True)
             if not stream.ended:
-                # The rest of the request is not wanted.
+                # The rest of the request is not needed.
                 connection.reset_stream(stream_id, Reason.NO_ERROR)

@@ -1,16 +1,15 @@
-"""The gRPC port: one port for plaintext HTTP/2 and for TLS, which the first byte tells apart.
+"""The gRPC port: one port for plaintext HTTP/2 and TLS, distinguished by the first byte.
 
-The way of a call: `data_received` gets what the socket has, `Http2Connection` makes events of it,
-and the complete request goes to the method's handler. The answers of one turn of the event loop
-leave in one write for each connection.
+The path of a call: `data_received` gets the socket's data, `Http2Connection` turns it into events,
+and the complete request goes to the method's handler. The answers of one turn of the event loop are
+sent in one write per connection.
 
-Fairness and bounds are those of `pocketmq.remoting.serving.server`: the frames of one connection
-are taken for two milliseconds at most in one turn, and connections that have more wait
-for their next turn one after another. A client that does not read its answers is not read either,
-and is dropped when too much waits for it. A request that begins must be complete within a time. The
-requests of all calls, from their first header to their answer, may take a limited amount of memory:
-on one connection, from one address, and in all. A call whose method does not admit it is refused by
-its headers alone.
+Fairness and limits are those of `pocketmq.remoting.serving.server`: the frames of one connection
+are processed for at most two milliseconds per turn, and connections with more frames wait for their
+next turn in order. The server stops reading from a client that does not read its answers, and drops
+it when too much is queued for it. A request must be complete within a time limit. The memory for
+the requests of all calls, from their first header to their answer, is limited per connection, per
+address, and in total. A call that its method does not admit is refused after its headers.
 """
 
 from __future__ import annotations
@@ -71,39 +70,38 @@ from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
 log = logging.getLogger("pocketmq.proxy")
 
-#: Seconds that a connection without an open stream is kept (`grpcClientIdleTimeMills`).
+#: Seconds for which a connection without an open stream is kept (`grpcClientIdleTimeMills`).
 IDLE_TIMEOUT: Final = 120.0
-#: Seconds within which a request that has begun must be complete, and a client must have said what
-#: it speaks.
+#: Seconds within which a started request must be complete, and a new connection's protocol known.
 REQUEST_TIMEOUT: Final = 60.0
 MAX_CONNECTIONS: Final = 20_000
 MAX_CONNECTIONS_PER_ADDRESS: Final = 5_000
 #: Bytes of one message (`grpcMaxInboundMessageSize`).
 MAX_MESSAGE: Final = 130 << 20
-#: Bytes of requests that are held until their answer: of one connection, one address, and in all.
+#: The most bytes of requests held until their answer: per connection, per address, and in total.
 MAX_HELD_PER_CONNECTION: Final = 256 << 20
 MAX_HELD_PER_ADDRESS: Final = 384 << 20
 MAX_HELD: Final = 512 << 20
-#: What a connection costs its address, in units of `WorkBudget`.
+#: The price of a connection for its address, in units of `WorkBudget`.
 CONNECTION_PRICE: Final = 50
-#: Bytes that the kernel may not have taken yet before a connection is read no more.
+#: Unsent bytes above which the server stops reading from a connection.
 HIGH_WATER: Final = 1 << 20
-#: Seconds of one connection's frames in one turn.
+#: Seconds for one connection's frames in one turn.
 TURN: Final = 0.002
 _STOP_GRACE: Final = 1.0
 
 _TLS_BYTE: Final = 0x16
-#: Bytes of a refused request that are read before the refusal is sent: clients expect it behind
+#: Bytes of a refused request that are read before the refusal is sent: clients expect it after
 #: their request.
 _DROPPED: Final = SMALL
 
 
 class _Stream:
-    """A call that is not over.
+    """A call in progress.
 
     Attributes:
-        refused: the answers of a call that is not let in, whose request is dropped.
-        held: bytes that count until the call is over.
+        refused: the answers to a call that is not admitted, whose request is dropped.
+        held: bytes that count until the call ends.
     """
 
     __slots__ = (
@@ -133,7 +131,7 @@ class _Stream:
 
 
 class _Address:
-    """What the connections of one address share: a budget, and the bytes that they hold."""
+    """Shared by the connections of one address: a budget, and the number of bytes held."""
 
     __slots__ = ("budget", "connections", "held")
 
@@ -267,7 +265,7 @@ class GrpcConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def take_turn(self) -> None:
-        """Go on with the frames that wait."""
+        """Continue with the pending frames."""
         self.queued = False
         if self.closed or not self.writable:
             return
@@ -282,7 +280,7 @@ class GrpcConnection(asyncio.Protocol):
             self._go_on()
 
     def _take(self, events: Iterator[Event | None]) -> None:
-        """Handle events until they end, or this turn is over."""
+        """Handle events until none is left or this turn is over."""
         clock = self._server.clock
         end = clock() + TURN
         try:
@@ -313,13 +311,13 @@ class GrpcConnection(asyncio.Protocol):
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Send what the HTTP/2 connection has at the end of this turn of the event loop."""
+        """Send the output of the HTTP/2 connection at the end of this turn of the event loop."""
         if not self.flushing:
             self.flushing = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what the HTTP/2 connection has."""
+        """Send the output of the HTTP/2 connection."""
         self.flushing = False
         data = self._http2.take_output()
         if data and not self.closed:
@@ -329,7 +327,7 @@ class GrpcConnection(asyncio.Protocol):
             self.close(f"{self._http2.waiting} bytes of answers wait for it", "unread")
 
     def close(self, reason: str = "", cause: Hashable = "closed") -> None:
-        """Send what is answered, then close; with one log line if there is a reason."""
+        """Send the pending output, then close; log one line if a reason is given."""
         if self.closed:
             return
         if reason:
@@ -344,7 +342,7 @@ class GrpcConnection(asyncio.Protocol):
         self._loop.call_later(_STOP_GRACE, self._transport.abort)
 
     def shut_down(self) -> None:
-        """Tell the client that the server stops, and end the streams that have no end."""
+        """Tell the client that the server stops, and end the duplex streams."""
         for stream_id, stream in tuple(self._streams.items()):
             if stream.incoming is not None:
                 error = GrpcError(GrpcStatus.UNAVAILABLE, "the proxy stops")
@@ -420,7 +418,7 @@ class GrpcConnection(asyncio.Protocol):
                     self._start(stream_id, stream, request)
                 else:
                     raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "one request is expected")
-            # The request of an answered call is held until then, and that of a stream until it is
+            # The request of an answered call is held until the answer, that of a stream until it is
             # received.
             more = len(data) if incoming is None else reader.size - before
             if more:
@@ -433,7 +431,7 @@ class GrpcConnection(asyncio.Protocol):
             self.end_stream(stream_id, error)
 
     def _drop(self, stream_id: int, stream: _Stream, data: bytes, ended: bool) -> None:
-        """Take a piece of a request that is refused."""
+        """Receive a piece of a refused request."""
         stream.dropped += len(data)
         duplex = isinstance(stream.method, Duplex)
         if not (ended or duplex or stream.dropped > _DROPPED):
@@ -441,12 +439,12 @@ class GrpcConnection(asyncio.Protocol):
         if not stream.answered:
             for message in stream.refused:
                 self.send_message(stream_id, message)
-        # As the official proxy, which leaves it to the client to end its stream.
+        # As in the official proxy, the client has to end its stream.
         if ended or not duplex:
             self.end_stream(stream_id)
 
     def _hold_for(self, stream: _Stream, size: int) -> None:
-        """Count bytes of a call until it is over. Raises GrpcError when that is too much."""
+        """Count bytes of a call until it ends. Raises GrpcError above the limit."""
         stream.held += size
         self._hold(size)
         server = self._server
@@ -467,7 +465,7 @@ class GrpcConnection(asyncio.Protocol):
         self._server.hold(size)
 
     def _start(self, stream_id: int, stream: _Stream, request: Any) -> None:
-        """Have the request executed; answer when that is done."""
+        """Start executing the request; answer when it is done."""
         method = stream.method
         assert not isinstance(method, Duplex)
         result: Awaitable[Any] = method.handler(stream.call, request)
@@ -505,7 +503,7 @@ class GrpcConnection(asyncio.Protocol):
         self.flush_soon()
 
     def end_stream(self, stream_id: int, error: BaseException | None = None) -> None:
-        """End a call, well or with an error."""
+        """End a call, successfully or with an error."""
         stream = self._streams.pop(stream_id, None)
         if stream is None:
             return
@@ -536,7 +534,7 @@ class GrpcConnection(asyncio.Protocol):
         self.flush_soon()
 
     def _abandon(self, stream_id: int) -> None:
-        """The client gave a call up, or is gone."""
+        """Handle a call whose client cancelled it or disconnected."""
         stream = self._streams.pop(stream_id, None)
         if stream is None:
             return
@@ -555,7 +553,7 @@ class GrpcConnection(asyncio.Protocol):
     # --- bounds -----------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """End what takes too long: calls whose request is not complete, and idle connections."""
+        """End calls whose request is not complete in time, and idle connections."""
         for stream_id, stream in tuple(self._streams.items()):
             unfinished = stream.work is None and (stream.incoming is None or stream.reader.size)
             if unfinished and now - stream.began > self._server.request_timeout:
@@ -575,18 +573,18 @@ def _parsed(method: Method, data: bytes) -> Any:
         return method.request.FromString(data)
     except GrpcError:
         raise
-    except Exception as error:  # DecodeError, whose module is not the same in all versions
+    except Exception as error:  # DecodeError, whose module differs between versions
         raise GrpcError(
             GrpcStatus.INVALID_ARGUMENT, f"the request cannot be read: {error}"
         ) from None
 
 
 class GrpcServer:
-    """Listens on one address and serves calls by a table of methods.
+    """Listens on one address and serves calls with a table of methods.
 
     - `port`: 0 takes a free one, see `port`;
     - `tls`: encrypts connections that begin with a TLS handshake; None: they are closed;
-    - `clock`: seconds, to divide the time between clients.
+    - `clock`: seconds, for dividing time among clients.
     """
 
     def __init__(
@@ -636,7 +634,7 @@ class GrpcServer:
 
     @property
     def port(self) -> int:
-        """The port listened on; before `start`, the one asked for."""
+        """The listening port; before `start`, the requested one."""
         return self._port
 
     async def start(self) -> None:
@@ -683,7 +681,7 @@ class GrpcServer:
         self.handshakes.stop()
 
     def queue(self, connection: GrpcConnection) -> None:
-        """Let a connection take its turn after those that wait already."""
+        """Queue a connection for a turn."""
         if connection.queued:
             return
         connection.queued = True
@@ -698,14 +696,14 @@ class GrpcServer:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def address(self, host: str) -> _Address:
-        """Return what the connections of an address share."""
+        """Return the shared state of the connections of an address."""
         address = self._addresses.get(host)
         if address is None:
             address = self._addresses[host] = _Address(self.clock)
         return address
 
     def hold(self, size: int) -> None:
-        """Count bytes of requests; close the connections that hold the most if it is too much."""
+        """Count bytes of requests; above the limit, close the connections that hold the most."""
         self._held += size
         if size < 0 or self._held <= self.max_held:
             return

@@ -1,8 +1,8 @@
-"""How much work a client may cause without asking for anything. No I/O.
+"""Limits the work that a client may cause without making calls. No I/O.
 
-Frames such as PING, SETTINGS and RST_STREAM cost the server work and the client next to nothing.
-Each has a price. A budget pays it, and refills with time: an answered call does not clear what was
-spent. It earns a little, since clients send such frames for the answers that they get.
+Frames such as PING, SETTINGS and RST_STREAM cost the server work and the client almost nothing.
+Each has a price, paid from a budget that refills over time. An answered call does not reset the
+budget, but earns a little, because clients send such frames for the answers that they receive.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-#: Units of one connection: one is about 5 µs of work.
+#: Units of one connection; a unit is about 5 µs of work.
 BURST: Final = 100_000
-#: Units that come back each second.
+#: Units refilled each second.
 RATE: Final = 10_000
-#: An address has so many times the budget of a connection, for all of its connections.
+#: The budget of an address for all its connections, as a multiple of a connection's.
 ADDRESS_SHARES: Final = 4
-#: Units that a call earns when it is answered.
+#: Units earned by an answered call.
 ANSWER: Final = 8
 
 
 class WorkBudget:
     """The budget of one connection, or of one address.
 
-    `clock` gives seconds, and never goes back. What a connection spends, `shared` pays as well: the
+    `clock` returns monotonic seconds. A connection's spending is also charged to `shared`, the
     budget of its address.
     """
 
@@ -45,7 +45,7 @@ class WorkBudget:
         self._since = clock()
 
     def spend(self, cost: float) -> bool:
-        """Pay for work; False if that is more than there is."""
+        """Pay for work; return False if the budget does not suffice."""
         self._left -= cost
         if self._left < 0:
             self._refill()
@@ -53,20 +53,20 @@ class WorkBudget:
         return (shared is None or shared.spend(cost)) and self._left >= 0
 
     def earn(self, units: float) -> None:
-        """Get units back for something useful."""
+        """Add units for useful work."""
         self._left = min(self._left + units, self._burst)
         if self._shared is not None:
             self._shared.earn(units)
 
     @property
     def full(self) -> bool:
-        """Whether nothing of it is spent."""
+        """Whether the budget is full."""
         self._refill()
         return self._left >= self._burst
 
     def _refill(self) -> None:
         now = self._clock()
-        # What is overdrawn is forgotten: nobody is shut out for longer than a refill takes.
+        # Overdrafts are dropped: nobody is blocked for longer than a refill takes.
         left = max(self._left, -self._burst) + (now - self._since) * self._rate
         self._left = min(left, self._burst)
         self._since = now
