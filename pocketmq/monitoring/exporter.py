@@ -1,4 +1,4 @@
-"""Starts what the settings of a server ask for: its metrics, and the pages that tell its health."""
+"""Starts the configured monitoring of a server: its metrics, and its health pages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Monitoring:
         probe_seconds: how long the event loop may take to answer a probe.
 
     Attributes:
-        collect: None until the server has something to show.
+        collect: None until the server has metrics to show.
         health: its state.
     """
 
@@ -84,17 +84,17 @@ class Monitoring:
 
     @property
     def is_measuring(self) -> bool:
-        """Metrics are exported, so the server has to count what they need."""
+        """Whether metrics are exported, so that the server has to record them."""
         return self._kind is not ExporterType.DISABLE
 
     @property
     def metrics_port(self) -> int | None:
-        """The port that is scraped, if there is one."""
+        """The port for scraping, if any."""
         return self._port("metricsPromExporterPort")
 
     @property
     def health_port(self) -> int | None:
-        """The port of the pages about health alone, if there is one."""
+        """The port with only the health pages, if any."""
         return self._port("healthPort")
 
     def _port(self, key: str) -> int | None:
@@ -105,7 +105,7 @@ class Monitoring:
         """Serve and send until `stack` is closed.
 
         Raises:
-            PortInUse, CannotListen: of the addresses of the settings.
+            PortInUse, CannotListen: for a configured address.
             MissingExtra: the packages that the exporter needs are not installed.
         """
         settings = self._settings
@@ -125,7 +125,7 @@ class Monitoring:
             self._repeat(stack, seconds, self._write)
 
     async def finish(self) -> None:
-        """Send what has come since the last time, and collect no more. Idempotent."""
+        """Send the values since the last export, and stop collecting. Idempotent."""
         if self._send is not None and self.collect is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_SECONDS):
@@ -240,7 +240,7 @@ class Monitoring:
         stack.callback(KeptTask(repeat, "metrics export").cancel)
 
     async def _send_all(self, send: Callable[[list[Family]], None]) -> None:
-        # One at a time: what is sent in differences needs the order.
+        # One at a time: differences must be sent in order.
         async with self._sending:
             if self.collect is None:
                 return

@@ -1,4 +1,4 @@
-"""Metrics as plain values: what a server counts, in the form that every exporter takes. No I/O.
+"""Metrics as plain values, in a form for every exporter. No I/O.
 
 Names are those of OpenTelemetry instruments. Exporters to Prometheus add the unit and, to counters,
 `_total`.
@@ -15,14 +15,14 @@ COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 
-#: The value of this label names the series of everything above the limit.
+#: The label of the series that sums up all series above the limit.
 OVERFLOW: Final = "otel_metric_overflow"
 
 Labels: TypeAlias = tuple[str, ...]
 
 
 class Distribution(NamedTuple):
-    """The values of a histogram: how many in each bucket (the last one has no border), and their
+    """The values of a histogram: the count of each bucket (the last one has no bound), and the
     sum."""
 
     buckets: tuple[int, ...]
@@ -30,7 +30,7 @@ class Distribution(NamedTuple):
 
     @property
     def observations(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return sum(self.buckets)
 
 
@@ -42,10 +42,9 @@ class Family(NamedTuple):
 
     Attributes:
         labels: the names of its labels.
-        points: the values of these labels, and the value of each series. Its owner gives it away:
-            nobody changes it afterwards.
-        bounds: the borders of a histogram.
-        dropped: how many further series there are, which `points` does not have.
+        points: the label values and the value of each series. Must not change once passed on.
+        bounds: the bucket bounds of a histogram.
+        dropped: the number of further series that `points` lacks.
         rest: the sum of these, unless they are gauges.
     """
 
@@ -80,7 +79,7 @@ class Histogram:
         self._cells.pop(labels, None)
 
     def points(self) -> list[tuple[Labels, Value]]:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return [
             (labels, Distribution(tuple(map(int, cell[:-1])), cell[-1]))
             for labels, cell in list(self._cells.items())
@@ -88,12 +87,12 @@ class Histogram:
 
 
 def limited(families: Iterable[Family], most: int) -> Iterator[Family]:
-    """Bound the series of each metric, as metricsOtelCardinalityLimit does, and count in `dropped`
-    what is left out.
+    """Limit the series of each metric, as metricsOtelCardinalityLimit does, and count the omitted
+    ones in `dropped`.
 
-    Of gauges the largest values are kept. Of counters and histograms the first ones are, so that a
-    series does not come and go; the others become one series with the label
-    `otel_metric_overflow="true"`, their sum.
+    Gauges keep the series with the largest values. Counters and histograms keep the first series,
+    so that a series does not come and go; the others become one series, their sum, with the label
+    `otel_metric_overflow="true"`.
     """
     for family in families:
         over = len(family.points) - most
@@ -120,7 +119,7 @@ def limited(families: Iterable[Family], most: int) -> Iterator[Family]:
 
 
 def dropped_series(families: Iterable[Family]) -> Family:
-    """Return a metric that says of which others series are left out, and how many."""
+    """Return a metric with the number of omitted series of the other metrics."""
     return Family(
         "pocketmq_metrics_dropped_series",
         GAUGE,
@@ -131,7 +130,7 @@ def dropped_series(families: Iterable[Family]) -> Family:
 
 
 def certificate_expiry(expires_at: float | None) -> Family:
-    """Return when the certificate of a server expires, in Unix seconds; None: it has none."""
+    """Return when the certificate of a server expires, in Unix seconds; None if it has none."""
     return Family(
         "pocketmq_certificate_expiry",
         GAUGE,

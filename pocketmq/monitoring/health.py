@@ -1,7 +1,7 @@
 """Whether a server is alive and ready, for orchestrators.
 
-Alive: the process runs, and its event loop takes turns. Ready: clients should come. A server
-that is not alive should be restarted; one that is not ready has a reason, which may pass.
+Alive: the process runs, and its event loop is not blocked. Ready: clients should connect. A server
+that is not alive should be restarted; one that is not ready has a reason, which may be temporary.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-#: A condition of being ready: returns what it lacks, if it lacks anything.
+#: A readiness check: returns the reason for not being ready, if any.
 Condition = Callable[[], str | Sequence[str]]
 
 STARTING = "the server is starting"
@@ -17,7 +17,7 @@ STOPPING = "the server is stopping"
 
 
 class Answer(NamedTuple):
-    """Whether all is well, and what is not."""
+    """Whether all is well, and the reasons if not."""
 
     well: bool
     reasons: tuple[str, ...] = ()
@@ -37,24 +37,25 @@ class Health:
 
     @property
     def is_starting(self) -> bool:
-        """The server opens its files, which may block its event loop for minutes."""
+        """Note that the server opens its files, which may block its event loop for minutes."""
         return self._state == STARTING
 
     def starting(self, progress: Condition) -> None:
-        """Show what `progress` says until the server has started; it is called on any thread."""
+        """Show the text of `progress` until the server has started; it is called on any thread."""
         self._progress = progress
 
     def started(self, **conditions: Condition) -> None:
-        """The server listens; it is ready while no condition has anything to say."""
+        """Note that the server listens; it is ready while no condition returns a reason."""
         self._conditions = conditions
         self._state = ""
 
     def stopping(self) -> None:
-        """Not ready from now on, but still alive: requests in progress are ended."""
+        """Note that the server is no longer ready, but still alive: it finishes its requests."""
         self._state = STOPPING
 
     def ready(self) -> Answer:
-        """Say whether clients should come; to be called on the event loop unless it is starting."""
+        """Return whether clients should connect. Call it on the event loop, except during the
+        start."""
         if self.is_starting:
             return Answer(False, (STARTING, *_each(self._progress())))
         if self._state:

@@ -1,10 +1,10 @@
-"""Serves /metrics, /live and /ready over HTTP, from threads of its own.
+"""Serves /metrics, /live and /ready over HTTP, in its own threads.
 
-So a probe is answered while the event loop is blocked, and can say so. The server is that of the
-standard library: these are few requests, from a trusted network. Connections are bounded in number
-and time all the same, and one address leaves half of them to the others. The time is that of a
-whole request: the timeout of a socket begins anew with each byte, so a client could keep a
-connection for ever with a byte now and then.
+So a probe is answered even while the event loop is blocked, and can report that. The server is the
+standard library's: requests are few, and come from a trusted network. Connections are still limited
+in number and time, and one address gets at most half of them. The time limit is for a whole
+request: a socket's timeout restarts with each byte, so a client could keep a connection for ever by
+sending a byte now and then.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAX_CONNECTIONS_PER_ADDRESS: Final = 8
 SOCKET_SECONDS: Final = 10.0
 """For one read or write."""
 REQUEST_SECONDS: Final = 10.0
-"""For a request, from the start of its connection to its last byte."""
+"""For a request, from the connection's start to its last byte."""
 ANSWER_SECONDS: Final = 120.0
-"""For its answer: the metrics of a large broker take half a minute, on a busy machine more."""
+"""For its answer: the metrics of a large broker take half a minute, longer on a busy machine."""
 _POLL_SECONDS: Final = 0.1
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -46,8 +46,8 @@ def _nothing() -> None:
 
 
 class Page(NamedTuple):
-    """An answer: status, content type, and the text in chunks. `done` is called when it is sent, or
-    cannot be."""
+    """An answer: status, content type, and the text in chunks. `done` is called when it was sent,
+    or failed."""
 
     status: int
     content_type: str
@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "gzip" in self.headers.get("Accept-Encoding", "") and not isinstance(chunks, tuple):
             self.send_header("Content-Encoding", "gzip")
             chunks = _compressed(chunks)
-        self.end_headers()  # HTTP/1.0: the end of the connection is the end of the text
+        self.end_headers()  # HTTP/1.0: the text ends with the connection
         if with_body:
             for chunk in paced(chunks):
                 self.wfile.write(chunk)
@@ -125,14 +125,14 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._request_seconds = request_seconds
         self._answer_seconds = answer_seconds
-        # The thread that listens uses the rest, and those that answer do.
+        # Used by the listening thread and by those that answer.
         self._lock = threading.Lock()
         self._open = AddressCounts()
         self._deadlines: dict[socket.socket, float] = {}
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind, without the look-up of the host's name that HTTPServer makes."""
+        """Bind without HTTPServer's look-up of the host name."""
         if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -167,29 +167,29 @@ class _Server(ThreadingHTTPServer):
                 del self._deadlines[request]
 
     def give_time(self, request: socket.socket) -> None:
-        """Let the answer begin: the request of this connection has been read."""
+        """Start the answer's time: the request of this connection has been read."""
         with self._lock:
             self._deadlines[request] = time.monotonic() + self._answer_seconds
 
     def service_actions(self) -> None:
-        """End the connections whose time is up; called several times a second."""
+        """Close the connections whose time is up; called several times a second."""
         now = time.monotonic()
         with self._lock:
             late = [request for request, deadline in self._deadlines.items() if deadline < now]
         for request in late:
-            # It wakes the thread that reads or writes, which closes the connection.
+            # This wakes the thread that reads or writes, which then closes the connection.
             with contextlib.suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away before it has its answer is not worth a line."""
+        """Log nothing: a client that disconnects before its answer is not worth a line."""
 
 
 class HttpEndpoint:
     """One listening port with these pages by path.
 
     Attributes:
-        port: the one listened on; before `start`, the one asked for.
+        port: the listening port; before `start`, the requested one.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class HttpEndpoint:
         request_seconds: float = REQUEST_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`key`: the setting that the port is from, for errors."""
+        """`key`: the setting of the port, for errors."""
         self.port = port
         self._host = host
         self._pages = pages
@@ -232,7 +232,7 @@ class HttpEndpoint:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Listen no more. Idempotent."""
+        """Stop listening. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(server.shutdown)
@@ -240,10 +240,10 @@ class HttpEndpoint:
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, make: Callable[[], Any], seconds: float) -> Any:
-    """Return from a thread what the coroutine of `make()` returns on the event loop.
+    """Run the coroutine of `make()` on the event loop from a thread; return its result.
 
     Raises:
-        TimeoutError: the loop did not come to its end within `seconds`.
+        TimeoutError: it did not end within `seconds`.
     """
     coroutine = make()
     try:

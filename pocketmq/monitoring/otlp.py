@@ -1,4 +1,4 @@
-"""Metrics for an OpenTelemetry collector, by the SDK's exporter (extra `otlp`)."""
+"""Metrics for an OpenTelemetry collector, through the SDK's exporter (extra `otlp`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pocketmq.monitoring.families import (
 from pocketmq.monitoring.pace import paced
 
 _MOST_POINTS: Final = 1_000
-"""Series of one request. The collector takes 4 MiB by default, and encoding holds the interpreter
+"""Series of one request. The collector accepts 4 MiB by default, and encoding holds the interpreter
 lock."""
 
 
@@ -41,13 +41,13 @@ class OtlpExporter:
     """Sends families to one collector.
 
     Args:
-        target: `http://host:port`; with https the connection is encrypted.
+        target: `http://host:port`; https encrypts the connection.
         headers: sent with each request.
         timeout: seconds.
         common: attributes of all series.
         scope: the name of the meter.
-        delta: send what came since the last time, not sums.
-        began: since when sums count, Unix ns.
+        delta: send the differences since the last export, not sums.
+        began: the start time of sums, Unix ns.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class OtlpExporter:
         self._sent: dict[tuple[str, Labels], Value] = {}
 
     def export(self, families: Sequence[Family], now: int) -> bool:
-        """Send the values of a moment (Unix ns); return whether the collector took them. Blocks."""
+        """Send the values of a time (Unix ns); return whether the collector accepted them.
+        Blocks."""
         for part in paced(_parts(families)):
             if (
                 self._exporter.export(self.metrics_data(part, now))
@@ -90,7 +91,7 @@ class OtlpExporter:
         self._exporter.shutdown()
 
     def metrics_data(self, families: Sequence[Family], now: int) -> MetricsData:
-        """Return the families as the SDK has them."""
+        """Return the families in the SDK's form."""
         metrics = [self._metric(family, now) for family in families if family.points]
         scoped = ScopeMetrics(self._scope, metrics, "")
         return MetricsData([ResourceMetrics(Resource.create({}), [scoped], "")])
@@ -115,7 +116,7 @@ class OtlpExporter:
     def _point(self, family: Family, labels: Labels, value: Value, now: int) -> Any:
         attributes = {**self._common, **dict(zip(family.labels, labels, strict=True))}
         if isinstance(value, Distribution):
-            # The least and the greatest are not known; the exporter leaves these out.
+            # The minimum and maximum are unknown; the exporter omits them.
             return HistogramDataPoint(
                 attributes, self._began, now, value.observations, value.total, value.buckets,
                 family.bounds, None, None,  # type: ignore[arg-type]
@@ -123,7 +124,7 @@ class OtlpExporter:
         return NumberDataPoint(attributes, self._began, now, value)
 
     def _since(self, family: Family, labels: Labels, value: Value) -> Value:
-        """Return what came since the last time, if that is what is wanted."""
+        """Return the differences since the last export, if configured."""
         if not self._delta or family.kind == GAUGE:
             return value
         key = family.name, labels

@@ -1,8 +1,8 @@
-"""Long work beside a busy event loop: a little of it at a time, and a pause after each.
+"""Long work alongside a busy event loop, in small steps with a pause after each.
 
-A scrape of a large broker reads and writes hundreds of thousands of values. In one go it would
-hold up every client, in the event loop or, because of the interpreter lock, in a thread. With a
-pause after each millisecond a client waits for one millisecond at most.
+A scrape of a large broker reads and writes hundreds of thousands of values. Without pauses it would
+delay every client, in the event loop or, because of the interpreter lock, in a thread. With a pause
+after each millisecond, a client waits for one millisecond at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAUSE: Final = 0.001
 
 
 class Pace:
-    """Pauses of work on an event loop; `clock` gives seconds."""
+    """Pauses of work on an event loop; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Pace:
         self._until = clock() + WORK
 
     async def breathe(self) -> None:
-        """Pause if it is time to; to be called between any two small steps."""
+        """Pause if it is time to. Call it between small steps."""
         if self._clock() >= self._until:
             await self._sleep(PAUSE)
             self._until = self._clock() + WORK
@@ -43,7 +43,7 @@ def paced(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[T]:
-    """Yield the items, with the same pauses for the thread that works on them."""
+    """Yield the items, with the same pauses for the thread that processes them."""
     until = clock() + WORK
     for item in items:
         yield item

@@ -1,4 +1,4 @@
-"""rocketmq_rpc_latency, which brokers and name servers show."""
+"""rocketmq_rpc_latency, a metric of brokers and name servers."""
 
 from __future__ import annotations
 

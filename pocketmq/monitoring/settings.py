@@ -1,4 +1,4 @@
-"""The settings of metrics and health, by their official names, and what they mean.
+"""The settings of metrics and health, by their official names, and their meaning.
 
 Brokers and name servers have the same ones. Reference: BrokerConfig, MetricsExporterType.
 """
@@ -19,7 +19,7 @@ _HEADER_NAME: Final = re.compile(r"[!-9;-~]+")
 
 
 class ExporterType(IntEnum):
-    """How metrics leave the server."""
+    """How metrics are exported."""
 
     DISABLE = 0
     OTLP_GRPC = 1
@@ -28,7 +28,7 @@ class ExporterType(IntEnum):
 
 
 class MonitoringSettings(Protocol):
-    """The part of a server's configuration that is about metrics and health.
+    """The part of a server's configuration for metrics and health.
 
     - `metrics_exporter_type`: DISABLE, OTLP_GRPC, PROM or LOG; or 0, 1, 2 or 3;
     - `metrics_prom_exporter_port`, `metrics_prom_exporter_host`: where Prometheus scrapes them. 0:
@@ -40,8 +40,8 @@ class MonitoringSettings(Protocol):
     - `metrics_label`: `name:value,name:value`, labels of all series;
     - `metrics_in_delta`: a collector gets differences instead of sums;
     - `metrics_otel_cardinality_limit`: the most series of a metric;
-    - `health_port`: /live and /ready are served there, also without metrics; 0: any free port, -1:
-      none. RocketMQ does not have this setting.
+    - `health_port`: serves /live and /ready, even without metrics; 0: any free port, -1: none.
+      RocketMQ does not have this setting.
     """
 
     metrics_exporter_type: str
@@ -76,7 +76,7 @@ def pairs(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, value = part.partition(":")
         if not colon or not name.strip():
-            # Without the text: values may be secret.
+            # Without the text, whose values may be secret.
             raise ValueError("must be name:value, joined by commas")
         found[name.strip()] = value.strip()
     return found
@@ -112,7 +112,7 @@ def check_collector(key: str) -> Check:
     return check
 
 
-#: Checks of single properties: text for what is wrong with a value.
+#: Checks of single properties: each returns what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
     "metricsExporterType": _check_type,
     "metricsLabel": _check_pairs("metricsLabel", _LABEL_NAME),
@@ -120,7 +120,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "metricsGrpcExporterTarget": check_collector("metricsGrpcExporterTarget"),
 }
 
-#: Fields of both configurations, none of which changes while a server runs.
+#: Fields of both configurations. None can be changed while a server runs.
 PROPERTIES: Final = frozenset(
     {
         "metricsPromExporterPort",
@@ -137,7 +137,7 @@ PROPERTIES: Final = frozenset(
 
 
 def check_target(settings: MonitoringSettings, warnings: list[str]) -> None:
-    """Check what no single setting says. Raises ConfigErrors."""
+    """Check combinations of settings. Raises ConfigErrors."""
     kind = exporter_type(settings.metrics_exporter_type)
     if kind is ExporterType.OTLP_GRPC and not settings.metrics_grpc_exporter_target:
         key = "metricsGrpcExporterTarget"

@@ -1,11 +1,12 @@
-"""Metrics as Prometheus reads them (text format 0.0.4).
+"""Metrics in Prometheus's text format 0.0.4.
 
-Names are those of RocketMQ 5.3.3: unit and `_total` after the name of the instrument. Its TYPE and
-HELP lines lack the unit, so that Prometheus does not know the type of such metrics; here they have
-it.
+Names are those of RocketMQ 5.3.3: unit and `_total` after the name of the instrument. RocketMQ's
+TYPE and HELP lines lack the unit, so Prometheus does not know the type of such metrics; here they
+have it.
 
-`prometheus_client` takes some 25 µs for each sample, this 2 µs: the labels of a family are put into
-one template. The text is the same, a few series at a time, so that the caller can pause in between.
+`prometheus_client` takes about 25 µs for each sample, this module 2 µs, by using one template for
+the labels of a family. The text is the same, in chunks of a few series, so that the caller can
+pause in between.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def chunks(families: Iterable[Family], common: Mapping[str, str]) -> Iterator[by
 
 
 def exported_name(family: Family) -> str:
-    """Return the name of the metric as Prometheus has it, with the `_total` of a counter."""
+    """Return the Prometheus name of the metric, with the `_total` of a counter."""
     total = "_total" if family.kind == COUNTER else ""
     unit = f"_{family.unit}" if family.unit else ""
     return f"{family.name.removesuffix(total) if total else family.name}{unit}{total}"
@@ -85,7 +86,7 @@ def _histogram(
 
 
 def _writer(names: Sequence[str], common: Mapping[str, str]) -> _Writer:
-    """Return what writes `{...}`, the names in their order; nothing if there are none."""
+    """Return a function that writes `{...}`, with the names in order; empty without names."""
     own = {name: index for index, name in enumerate(names)}
     parts, order = [], []
     for name in sorted({*common, *own}):
