@@ -1,4 +1,4 @@
-"""A pytest plugin: a RocketMQ of its own for each test, in the test's process.
+"""A pytest plugin: a separate RocketMQ for each test, in the test's process.
 
     async def test_orders(rocketmq):
         await rocketmq.create_topic("orders", queues=1)

@@ -1,4 +1,4 @@
-"""The checks of transactions that come while a test moves the broker's clock."""
+"""The checks of transactions while a test moves the broker's clock."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pocketmq.remoting.serving.request import Request
 
 __all__ = ["CheckRounds"]
 
-#: Producers that were asked have so long to answer, of the test's own time, seconds.
+#: How long producers have to answer a check, in seconds of the test's own time.
 ANSWER_TIMEOUT = 1.0
 
 
 class CheckRounds:
-    """Has a broker's rounds of checks (every transactionCheckInterval, 30 s) follow the clock.
+    """Makes a broker's rounds of checks (every transactionCheckInterval, 30 s) follow the clock.
 
-    `move` moves the clock by seconds. Between two rounds the producers of the test have the time to
-    answer that they would have.
+    `move` moves the clock by seconds. Between two rounds, the producers of the test get time to
+    answer.
     """
 
     def __init__(self, move: Callable[[float], Awaitable[None]]) -> None:
@@ -32,7 +32,7 @@ class CheckRounds:
         self._answer = asyncio.Event()
 
     def attach(self, broker: Broker) -> None:
-        """Act on this broker, and no longer on another."""
+        """Act on this broker instead of the previous one."""
         self._broker = broker
         self._told = 0
         broker.dispatcher.wrap(RequestCode.END_TRANSACTION, self._counting)
@@ -55,7 +55,7 @@ class CheckRounds:
         return self._left
 
     async def _round(self, patient: bool) -> bool:
-        """Run one round; return whether all producers that were asked answered, if it waited."""
+        """Run one round; if it waited, return whether all producers answered."""
         checks = self._broker.components.transactions.checks
         asked, told = checks.asked, self._told
         await checks.check()

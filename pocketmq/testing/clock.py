@@ -1,4 +1,4 @@
-"""A broker's clock that goes with the wall clock and can be moved ahead."""
+"""A broker's clock that follows the wall clock and can be moved ahead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MovableClock:
         return time.time_ns() // 1_000_000 + self._moved
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
-        """Call `callback` when this clock has gone on for `seconds`."""
+        """Call `callback` when this clock has advanced by `seconds`."""
         return _Timer(self._timers, seconds, callback)
 
     def until_next(self) -> float | None:
@@ -32,8 +32,8 @@ class MovableClock:
         return max(math.ceil((first - asyncio.get_running_loop().time()) * 1000) / 1000, 0.0)
 
     async def advance(self, seconds: float) -> None:
-        """Move ahead, and return when every timer that is due by then has been called, including
-        timers that these made.
+        """Move ahead; return when all timers due by then have been called, including timers that
+        these created.
 
         Raises ValueError for a negative time: a broker's clock never goes back.
         """

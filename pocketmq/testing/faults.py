@@ -19,7 +19,8 @@ from pocketmq.remoting.serving.request import Request, Response
 
 __all__ = ["Fault", "Faults", "Held", "When", "code_of"]
 
-#: Whether a request is meant; its `header` is the typed one of its code (remoting.headers).
+#: Whether a fault applies to a request, whose `header` is the typed one of its code
+#: (remoting.headers).
 When = Callable[[Request[Any]], bool]
 
 
@@ -37,7 +38,7 @@ def code_of(kind: type[IntEnum], code: int | str) -> int:
 
 
 class Held:
-    """Requests that wait. `count`: how many wait now."""
+    """Pending requests. `count`: how many are pending now."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,7 +49,7 @@ class Held:
         self._tests: list[tuple[int, concurrent.futures.Future[None]]] = []
 
     async def arrived(self, count: int = 1) -> None:
-        """Wait until at least so many requests wait."""
+        """Wait until at least `count` requests are pending."""
         await asyncio.wrap_future(self._arrival(count))
 
     def wait(self, count: int = 1, timeout: float = 10.0) -> None:
@@ -61,7 +62,7 @@ class Held:
             ) from None
 
     def release(self) -> None:
-        """Let those that wait, and all that come later, be served."""
+        """Let the pending and all later requests be served."""
         with self._lock:
             self._released = True
             waiting, self._requests = self._requests, []
@@ -104,7 +105,7 @@ def _finish(future: concurrent.futures.Future[None]) -> None:
 
 
 class Fault:
-    """One rule: what happens to the requests it means, `times` times (None: always)."""
+    """One rule: what happens to matching requests, `times` times (None: always)."""
 
     def __init__(
         self,
@@ -156,23 +157,23 @@ class Fault:
 
 
 class Faults:
-    """The rules in force, by request code; the newest one that means a request decides."""
+    """The active rules, by request code; the newest one that matches a request decides."""
 
     def __init__(self) -> None:
-        # Tuples that are replaced whole: a test's `when` may be looked at while one is added.
+        # Tuples are replaced as a whole: a test's `when` may run while a rule is added.
         self._by_code: dict[int, tuple[Fault, ...]] = {}
         self._dispatchers: list[Dispatcher] = []
 
     def attach(self, dispatchers: Iterable[Dispatcher]) -> None:
-        """Act in these dispatchers, and no longer in others."""
-        # A restarted broker has a new one; that of the name server acts already.
+        """Act in these dispatchers instead of the previous ones."""
+        # A restarted broker has a new one; the name server's is in use already.
         acting, self._dispatchers = self._dispatchers, list(dispatchers)
         new = [dispatcher for dispatcher in self._dispatchers if dispatcher not in acting]
         for code in self._by_code:
             self._wrap(code, new)
 
     def add(self, code: int, fault: Fault) -> None:
-        """Have a rule decide before those that are there."""
+        """Add a rule, which takes precedence over the existing ones."""
         if code not in self._by_code:
             if not any(code in dispatcher.codes for dispatcher in self._dispatchers):
                 raise ValueError(f"code is {code}, which neither broker nor name server serves")
@@ -180,7 +181,7 @@ class Faults:
         self._by_code[code] = (fault, *self._by_code.get(code, ()))
 
     def remove(self, code: int, fault: Fault) -> None:
-        """End a rule."""
+        """Remove a rule."""
         self._by_code[code] = tuple(other for other in self._by_code[code] if other is not fault)
 
     def _wrap(self, code: int, dispatchers: Iterable[Dispatcher]) -> None:

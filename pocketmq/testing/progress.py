@@ -1,4 +1,4 @@
-"""How far consumer groups are: whether a group has consumed all that it can see."""
+"""The progress of consumer groups: whether a group has consumed all messages it can see."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 
 __all__ = ["GroupProgress"]
 
-#: Seconds between two looks at a group: the first, and the longest.
+#: Seconds between two checks of a group: the first, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05
 
 
 class GroupProgress:
-    """Compares what a broker has stored with what the consumers of a group have finished.
+    """Compares a broker's stored messages with those that the consumers of a group have finished.
 
-    Push consumers are asked (GET_CONSUMER_RUNNING_INFO), so that nothing waits for their next
-    commit. Of pull consumers, which do not answer that, the committed offsets count.
+    Push consumers are queried (GET_CONSUMER_RUNNING_INFO), so that there is no wait for their next
+    commit. For pull consumers, which do not answer that, the committed offsets count.
     """
 
     def __init__(self, broker: Broker, namesrv: str, reader: str) -> None:
@@ -79,7 +79,7 @@ class GroupProgress:
     async def _look(
         self, group: str, admin: Admin, reader: PullConsumer, *, only_push: bool
     ) -> str:
-        """What the group has not consumed; the empty text if there is nothing."""
+        """Return what the group has not consumed; empty if it has consumed everything."""
         online = self._broker.tables.consumers.get(group)
         if online is None:
             return "" if only_push else "no consumer of the group is connected"
@@ -122,8 +122,8 @@ class GroupProgress:
         end: int,
         subscription: Subscription,
     ) -> bool:
-        """Whether the group's filter lets any of these messages through: of those that it does not,
-        a consumer hears late."""
+        """Return whether the group's filter passes any of these messages: a consumer learns late of
+        those that it does not pass."""
         text = subscription.data.sub_string
         if subscription.is_tag and text in ("", "*"):
             return True

@@ -1,4 +1,4 @@
-"""A name server and a broker for tests, in a thread of their own."""
+"""A name server and a broker for tests, in their own thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["RocketMQ", "SyncRocketMQ"]
 
 T = TypeVar("T")
 
-#: Turns of the servers' loop within which it reads what has arrived.
+#: Turns of the servers' loop within which it reads the received data.
 READING_TURNS = 8
 
 
@@ -42,7 +42,7 @@ class RocketMQ:
     def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
         self._servers = Servers(properties)
         self._thread: LoopThread | None = None
-        #: Held while the thread begins or ends.
+        #: Held while the thread starts or stops.
         self._lock = threading.Lock()
 
     @property
@@ -62,7 +62,7 @@ class RocketMQ:
 
     @property
     def broker(self) -> Broker:
-        """The broker; another one after `restart_broker`."""
+        """The broker; a new object after `restart_broker`."""
         return self._servers.broker
 
     @property
@@ -127,7 +127,7 @@ class RocketMQ:
             TopicNotExist: nobody has created the topic, or sent to it.
         """
         messages, drained = await self._run(self._servers.drain(topic))
-        # Not before: a caller that was cancelled gets them the next time.
+        # Not earlier: a cancelled caller gets them the next time.
         self._servers.drained.update(drained)
         return messages
 

@@ -1,4 +1,4 @@
-"""What a test does to its name server and broker, within their event loop."""
+"""A test's operations on its name server and broker, in their event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Servers(EmbeddedServer):
         self.clock = MovableClock()
         self.faults = Faults()
         self._checks = CheckRounds(self._move)
-        #: Where `drain` goes on in each queue.
+        #: Where `drain` continues in each queue.
         self.drained: dict[MessageQueue, int] = {}
         self._patience = 0.0
 
@@ -49,7 +49,7 @@ class Servers(EmbeddedServer):
             await admin.create_topic(topic, queues=queues, **options)  # type: ignore[arg-type]
 
     async def drain(self, topic: str) -> tuple[list[MessageExt], dict[MessageQueue, int]]:
-        """The messages, and what `drained` is to be updated by once the caller has them."""
+        """Return the messages, and the update for `drained` once the caller has them."""
         messages: list[MessageExt] = []
         drained: dict[MessageQueue, int] = {}
         async with PullConsumer(GROUP, namesrv=self.namesrv) as consumer:
@@ -76,8 +76,8 @@ class Servers(EmbeddedServer):
         await self._checks.advance(seconds)
 
     async def _move(self, seconds: float) -> None:
-        """Move the clock from one timer to the next, and have consumers finish what each brought:
-        what they fail to handle comes back within the same time."""
+        """Move the clock from one timer to the next, and let consumers finish the messages of each:
+        failed ones are retried within the same time."""
         left = seconds
         ends = self._progress().ends()
         while True:
@@ -93,8 +93,7 @@ class Servers(EmbeddedServer):
                 return
 
     async def _settle(self) -> None:
-        """Wait until consumers have finished what they have. After one that took too long, do not
-        wait again."""
+        """Wait until consumers have finished their messages. After a timeout, do not wait again."""
         if self._patience and not await self._progress().all_consumed(self._patience):
             self._patience = 0.0
 
