@@ -1,6 +1,6 @@
-"""The main job end to end on real records: what `pocketmq demo` and `make demo` run.
+"""The main use case from end to end with real records, for `pocketmq demo` and `make demo`.
 
-`flights` is the data set, `cluster` the server processes, `ledger` what was acknowledged
-against what was pulled, `traffic` the producer and the consumer, `spark_report` the SQL over
-the stores, `story` the order in which all of it happens.
+`flights` is the data set, `cluster` the server processes, `ledger` compares acknowledged with
+pulled messages, `traffic` has the producer and the consumer, `spark_report` the SQL over the
+stores, `story` the sequence of steps.
 """

@@ -17,11 +17,12 @@ _ADDRESS = re.compile(r"listen\w* on (\S+:\d+)")
 
 
 class ServerFailed(Exception):
-    """A server process ended, or did not say in time that it listens; the text has its output."""
+    """A server process ended, or did not report in time that it listens; the text has its
+    output."""
 
 
 class ServerProcess:
-    """One `python -m pocketmq ...`; what it writes to stderr goes to `log`."""
+    """One `python -m pocketmq ...`, with its stderr in `log`."""
 
     def __init__(self, name: str, arguments: list[str], log: Path) -> None:
         self.name = name
@@ -38,7 +39,7 @@ class ServerProcess:
         return self._process.pid
 
     async def start(self) -> str:
-        """Starts it and returns the line it prints when it listens, which sets `address`."""
+        """Start it; return the line that it prints when it listens, which sets `address`."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -63,13 +64,13 @@ class ServerProcess:
         return line.decode().strip()
 
     async def kill(self) -> None:
-        """SIGKILL, as a crash would end it."""
+        """Kill it with SIGKILL, like a crash."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL when it takes too long. Not started or ended already: nothing."""
+        """Send SIGTERM, and SIGKILL if it takes too long. Does nothing if it is not running."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -145,6 +146,6 @@ class Cluster:
         )
 
     async def stop(self) -> None:
-        """Ends the brokers, then the name server."""
+        """Stop the brokers, then the name server."""
         await asyncio.gather(*(broker.stop() for broker in self.brokers.values()))
         await self.name_server.stop()

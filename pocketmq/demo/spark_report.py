@@ -1,4 +1,4 @@
-"""The demo's second part: Spark SQL over the files of the brokers, which are stopped by now."""
+"""The demo's second part: Spark SQL over the files of the stopped brokers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pocketmq.spark import SparkUnavailable, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: A store that the official 5.3.3 broker wrote, and its messages as the official client pulled
-#: them. They lie in a checkout only.
+#: A store written by the official 5.3.3 broker, and its messages as pulled by the official client.
+#: Only a checkout has them.
 GOLDEN = Path(__file__).parents[2] / "tests" / "data" / "golden" / "store-5.3.3-clean.tar.gz"
 
 SLOT_MS = 500
@@ -48,7 +48,7 @@ SHOWN_CARRIERS = 6
 def show(
     screen: Screen, stores: Mapping[str, Path], topic: str, ledger: Ledger, scratch: Path
 ) -> int:
-    """Prints the tables; 0 when Spark's counts are the consumer's, 7 when there is no Spark."""
+    """Print the tables; return 0 if Spark's counts match the consumer's, 7 without Spark."""
     screen.title("Spark SQL over the files of both brokers, which are stopped")
     try:
         with screen.working("starting Spark: a Java virtual machine, some seconds"):

@@ -1,4 +1,4 @@
-"""The demo from its beginning to its end: servers, traffic, a killed broker, an audit, Spark."""
+"""The whole demo: servers, traffic, a killed broker, an audit, Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUEUES_PER_BROKER = 4
 BROKERS = ("broker-a", "broker-b")
 VICTIM = "broker-b"
 
-#: Parts of the messages after which the victim is killed, and started again.
+#: Fractions of the messages after which the victim is killed, and restarted.
 KILL_AT = 0.5
 RESTART_AT = 0.65
 
@@ -44,11 +44,11 @@ GO_ON = (
 
 
 class DemoFailed(Exception):
-    """Something did not go as it should; the text says what."""
+    """Something went wrong; the text says what."""
 
 
 def run(console: Console) -> int:
-    """Plays it and returns the exit code. Leaves no process and no file behind."""
+    """Run the demo and return the exit code. No process or file remains."""
     screen = Screen(console)
     try:
         data = flights.data_file()
@@ -62,7 +62,7 @@ def run(console: Console) -> int:
             return code
         if story.audit is None:
             return story.exit_code
-        # From here on nothing else listens to SIGTERM, and the directory has to be removed.
+        # From here on nothing else handles SIGTERM, and the directory has to be removed.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         stores = {name: Path(directory) / name for name in BROKERS}
         code = spark_report.show(screen, stores, TOPIC, story.ledger, Path(directory))
@@ -80,8 +80,7 @@ _EXIT_CODES = {
 
 
 class Story:
-    """The messaging part. `audit` is there when it came to its end, `exit_code` when a signal
-    ended it."""
+    """The messaging part. `audit` is set if it completed, `exit_code` if a signal ended it."""
 
     def __init__(self, directory: Path, screen: Screen, data: Path) -> None:
         self.ledger = Ledger()
@@ -92,7 +91,7 @@ class Story:
         self._data = data
 
     async def messaging(self, stop: StopEvent) -> None:
-        """Ends early, without an audit, when `stop` is set."""
+        """Run the part; end early, without an audit, when `stop` is set."""
         playing = asyncio.ensure_future(self._play())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({playing, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -11,7 +11,7 @@ from pocketmq.demo.ledger import Ledger
 from pocketmq.message.message import Message
 
 BATCH = 50
-#: Messages per second: slow enough to be watched; a laptop's broker takes many times that.
+#: Messages per second: slow enough to watch; a laptop's broker handles many times that.
 RATE = 5000
 MAX_BATCHES_IN_FLIGHT = 16
 
@@ -32,8 +32,8 @@ class Sending:
 
     async def run(self, namesrv: str, messages: Sequence[Message]) -> None:
         """Return when all are acknowledged. Raises BatchSendError when some cannot be sent."""
-        # The default tables isolate a failed broker for 10 s and probe it every 2 s, which is
-        # longer than this lasts.
+        # By default, a failed broker is isolated for 10 s and probed every 2 s, longer than this
+        # lasts.
         async with Producer(
             "demo_producer",
             namesrv=namesrv,
@@ -62,7 +62,7 @@ class Sending:
 
 
 class Receiving:
-    """Pulls every message of a topic by long polls from the first on."""
+    """Pulls every message of a topic with long polls, from the first one on."""
 
     def __init__(self, ledger: Ledger, on_change: Callable[[], None]) -> None:
         self._ledger = ledger
@@ -70,11 +70,11 @@ class Receiving:
         self._sent_all = asyncio.Event()
 
     def all_is_sent(self) -> None:
-        """Lets `run` return once it has everything that is stored."""
+        """Let `run` return once it has all stored messages."""
         self._sent_all.set()
 
     async def run(self, namesrv: str, topic: str) -> None:
-        """Returns when all is sent and every stored message was pulled."""
+        """Return when all messages were sent and every stored message was pulled."""
         async with PullConsumer("demo_consumer", namesrv=namesrv, start="begin") as consumer:
             await consumer.assign(topic)
             while not self._sent_all.is_set() or not await self._complete(consumer):
@@ -82,8 +82,8 @@ class Receiving:
                 self._on_change()
 
     async def _complete(self, consumer: PullConsumer) -> bool:
-        # An answer that the kill cut off leaves a message stored but not acknowledged, so the
-        # ledger alone does not know the end.
+        # If the kill cut off an answer, its message is stored but not acknowledged, so the ledger
+        # alone does not show the end.
         if not self._ledger.settled:
             return False
         ends = [await consumer.end_offset(queue) for queue in consumer.assignment]
