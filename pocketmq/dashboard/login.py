@@ -10,7 +10,7 @@ from pocketmq.client.credentials import Credentials
 from pocketmq.client.errors import InvalidName, NoPermission
 from pocketmq.dashboard.access import Access
 
-#: The errors of our and the official servers for a user with a valid signature.
+#: In the error of both pocketmq and official servers for a user with a valid signature.
 _SIGNATURE_ACCEPTED = "has no permission"
 
 

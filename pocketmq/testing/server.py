@@ -134,9 +134,9 @@ class RocketMQ:
     async def idle(self, group: str, *, timeout: float | timedelta = 10.0) -> None:
         """Wait until a group has consumed everything that it can see now.
 
-        What waits for its delivery time does not count, and neither do retries: a message that a
-        handler failed on is back with the broker, and `advance` brings it. Of a PullConsumer, its
-        commits count.
+        Messages that wait for their delivery time do not count, and neither do retries: a message
+        on which a handler failed is back at the broker, and `advance` delivers it. For a
+        PullConsumer, its commits count.
 
         Raises:
             TimeoutError: the group has not within `timeout` (seconds); the text says what is left.
@@ -180,8 +180,8 @@ class RocketMQ:
         """In the `with` block, answer requests of this code with an error, unserved.
 
         Codes are members of RequestCode and ResponseCode, their names, or numbers. `when(request)`
-        chooses among the requests; it is called in the servers' thread. `times`: only so many of
-        them. Where several faults mean a request, the newest decides.
+        selects requests; it is called in the servers' thread. `times`: how many requests to answer
+        like this. If several faults match a request, the newest one applies.
 
         Raises:
             ValueError: a code that has no such name, or that nobody serves.
