@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from pocketmq.remoting.serving import stop_steps
 from pocketmq.remoting.serving.stop_steps import StopSteps
 
 
@@ -38,9 +37,8 @@ async def test_a_step_that_hangs_is_left(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_a_step_that_ignores_its_cancellation_is_left(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(stop_steps, "LEAVING_SECONDS", 0.001)
     done: list[str] = []
     may_end = asyncio.Event()
 
