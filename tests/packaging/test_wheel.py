@@ -230,7 +230,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
         if path.is_file()
         and "__pycache__" not in path.parts
         # Of the accelerator, which this wheel is without.
-        and path.suffix not in (".pyx", ".so")
+        and path.suffix not in (".pyx", ".pxd", ".so")
         and path.name != "_pure_python.txt"
     }
     assert files <= set(contents(wheel))

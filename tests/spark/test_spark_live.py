@@ -111,8 +111,9 @@ def test_a_group_has_the_offsets_of_a_query(
 
     server, topic = rocketmq_module, tmp_path.name  # another one if the test runs twice
     server.sync.create_topic(topic, queues=2)
-    for count in (100, 30):
-        send(server, topic, count)
+    with Producer("tests", namesrv=server.namesrv) as producer:
+        for queue, count in zip(producer.queues(topic), (100, 30), strict=True):
+            producer.send_batch([Message(topic, b"%d" % n) for n in range(count)], queue=queue)
     ended: Queue[str] = Queue()
 
     class Ended(StreamingQueryListener):
