@@ -154,10 +154,12 @@ class Reader:
         assert present <= read, f"passed over in silence: {sorted(present - read)}"
         # Of a queue that was never read before it is not known that it had other messages.
         # Nor of one that is gone, if what was read of it would have expired: all may have.
+        kept = {(sent[message].queue, sent[message].generation) for message in present}
         begun = {
-            (sent[message].queue, sent[message].generation)
+            queue
             for message in self.before
-            if sent[message].physical >= begin
+            if (queue := (sent[message].queue, sent[message].generation)) in kept
+            or sent[message].physical >= begin
         }
         self.before = read
         missing = sent.keys() - read
