@@ -59,13 +59,14 @@ def table_sink(
     path = Path(directory).expanduser().resolve()
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        if not hasattr(frame, "_jdf"):  # a DataFrame of Spark Connect
+        context = getattr(frame.sparkSession, "sparkContext", None)
+        if context is None:  # a session of Spark Connect
             raise TableError(
                 "table_sink does not work with Spark Connect, which does not tell the id of the "
                 "query: start the query in a session of its own driver, or keep the table with "
                 "`pocketmq export`"
             )
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        query = context.getLocalProperty(_QUERY_ID)
         if query is None:
             raise TableError("table_sink is for foreachBatch of a streaming query")
         table = open_table(path, format)
