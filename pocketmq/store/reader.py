@@ -509,8 +509,12 @@ class StoreReader:
         """Tell whether a queue has this record: where a client names a physical offset, there may
         be bytes in the body of a message that only look like a record."""
         queue = self._find(record.topic, record.queue_id)
-        entry = queue.entry(record.queue_offset) if queue is not None else None
-        return entry is not None and entry[0] == record.physical_offset
+        if queue is None:
+            return False
+        entry = queue.entry(record.queue_offset)
+        if entry is None:  # with SYNC_FLUSH, it gets its entry when it is on the disk
+            return queue.max_offset <= record.queue_offset < queue.next_offset
+        return entry[0] == record.physical_offset
 
     def _accepts(
         self,

@@ -181,7 +181,10 @@ def test_users(shop: Shop) -> None:
     shop.secure()
     with shop.cluster():
         assert "NoPermission" in shop.run("place.py", "o-1", "tea", "3", fails=True)
-        assert shop.run("signed.py") == "SEND_OK\n"
+        deadline = time.monotonic() + TIMEOUT
+        while (said := shop.run("signed.py")) != "SEND_OK\n":  # the slave is not there yet
+            assert said == "FLUSH_SLAVE_TIMEOUT\n"
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.spark

@@ -534,7 +534,7 @@ CHOICES: dict[str, tuple[int, Callable[[Random], dict[str, Any]]]] = {
         lambda chance: {"topic": chance.choice(TOPICS), "again": chance.random() < 0.3},
     ),
     "resize": (
-        1,
+        3,
         lambda chance: {"topic": chance.choice(TOPICS), "queues": chance.randrange(1, 3)},
     ),
     # Mostly one of the newest: the readers have not read it yet.
