@@ -48,13 +48,9 @@ def key_property(key: ShardingKey | None) -> str:
     """The properties text by which consumers get the key of a message; raises InvalidMessage."""
     if key is None or key == "":
         return ""
-    return _property_of(str(key))
-
-
-@lru_cache(maxsize=65_536)
-def _property_of(value: str) -> str:
+    value = str(key)
     if names.NAME_VALUE_SEPARATOR in value or names.PROPERTY_SEPARATOR in value:
-        raise InvalidMessage(f"key {shown(value)} has a character that separates properties")
+        raise InvalidMessage(f"key {shown(key)} has a character that separates properties")
     return f"{names.SHARDING_KEY}\x01{value}\x02"
 
 
