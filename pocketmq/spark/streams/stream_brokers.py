@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time as clock
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from pocketmq.client.errors import BrokerNotFound, RemotingError
 from pocketmq.spark.live.errors import BrokersNotRead
@@ -30,6 +30,8 @@ from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
+
+T = TypeVar("T")
 
 
 class StreamBrokers:
@@ -62,10 +64,7 @@ class StreamBrokers:
 
     def check_names(self, lose: Lose) -> None:
         """Raise OptionError for brokers, topics and queues that are named but do not exist."""
-        try:
-            asyncio.run(self._check_names())
-        except RemotingError as error:
-            raise self._error(error) from error
+        self._run(self._check_names())
 
     def look(self, expected: Collection[str] = ()) -> dict[StreamQueue, QueueEnds]:
         """Ask the brokers. A name server removes a stopped broker at once, so wait within the
@@ -74,10 +73,7 @@ class StreamBrokers:
         Raises:
             BrokersNotRead: the name servers or brokers did not answer, or refused.
         """
-        try:
-            self.queues = asyncio.run(self._look(expected))
-        except RemotingError as error:
-            raise self._error(error) from error
+        self.queues = self._run(self._look(expected))
         # A queue without messages does not exist yet, as in the files of a broker.
         self._found = {queue.name: queue for queue in self.queues if queue.max_offset}
         return {
@@ -92,10 +88,7 @@ class StreamBrokers:
 
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first message stored at a time (ms) or later."""
-        try:
-            return asyncio.run(self._stored_from(queues, time))
-        except RemotingError as error:
-            raise self._error(error) from error
+        return self._run(self._stored_from(queues, time))
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the marks of the messages before some offsets, or at them if those before have
@@ -142,10 +135,7 @@ class StreamBrokers:
         empty = {name: mark for name, mark in marks.items() if name not in self._found}
         if not empty:
             return {}
-        try:
-            begins = asyncio.run(self._log_begins({name.broker for name in empty}))
-        except RemotingError as error:
-            raise self._error(error) from error
+        begins = self._run(self._log_begins({name.broker for name in empty}))
         return {
             name: other
             for name, mark in empty.items()
@@ -159,10 +149,7 @@ class StreamBrokers:
     def _marks_at(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         if not places:
             return {}
-        try:
-            return asyncio.run(self._ask_marks(places))
-        except RemotingError as error:
-            raise self._error(error) from error
+        return self._run(self._ask_marks(places))
 
     async def _ask_marks(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         async with Brokers(self._live) as brokers:
@@ -218,6 +205,13 @@ class StreamBrokers:
     ) -> Mapping[StreamQueue, int]:
         async with Brokers(self._live) as brokers:
             return await brokers.stored_from([self._found[queue] for queue in queues], time)
+
+    def _run(self, asking: Coroutine[Any, Any, T]) -> T:
+        """Return what brokers answer. Raises BrokersNotRead."""
+        try:
+            return asyncio.run(asking)
+        except RemotingError as error:
+            raise self._error(error) from error
 
     def _error(self, why: object) -> BrokersNotRead:
         return BrokersNotRead(self._live.connection.namesrv, "cannot look at the queues", why)
