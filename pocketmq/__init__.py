@@ -24,6 +24,8 @@ process pays for what it uses: a broker loads no client, and only `pocketmq.spar
 | `pocketmq.spark` | the Spark data source (`pip install 'pocketmq[spark]'`) |
 """
 
+from __future__ import annotations
+
 from pocketmq._lazy import attach
 
 __getattr__, __dir__ = attach(

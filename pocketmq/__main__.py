@@ -1,5 +1,7 @@
 """`python -m pocketmq`: the command line."""
 
+from __future__ import annotations
+
 import sys
 
 from pocketmq.cli import main

@@ -1,5 +1,7 @@
 """The accelerator, that is, the compiled modules: whether it is installed and enabled."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Final

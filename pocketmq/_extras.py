@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["EXTRAS", "MissingExtra", "is_installed", "require"]
-
 #: For each extra, the modules that code imports from its packages.
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": ("numpy", "lark", "rich"),

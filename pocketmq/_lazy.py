@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from pocketmq._extras import is_installed, require
 
-__all__ = ["attach"]
-
 
 class _Home(NamedTuple):
     """Where a name is defined: `attribute` of `module`, or the module itself."""

@@ -24,8 +24,6 @@ from pocketmq.proxy.port.cluster_users import ClusterUsers  # noqa: E402
 from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
-__all__ = ["ClusterProxy"]
-
 log = logging.getLogger("pocketmq.proxy")
 
 

@@ -4,6 +4,8 @@
 body of a message that is not what its type says.
 """
 
+from __future__ import annotations
+
 from pocketmq.client import errors
 from pocketmq.client.errors import *  # noqa: F403 - its `__all__` is the list
 from pocketmq.message.payload import PayloadError

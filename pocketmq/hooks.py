@@ -4,6 +4,8 @@ Pass objects with these methods as `hooks=` of a producer (`SendHook`, or only o
 `BeforeSendHook`, `AfterSendHook`) or of a consumer (`ConsumeHook`).
 """
 
+from __future__ import annotations
+
 from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHook
 from pocketmq.client.observation.send_hooks import (
     AfterSendHook,

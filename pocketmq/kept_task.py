@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "KeptTask", "Spawn"]
-
 log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
-__all__ = ["INTERVAL", "MOST_EVENTS", "LimitedLog", "one_line", "shown"]
-
 INTERVAL: Final = 10.0
 """Seconds."""
 

@@ -25,8 +25,6 @@ from pocketmq.proxy.port.local import LocalBroker, LocalPort  # noqa: E402
 from pocketmq.proxy.port.remote import RemotePort, selector_for  # noqa: E402
 from pocketmq.proxy.server import Proxy, access_of  # noqa: E402
 
-__all__ = ["LocalProxy"]
-
 log = logging.getLogger("pocketmq.proxy")
 
 

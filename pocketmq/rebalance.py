@@ -6,6 +6,8 @@ All consumers of a group need the same strategy. A custom strategy is a function
 `(queues, client_ids, own_client_id) -> queues`.
 """
 
+from __future__ import annotations
+
 from pocketmq.client.consumer.rebalance.strategies import (
     ByConfig,
     ByMachineRoom,

@@ -5,6 +5,8 @@ a `QueueFilter` limits the queues that messages without a key go to (`filters=`)
 `Switches` are what `producer.brokers` and `producer.switches` show.
 """
 
+from __future__ import annotations
+
 from pocketmq.client.producer.queue_choice import Selector, ShardingKey, by_consistent_hash, by_hash
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.latency import BrokerState

@@ -18,6 +18,8 @@ with the same options, docstrings and errors. Several threads may share a client
 sync.pyi, which scripts/write_sync_stub.py writes.
 """
 
+from __future__ import annotations
+
 from pocketmq import sync_push
 from pocketmq.client import admin
 from pocketmq.client.consumer import pull

@@ -19,8 +19,6 @@ from typing import Any, Generic, TypeVar
 
 from pocketmq.client.errors import FORKED, NotRunning
 
-__all__ = ["Later", "LoopThread", "SyncClient", "iterate", "made_from"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

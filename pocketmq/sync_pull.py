@@ -10,8 +10,6 @@ from pocketmq.client.parameters import Seconds
 from pocketmq.message.message import MessageExt
 from pocketmq.sync_client import SyncClient
 
-__all__ = ["PullClient"]
-
 
 class PullClient(SyncClient):
     """A wrapped PullConsumer. If an interrupt (Ctrl-C) ends a call, the next call returns its

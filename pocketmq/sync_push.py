@@ -19,8 +19,6 @@ from pocketmq.client.errors import NotRunning
 from pocketmq.client.parameters import Seconds
 from pocketmq.sync_client import SyncClient, iterate
 
-__all__ = ["ConsumedMessage", "PushClient", "PushConsumer"]
-
 
 class ConsumedMessage(consumed_message.ConsumedMessage):
     """A received message to acknowledge.

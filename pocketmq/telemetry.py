@@ -6,6 +6,8 @@ consumer = PushConsumer("billing", hooks=[OpenTelemetryHook(), OpenTelemetryMetr
 The first makes spans, the second histograms.
 """
 
+from __future__ import annotations
+
 from pocketmq._extras import require
 
 try:

@@ -1,5 +1,7 @@
 """Types that appear in signatures: options, results, events, and what `Admin` returns."""
 
+from __future__ import annotations
+
 from pocketmq.client.consumer.consumer_event import ConsumerEvent, ConsumerEventKind
 from pocketmq.client.consumer.consumer_options import ShareCallback
 from pocketmq.client.consumer.dispatch.handlers import BatchHandler, Handler

@@ -8,6 +8,8 @@ A build compiles where it can. Where it cannot, it says why in one line, keeps t
 `POCKETMQ_ACCELERATOR=1` makes it fail instead.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import shutil

@@ -1,5 +1,7 @@
 """What every test shares."""
 
+from __future__ import annotations
+
 import logging
 import os
 import time

@@ -592,6 +592,46 @@ def test_no_folders_of_one_package_import_each_other_in_a_circle() -> None:
     assert not in_circles(folders)
 
 
+#: Modules that users import names from, which therefore say with `__all__` what they offer.
+DOORS = {
+    "client/errors.py",
+    "codes.py",
+    "embedded.py",
+    "errors.py",
+    "hooks.py",
+    "rebalance.py",
+    "selector.py",
+    "sync.py",
+    "telemetry.py",
+    "types.py",
+}
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The names of the classes, functions and values of a module."""
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    targets = [
+        target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+    ]
+    return names | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_only_doors_list_what_they_offer() -> None:
+    """Inside the package an underscore says what is private. `__all__` is for the modules that
+    users import from and for those that pass on what another module defines."""
+    for path in modules_and_compiled():
+        tree = ast.parse(path.read_text()) if path.suffix == ".py" else ast.Module([], [])
+        where = path.relative_to(PROJECT / "pocketmq").as_posix()
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                listed = {
+                    each.value
+                    for each in ast.walk(node.value)
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                }
+                assert where in DOORS or listed - defined(tree), f"{where} lists its own names"
+
+
 #: Methods that change files. The proofs of durability see what goes through store/files.py only.
 CHANGES_FILES = {"unlink", "write_bytes", "write_text", "rmdir", "mkdir", "touch", "symlink_to"}
 

@@ -1,5 +1,7 @@
 """Background work that ends unexpectedly is logged and started again."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The error answer to a request that is not allowed, or asks for something impossible."""
 
+from __future__ import annotations
+
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from pocketmq.client.errors import Unavailable
 
-__all__ = ["any_answer"]
-
 #: Between a failure and the next question to the same server, seconds.
 PAUSE = 0.2
 

@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-__all__ = ["backoff", "jittered", "retry"]
-
 #: The pause of `retry` after the first failure, and after any further one at most, seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0

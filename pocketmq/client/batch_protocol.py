@@ -38,8 +38,6 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pending import TICK
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["MAX_PARENT_BYTES", "BatchProtocol", "TooManyChildren"]
-
 log = logging.getLogger(__name__)
 
 #: A parent gets no more children once its body has this size; a quarter of what a frame may have,

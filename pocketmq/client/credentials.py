@@ -19,8 +19,6 @@ from pocketmq.auth.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, sign
 from pocketmq.client.errors import InvalidName
 from pocketmq.remoting.headers.base import Header
 
-__all__ = ["Credentials"]
-
 
 class Credentials(msgspec.Struct, frozen=True):
     """An access key (the user name of ACL 2.0) and its secret key; raises InvalidName for none.

@@ -19,8 +19,6 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["HEARTBEAT_PERIOD", "Heartbeat"]
-
 log = logging.getLogger(__name__)
 
 HEARTBEAT_PERIOD = 30.0

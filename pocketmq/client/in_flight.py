@@ -11,8 +11,6 @@ from collections import deque
 
 from pocketmq.client.errors import RemotingTimeout
 
-__all__ = ["InFlight"]
-
 
 class InFlight:
     """A counting gate of `limit` places."""

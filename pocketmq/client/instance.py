@@ -52,8 +52,6 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.serving.dispatch import Dispatcher
 
-__all__ = ["ROUTE_POLL_PERIOD", "ClientInstance", "client_id"]
-
 log = logging.getLogger(__name__)
 
 ROUTE_POLL_PERIOD = 30.0

@@ -12,8 +12,6 @@ from typing import Any
 
 from pocketmq.client.errors import SHUT_DOWN, NotRunning
 
-__all__ = ["Lifecycle"]
-
 
 class Lifecycle:
     """Starts a client once, and shuts it down once.

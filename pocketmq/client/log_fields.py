@@ -12,8 +12,6 @@ from __future__ import annotations
 from pocketmq.client.errors import RemotingError
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["fields"]
-
 
 def fields(
     error: BaseException | None = None, *, queue: MessageQueue | None = None, **values: object

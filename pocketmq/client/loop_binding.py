@@ -7,8 +7,6 @@ import os
 
 from pocketmq.client.errors import FORKED, OTHER_LOOP, NotRunning
 
-__all__ = ["LoopBinding"]
-
 
 class LoopBinding:
     """Where a client runs. A send path compares `loop` with the running one, and asks

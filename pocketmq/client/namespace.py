@@ -26,8 +26,6 @@ from pocketmq.message.limits import (
 )
 from pocketmq.message.message import Message, MessageQueue
 
-__all__ = ["Namespace"]
-
 SEPARATOR = "%"
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 

@@ -24,8 +24,6 @@ from pocketmq.remoting.headers.offset import (
     SearchOffsetResponseHeader,
 )
 
-__all__ = ["Position", "QueueOffsets", "check_position", "consume_from_where", "milliseconds"]
-
 #: Where to start reading a queue: an offset, one of its ends, or a store time.
 Position = int | Literal["begin", "end"] | datetime
 

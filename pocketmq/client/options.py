@@ -22,8 +22,6 @@ from pocketmq.client.parameters import (
     unknown_option,
 )
 
-__all__ = ["ClientOptions", "check_options"]
-
 
 class ClientOptions(TypedDict, total=False):
     """Keyword arguments of ClientInstance for users of every kind of client.

@@ -16,31 +16,6 @@ from typing import Any, TypeVar
 
 from pocketmq.message.message import MessageQueue
 
-__all__ = [
-    "Milliseconds",
-    "Seconds",
-    "each_milliseconds",
-    "flag",
-    "function",
-    "functions",
-    "instance",
-    "message_queue",
-    "milliseconds",
-    "one_of",
-    "point_in_time",
-    "seconds",
-    "seconds_or_none",
-    "shown",
-    "store_time",
-    "text",
-    "text_or_none",
-    "texts",
-    "texts_by_name",
-    "unix_seconds",
-    "unknown_option",
-    "whole",
-]
-
 #: A duration: seconds, or a `timedelta`.
 Seconds = float | timedelta
 #: A duration: milliseconds, or a `timedelta`.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pocketmq.client.parameters import whole
 from pocketmq.message.limits import MAX_DELAY_LEVEL
 
-__all__ = ["DEAD_LETTER", "ReconsumeLater"]
-
 #: The delay level that stands for the dead letters.
 DEAD_LETTER = -1
 

@@ -17,8 +17,6 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
-__all__ = ["PulledRecords", "RecordPuller"]
-
 _STATUSES = {int(status): status for status in PullStatus}
 
 

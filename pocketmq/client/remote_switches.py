@@ -12,8 +12,6 @@ from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetKVListByNamespaceRequestHeader
 
-__all__ = ["RemoteSwitches"]
-
 log = logging.getLogger(__name__)
 
 

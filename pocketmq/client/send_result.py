@@ -10,8 +10,6 @@ from pocketmq.message.limits import DEFAULT_REGION
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import Code, ResponseCode
 
-__all__ = ["SendResult", "SendStatus"]
-
 
 class SendStatus(Code):
     """The message is stored in every case; the others say what was not confirmed in time.

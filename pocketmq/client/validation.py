@@ -21,26 +21,6 @@ from pocketmq.message.limits import (
 )
 from pocketmq.message.message import Message, MessageExt
 
-__all__ = [
-    "FORBIDDEN_GROUPS",
-    "check_batchable",
-    "check_message",
-    "check_messages",
-    "check_properties",
-    "check_properties_length",
-    "check_property",
-    "check_tags",
-    "check_topic_name",
-    "check_trace",
-    "check_type",
-    "consumer_group",
-    "goes_alone",
-    "is_delayed",
-    "joined_keys",
-    "positive",
-    "producer_group",
-]
-
 #: Group names that the official clients use as "not set"; a group must be chosen.
 FORBIDDEN_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 

@@ -15,8 +15,6 @@ from pocketmq.message.checksum import CRC_MASK, crc32
 from pocketmq.message.record_layout import HEAD_SIZE, MAGIC_V1, unpack_head
 from pocketmq.message.sysflag import COMPRESSED, HOST_MASK
 
-__all__ = ["read_alike", "read_alike_in_python"]
-
 _UNUSUAL: Final = COMPRESSED | HOST_MASK
 """Bits of a sysFlag that change the length of a record's head, or its body."""
 

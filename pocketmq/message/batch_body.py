@@ -8,6 +8,8 @@ Each message is, big-endian::
 The broker stores each as a record of its own; magic and CRC are placeholders that are never read.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable, Iterator
 from struct import Struct

@@ -1,5 +1,7 @@
 """The body checksum of stored records."""
 
+from __future__ import annotations
+
 import zlib
 from collections.abc import Callable
 from typing import Final

@@ -5,6 +5,8 @@ frames in a row are one body, as the Java client's streams read them. Only produ
 (bodies of 4 KiB and more, level 5, ZLIB by default); brokers store their bodies unchanged.
 """
 
+from __future__ import annotations
+
 import sys
 import zlib
 from collections.abc import Callable
@@ -38,7 +40,7 @@ class CompressionType(IntEnum):
         return self.value << COMPRESSION_TYPE_SHIFT
 
     @classmethod
-    def of(cls, sys_flag: int) -> "CompressionType":
+    def of(cls, sys_flag: int) -> CompressionType:
         """Return the codec a sysFlag names; ZLIB if it names none, as old clients and the Go client
         write it.
 

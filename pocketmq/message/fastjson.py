@@ -12,6 +12,8 @@ key the text of its JSON, which is also how standard JSON writes such keys. Inpu
 peer, so work and memory are proportional to its length.
 """
 
+from __future__ import annotations
+
 import functools
 from typing import Any, Final, TypeVar
 

@@ -4,6 +4,8 @@
 that work without msgspec.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator

@@ -4,6 +4,8 @@ All ids are upper-case hexadecimal text. Readers take both lengths (32 character
 address, 56 with an IPv6 one) and lower case, which the Go client uses in part.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import os
 import secrets

@@ -3,6 +3,8 @@
 Reference: TopicValidator, Validators.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from typing import Final

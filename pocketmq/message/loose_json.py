@@ -9,6 +9,8 @@ Such texts are short in practice. They are limited to `MAX_LENGTH`, and the work
 their length.
 """
 
+from __future__ import annotations
+
 import re
 from typing import Any, Final
 

@@ -1,5 +1,7 @@
 """Messages as users hold them: to be sent, and as received."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-__all__ = ["Decoder", "PayloadError", "decode_payload", "decoder_of", "encode_payload"]
-
 #: Makes an object from a body; raises PayloadError.
 Decoder: TypeAlias = Callable[[bytes], Any]
 

@@ -1,5 +1,7 @@
 """The properties text of a message: `name 0x01 value 0x02`, repeated."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Final
 

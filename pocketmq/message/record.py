@@ -4,6 +4,8 @@ The layout of a record in bytes is in `record_layout`; scans and their executors
 module, because they make no objects.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 
 import msgspec

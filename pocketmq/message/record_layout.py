@@ -12,6 +12,8 @@ The end of a commit-log file that is too short for the next record is filled by 
 `BLANK_MAGIC`, and any bytes.
 """
 
+from __future__ import annotations
+
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """Bits of a message's sysFlag, which is stored in the record and sent with every message."""
 
+from __future__ import annotations
+
 from typing import Final
 
 COMPRESSED: Final = 0x1

@@ -1,5 +1,7 @@
 """Tag hashes as consume queues hold them, and tag expressions as consumers subscribe with them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -81,7 +83,7 @@ class TagExpression:
         self.codes = frozenset(map(tag_hash, self.tags))
 
     @classmethod
-    def of(cls, tags: Iterable[str]) -> "TagExpression":
+    def of(cls, tags: Iterable[str]) -> TagExpression:
         """Return the expression that names exactly `tags`; every message without tags."""
         return cls(" || ".join(sorted(tags)))
 

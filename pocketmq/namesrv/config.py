@@ -1,6 +1,8 @@
 """The settings of a name server, by RocketMQ's own property names (NamesrvConfig and the parts of
 NettyServerConfig that apply here)."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 from pathlib import Path

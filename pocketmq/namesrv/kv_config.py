@@ -3,6 +3,8 @@
 The file is the official `kvConfig.json`: `{"configTable":{"NAMESPACE":{"KEY":"VALUE"}}}`.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Mapping
 

@@ -15,6 +15,8 @@ No I/O is done here: a connection is an opaque object that is only compared, and
 that is passed in.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """The name server: wires the tables, the processors and the listening socket together."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

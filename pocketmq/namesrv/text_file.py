@@ -1,5 +1,7 @@
 """A small text file that is replaced as a whole and keeps its predecessor as `.bak`."""
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Callable

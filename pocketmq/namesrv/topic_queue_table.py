@@ -1,5 +1,7 @@
 """The queues of each topic by broker group: topic → broker name → queues."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 

@@ -1,5 +1,7 @@
 """The settings of a proxy, by RocketMQ's own property names (ProxyConfig of 5.3.3)."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Annotated, Final
 

@@ -1,5 +1,7 @@
 """Counts of something per peer address, for limits per address."""
 
+from __future__ import annotations
+
 
 class AddressCounts:
     """Counts by address. What is counted is removed again with the same address.

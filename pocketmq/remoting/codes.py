@@ -4,6 +4,8 @@ Names and numbers are those of Apache RocketMQ 5.3.3 (RequestCode, ResponseCode,
 plus COMMON_BATCH_REQUEST of the Batch-Protocol (pull request 5521).
 """
 
+from __future__ import annotations
+
 from enum import IntEnum
 
 VERSION = 479

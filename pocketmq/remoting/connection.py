@@ -4,6 +4,8 @@ Requests are pipelined and answered in any order. The server's requests to the c
 same connection and are executed by a dispatcher, as on a server.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import socket
@@ -259,7 +261,7 @@ class Connection:
         """The number of requests waiting for answers; `max_pending` bounds it."""
         return self._stream.pending
 
-    def on_close(self, callback: Callable[["Connection"], None]) -> None:
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
         """Call `callback(self)` once when the connection is gone, by either end."""
         self._stream.add_close_callback(lambda _: callback(self))
 

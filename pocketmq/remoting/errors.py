@@ -11,6 +11,8 @@ from an answer. `retriable` says whether a producer may send the same message ag
 broker if there is one.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from pocketmq.remoting.codes import ResponseCode

@@ -1,5 +1,7 @@
 """An error that is raised later than it was caught, such as the last one of several attempts."""
 
+from __future__ import annotations
+
 from typing import Generic, TypeVar
 
 E = TypeVar("E", bound=BaseException)

@@ -9,8 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["at_most", "container_memory", "memory"]
-
 #: Bytes if the platform does not tell: small enough to be safe.
 _UNKNOWN: Final = 1 << 30
 #: Directories of the kernel's control groups, and the file with the limit of each.

@@ -6,6 +6,8 @@ for any number pending, and no timer is made per request: deadlines are rounded 
 answered or cancelled request leaves the set of its tick at once.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -1,5 +1,7 @@
 """One connection per server address, made on first use and again after it was lost."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import ssl

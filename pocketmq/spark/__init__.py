@@ -31,6 +31,8 @@ Spark. All sending is done by `pocketmq.client`.
 `batch_sink` writes the batches of a stream into a table of `pocketmq.tables`.
 """
 
+from __future__ import annotations
+
 from importlib.util import find_spec
 
 from pocketmq._extras import MissingExtra

@@ -35,8 +35,6 @@ from pocketmq.spark.options.option_error import nearest
 from pocketmq.spark.schema import SchemaError
 from pocketmq.store.scan.records.columns import ALL_COLUMNS
 
-__all__ = ["FIELDS", "check_columns"]
-
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 _PLAIN_JSON: Final = (
     *_INTEGERS,

@@ -28,8 +28,6 @@ from pocketmq.message.message import Message
 from pocketmq.spark.message_columns import FIELDS
 from pocketmq.spark.writing.json_body import json_bodies
 
-__all__ = ["ROW_ID", "Block", "RowError", "Rows"]
-
 #: The property that holds the id of a row.
 ROW_ID: Final = "SPARK_ROW_ID"
 

@@ -10,6 +10,8 @@ pytest finds the plugin (`pocketmq.testing.plugin`) where pocketmq is installed.
 shows what it can do.
 """
 
+from __future__ import annotations
+
 from pocketmq._lazy import attach
 
 __getattr__, __dir__ = attach(

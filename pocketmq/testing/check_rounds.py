@@ -11,8 +11,6 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.serving.dispatch import Answer, Handler
 from pocketmq.remoting.serving.request import Request
 
-__all__ = ["CheckRounds"]
-
 #: How long producers have to answer a check, in seconds of the test's own time.
 ANSWER_TIMEOUT = 1.0
 

@@ -7,8 +7,6 @@ import math
 import time
 from collections.abc import Callable
 
-__all__ = ["MovableClock"]
-
 
 class MovableClock:
     """Milliseconds since the epoch; `call_later` makes timers that a move ahead does not miss."""

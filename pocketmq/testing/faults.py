@@ -17,8 +17,6 @@ from pocketmq.remoting.frames.frame import decode_command
 from pocketmq.remoting.serving.dispatch import Answer, Dispatcher, Handler
 from pocketmq.remoting.serving.request import Request, Response
 
-__all__ = ["Fault", "Faults", "Held", "When", "code_of"]
-
 #: Whether a fault applies to a request, whose `header` is the typed one of its code
 #: (remoting.headers).
 When = Callable[[Request[Any]], bool]

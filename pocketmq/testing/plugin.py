@@ -14,8 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from pocketmq.testing.server import RocketMQ
 
-__all__ = ["rocketmq", "rocketmq_module", "rocketmq_properties", "rocketmq_session"]
-
 
 @pytest.fixture(scope="session")
 def rocketmq_properties() -> Mapping[str, str]:

@@ -14,8 +14,6 @@ from pocketmq.client.errors import RemotingError, RemotingTimeout
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 
-__all__ = ["GroupProgress"]
-
 #: Seconds between two checks of a group: the first, and the longest.
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05
 

@@ -20,8 +20,6 @@ from pocketmq.testing.clock import MovableClock
 from pocketmq.testing.faults import Fault, Held, When, code_of
 from pocketmq.testing.servers import Servers
 
-__all__ = ["RocketMQ", "SyncRocketMQ"]
-
 T = TypeVar("T")
 
 #: Turns of the servers' loop within which it reads the received data.

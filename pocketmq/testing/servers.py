@@ -15,8 +15,6 @@ from pocketmq.testing.clock import MovableClock
 from pocketmq.testing.faults import Faults
 from pocketmq.testing.progress import GroupProgress
 
-__all__ = ["Servers"]
-
 #: The consumer group that `drain` reads with.
 GROUP = "pocketmq-testing"
 

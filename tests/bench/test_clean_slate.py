@@ -1,5 +1,7 @@
 """What a run of a benchmark begins with."""
 
+from __future__ import annotations
+
 import mmap
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Servers go on whatever ends one of their background tasks."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -4,6 +4,8 @@ What a healthy cluster does is tested against the real servers; these are for th
 hang, refuse, close the connection, or answer nonsense at a chosen moment.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -119,9 +121,7 @@ class FakeNameServer(FakeServer):
             RequestCode.GET_KVLIST_BY_NAMESPACE, self.kv_list, GetKVListByNamespaceRequestHeader
         )
 
-    def put(
-        self, topic: str, brokers: "list[FakeBroker]", *, queues: int = 2, perm: int = 6
-    ) -> None:
+    def put(self, topic: str, brokers: list[FakeBroker], *, queues: int = 2, perm: int = 6) -> None:
         self.routes[topic] = TopicRouteData(
             broker_datas=[
                 BrokerData(broker_addrs={0: b.address}, broker_name=b.name, cluster="c")

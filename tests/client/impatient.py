@@ -1,5 +1,7 @@
 """Consumers whose pauses are other than the usual ones."""
 
+from __future__ import annotations
+
 from typing import TypeVar
 
 from pocketmq.client.consumer.pauses import Pauses

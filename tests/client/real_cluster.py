@@ -1,5 +1,7 @@
 """Our own name server and brokers in this process, each of which can be stopped and started."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from pocketmq.broker.broker import Broker

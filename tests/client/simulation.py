@@ -1,5 +1,7 @@
 """A world without a network: a clock that is set, queues, and brokers that answer as told."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

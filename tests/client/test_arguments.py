@@ -1,5 +1,7 @@
 """Wrong arguments of a producer fail at once: name, value and what is allowed."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,5 +1,7 @@
 """However messages arrive at a producer, the queues of a topic receive the same number of them."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,5 +1,7 @@
 """A client goes on whatever ends one of its background tasks, and says so in its log."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 

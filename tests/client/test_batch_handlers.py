@@ -1,5 +1,7 @@
 """Handlers that get several messages at once."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from typing import Any

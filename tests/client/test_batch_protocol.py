@@ -1,5 +1,7 @@
 """Requests that travel together: gathering, falling back, failing alone."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,5 +1,7 @@
 """A task may be cancelled at any await: nothing of it stays behind, and the rest goes on."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import random

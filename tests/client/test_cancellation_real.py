@@ -1,5 +1,7 @@
 """Cancelled calls, and full disks, with our own servers: nothing stays behind, and all goes on."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from typing import Any
 

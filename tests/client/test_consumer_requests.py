@@ -1,5 +1,7 @@
 """What a broker asks of a push consumer, and what it is told."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Producers and consumers against our own servers, with restarts in every order."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections import Counter

@@ -1,5 +1,7 @@
 """What errors tell besides their class."""
 
+from __future__ import annotations
+
 import pickle
 from datetime import timedelta
 from pathlib import Path

@@ -7,6 +7,8 @@ Where a habit is about one client, its test is with that client's: an empty poll
 (test_public_api).
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import socket

@@ -1,6 +1,8 @@
 """A client begins once, and ends once and completely, whoever asks for it and at whatever moment: a
 signal handler beside `async with`, a start that is given up, two calls that meet."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -61,7 +63,7 @@ class Gate:
         self.reached.set()
         await self.open.wait()
 
-    def holds(self, code: RequestCode, *servers: FakeServer) -> "Gate":
+    def holds(self, code: RequestCode, *servers: FakeServer) -> Gate:
         """Have the servers answer these requests when the gate is open."""
 
         def wrapper(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,7 @@
 """A pull consumer that lost its connection, its broker or its group says so, and comes back."""
 
+from __future__ import annotations
+
 import logging
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Locks whose broker was asked for them, or given them back, and did not say what became of it."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

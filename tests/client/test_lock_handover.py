@@ -1,5 +1,7 @@
 """The locks of an orderly consumer whose connection ends."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """Offsets that a broker loses: it writes them down every few seconds only, and may be killed."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """An offset reset moves running consumers, whatever they have read ahead or have in work."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time

@@ -1,5 +1,7 @@
 """Arguments are checked: the error names the argument, its value and what is allowed."""
 
+from __future__ import annotations
+
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any

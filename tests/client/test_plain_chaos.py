@@ -1,6 +1,8 @@
 """Handlers that do not wait, and do anything to their consumer meanwhile: each message is done in
 the end, nothing is committed before it is, and what flow control counts comes back to nothing."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import random

@@ -1,5 +1,7 @@
 """Handlers that do not wait: many messages are worked on in one turn of the event loop."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable
 from itertools import groupby

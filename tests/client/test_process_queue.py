@@ -1,5 +1,7 @@
 """The messages of one queue, against a model: a set of what is not done."""
 
+from __future__ import annotations
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

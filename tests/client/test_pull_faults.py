@@ -1,5 +1,7 @@
 """Pull consumers that are asked for what makes no sense, or for something else meanwhile."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Which replica is asked for messages, and what the failure of one means for the next pull."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 

@@ -1,6 +1,8 @@
 """Push consumers under failures of everything around them: what is committed is done, nothing is
 lost, the order of queues holds, and nothing is left behind."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from collections import defaultdict

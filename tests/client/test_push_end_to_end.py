@@ -1,5 +1,7 @@
 """Push consumers, our own servers and producer, while brokers restart and consumers come and go."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import defaultdict
 from typing import Any

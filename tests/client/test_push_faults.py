@@ -1,5 +1,7 @@
 """Push consumers whose handlers, operators and other clients do what nobody expects."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from typing import Any

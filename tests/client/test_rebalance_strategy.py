@@ -1,5 +1,7 @@
 """Divisions of queues, as the official client 5.3.3 makes them."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

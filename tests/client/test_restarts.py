@@ -1,5 +1,7 @@
 """A restart is not an outage: what is sent while a server is away is sent when it is back."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

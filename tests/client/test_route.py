@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 import socket
 from collections.abc import AsyncIterator
@@ -272,11 +274,11 @@ class FakeSocket:
         self.names = names
         self.family = 0
 
-    def socket(self, family: int, _type: int) -> "FakeSocket":
+    def socket(self, family: int, _type: int) -> FakeSocket:
         self.family = family
         return self
 
-    def __enter__(self) -> "FakeSocket":
+    def __enter__(self) -> FakeSocket:
         return self
 
     def __exit__(self, *error: object) -> None:

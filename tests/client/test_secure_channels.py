@@ -1,5 +1,7 @@
 """TLS and the VIP channel: what is between client and servers, not what is said."""
 
+from __future__ import annotations
+
 import asyncio
 import ssl
 from collections.abc import AsyncIterator

@@ -1,5 +1,7 @@
 """What bench/selector promises of the producer's rules, in simulated time."""
 
+from __future__ import annotations
+
 from functools import cache
 
 import pytest

@@ -1,5 +1,7 @@
 """What must hold of sends whatever brokers do: a state machine over a simulated cluster."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar

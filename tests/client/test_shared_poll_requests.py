@@ -1,5 +1,7 @@
 """Long polls that share a parent, when something is wrong with one or with the parent."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
 

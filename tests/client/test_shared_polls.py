@@ -1,5 +1,7 @@
 """A consumer's queues wait for messages in one request: with the real broker, and without."""
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,5 +1,7 @@
 """The synchronous classes, against a cluster whose loop runs in another thread."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import os

@@ -1,5 +1,7 @@
 """What type checkers are told of pocketmq.sync (scripts/write_sync_stub.py)."""
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import inspect

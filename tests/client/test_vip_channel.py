@@ -1,5 +1,7 @@
 """Which requests go to the port two below a broker's own; as in 5.3.3's MQClientAPIImpl."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,5 +1,7 @@
 """Waiting for what no event tells."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """The golden stores of the official 5.3.3 broker, unpacked once, with their message lists."""
 
+from __future__ import annotations
+
 import json
 import tarfile
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every record of stores that the official broker wrote, against what its client pulled."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator
 from typing import Any

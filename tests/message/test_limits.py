@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from pocketmq.message.limits import IllegalName, check_group, check_topic, is_system_topic

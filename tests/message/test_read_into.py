@@ -1,5 +1,7 @@
 """`MessageExt.read_into` is quick with what most records are; the long way says what is right."""
 
+from __future__ import annotations
+
 import zlib
 from typing import Any
 from unittest import mock

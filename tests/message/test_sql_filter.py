@@ -1,5 +1,7 @@
 """SQL92 filters: against the official module's own results, and what is ours (errors, bounds)."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

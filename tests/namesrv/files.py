@@ -1,5 +1,7 @@
 """Small files of name servers, for tests that are coroutines."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 

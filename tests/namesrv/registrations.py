@@ -1,5 +1,7 @@
 """Registrations for tests."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from pocketmq.remoting.bodies.registration import (

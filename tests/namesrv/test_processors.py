@@ -1,5 +1,7 @@
 """Every request of the name server over a connection, with its codes and texts."""
 
+from __future__ import annotations
+
 import json
 import zlib
 from typing import Any

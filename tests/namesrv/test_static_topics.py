@@ -1,5 +1,7 @@
 """The queue mappings of static topics: brokers register them, clients need them in the route."""
 
+from __future__ import annotations
+
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig

@@ -1,5 +1,7 @@
 """Peers for tests of the asyncio part: raw socket client, fake transport, echo server."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -121,7 +123,7 @@ class RawPeer:
         self.writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> "RawPeer":
+    async def open(cls, port: int) -> RawPeer:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def send(self, data: bytes) -> None:

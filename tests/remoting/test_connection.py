@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 import logging
 import socket
@@ -48,7 +50,7 @@ class RawServer:
         self.accepted: asyncio.Queue[RawPeer] = asyncio.Queue()
         self.peers: list[RawPeer] = []
 
-    async def __aenter__(self) -> "RawServer":
+    async def __aenter__(self) -> RawServer:
         self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
         return self

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import inspect
 import logging
 from collections.abc import Awaitable, Callable

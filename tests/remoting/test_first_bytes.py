@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from pocketmq.remoting.frames.first_bytes import FirstBytes, explain, recognise

@@ -1,5 +1,7 @@
 """An error that is raised later: the function that raised it is in no cycle with it."""
 
+from __future__ import annotations
+
 import gc
 import weakref
 

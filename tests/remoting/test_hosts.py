@@ -1,5 +1,7 @@
 """Hosts that are no names, and the address that stands for every interface."""
 
+from __future__ import annotations
+
 import socket
 from typing import Any
 

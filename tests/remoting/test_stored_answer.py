@@ -1,5 +1,7 @@
 """The prepared answer to a stored message is what the general way gives."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 

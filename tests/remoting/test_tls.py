@@ -1,5 +1,7 @@
 """TLS on a server's port: which connections it takes, and what bad peers cost."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

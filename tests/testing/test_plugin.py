@@ -1,5 +1,7 @@
 """The plugin in somebody else's test suite."""
 
+from __future__ import annotations
+
 import tomllib
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The fixture's server, used as its users do."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

@@ -31,8 +31,6 @@ from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.options import ClientOptions, check_options
 from pocketmq.client.parameters import Seconds, seconds
 
-__all__ = ["Admin"]
-
 
 class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
     """Asks and changes a cluster.

@@ -15,8 +15,6 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 
-__all__ = ["BrokerFigures", "BrokerState", "ReplicaFigures", "broker_states"]
-
 #: Seconds of each unit.
 _UNITS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _SIZES: Final = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}

@@ -22,8 +22,6 @@ from pocketmq.remoting.headers.namesrv import (
 )
 from pocketmq.remoting.settings.properties_file import format_properties, parse_properties
 
-__all__ = ["ConfigAdmin"]
-
 
 class ConfigAdmin(Servers):
     """What Admin offers for configuration."""

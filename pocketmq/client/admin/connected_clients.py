@@ -13,8 +13,6 @@ from pocketmq.client.errors import ConsumerNotOnline
 from pocketmq.remoting.bodies.consumer import ConsumerConnection
 from pocketmq.remoting.codes import release_of
 
-__all__ = ["ConnectedClient", "connected_clients", "online"]
-
 _ROLES: Final = {
     "CONSUME_ACTIVELY": "pull consumer",
     "CONSUME_PASSIVELY": "push consumer",

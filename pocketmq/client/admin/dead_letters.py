@@ -13,8 +13,6 @@ from pocketmq.message import properties as names
 from pocketmq.message.limits import DLQ_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["Choice", "DeadLetters", "Death", "death_of", "origin_topic"]
-
 
 class Bounds(NamedTuple):
     """Queue offsets: of the oldest dead letter, the first that was not resent, and the end."""

@@ -32,8 +32,6 @@ from pocketmq.remoting.headers.admin import (
 )
 from pocketmq.remoting.headers.client import GetConsumerRunningInfoRequestHeader
 
-__all__ = ["GroupAdmin"]
-
 
 class GroupAdmin(Servers):
     """What Admin offers for groups."""

@@ -21,8 +21,6 @@ from pocketmq.remoting.headers.message_query import (
 )
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
-__all__ = ["TOOLS_GROUP", "MessageAdmin"]
-
 #: The group of RocketMQ's own tools, which every broker knows.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 _END_OF_TIME = 2**63 - 1

@@ -19,8 +19,6 @@ from pocketmq.remoting.headers.admin import GetConsumerConnectionListRequestHead
 from pocketmq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from pocketmq.remoting.settings.properties_file import parse_properties
 
-__all__ = ["OffsetAdmin"]
-
 
 class OffsetAdmin(Servers):
     """What Admin offers for offsets."""

@@ -33,8 +33,6 @@ from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
-__all__ = ["Servers"]
-
 
 class Servers:
     """The servers of one cluster, as an administrator reaches them."""

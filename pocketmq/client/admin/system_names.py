@@ -7,8 +7,6 @@ from typing import Final
 from pocketmq.client.admin.admin import Admin
 from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, is_internal_topic
 
-__all__ = ["is_users_group", "users_topics"]
-
 _SYSTEM_GROUPS: Final = frozenset(
     {
         "DEFAULT_CONSUMER",

@@ -26,8 +26,6 @@ from pocketmq.remoting.headers.topic import (
     QueryTopicConsumeByWhoRequestHeader,
 )
 
-__all__ = ["TopicAdmin"]
-
 
 class TopicAdmin(Servers):
     """What Admin offers for topics."""

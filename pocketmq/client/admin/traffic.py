@@ -13,8 +13,6 @@ from pocketmq.client.admin.system_names import is_users_group, users_topics
 from pocketmq.client.errors import NoPermission, RemotingError
 from pocketmq.remoting.bodies.consumer import OffsetWrapper
 
-__all__ = ["Look", "Progress", "Speed", "each", "look", "rate", "speed"]
-
 #: Topics and groups that are asked for at the same time.
 _AT_ONCE: Final = 16
 

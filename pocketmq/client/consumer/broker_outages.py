@@ -14,8 +14,6 @@ from pocketmq.client.errors import BrokerNotFound, RemotingError, is_silence
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 
-__all__ = ["BrokerOutages"]
-
 log = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ from pocketmq.remoting.headers.client import (
 )
 from pocketmq.remoting.serving.request import Request, Response
 
-__all__ = ["ClientRemotingProcessor"]
-
 log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from pocketmq.client.parameters import instance
 from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["BatchFailure", "ConsumedMessage", "Outcome"]
-
 
 class BatchFailure(ReconsumeLater):
     """Why a message fails together with the first of its batch; `reason` is what ended the batch.

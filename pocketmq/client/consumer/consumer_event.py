@@ -14,8 +14,6 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ConsumerEvent", "ConsumerEventKind", "ConsumerEvents", "listed"]
-
 log = logging.getLogger(__name__)
 
 

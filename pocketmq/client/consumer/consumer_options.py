@@ -16,8 +16,6 @@ from pocketmq.client.parameters import Seconds, flag, function, seconds, text
 from pocketmq.client.validation import check_trace, consumer_group
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ConsumerOptions", "ShareCallback"]
-
 ShareCallback: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
 """Called with queues that a consumer gets or loses; what it returns is awaited if it can be."""
 

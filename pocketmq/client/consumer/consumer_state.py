@@ -9,8 +9,6 @@ from pocketmq.client.consumer.sessions import Sessions
 from pocketmq.client.parameters import Seconds, seconds
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ConsumerState"]
-
 
 class ConsumerState:
     """The state of a consumer, whose sessions have an `assignment`."""

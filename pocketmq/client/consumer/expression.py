@@ -10,8 +10,6 @@ from pocketmq.client.errors import InvalidName
 from pocketmq.client.parameters import text
 from pocketmq.message.tags import SUBSCRIBE_ALL, TagExpression, TagExpressionError
 
-__all__ = ["EVERYTHING", "SQL92", "TAG", "Expression"]
-
 TAG = "TAG"
 SQL92 = "SQL92"
 

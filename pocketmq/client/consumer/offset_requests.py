@@ -23,8 +23,6 @@ from pocketmq.remoting.headers.client import GetConsumerStatusRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.serving.request import Request, Response
 
-__all__ = ["OffsetRequests", "check_group"]
-
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=MessageExt)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Pauses"]
-
 
 class Pauses(msgspec.Struct, frozen=True):
     """All in seconds.

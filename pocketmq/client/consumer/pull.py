@@ -53,8 +53,6 @@ from pocketmq.client.routes.route import TopicRoute
 from pocketmq.client.validation import check_topic_name
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["PullConsumer"]
-
 
 class PullConsumer(ConsumerState):
     """Reads messages for one consumer group.

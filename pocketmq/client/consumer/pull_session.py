@@ -32,8 +32,6 @@ from pocketmq.client.offsets import QueueOffsets, consume_from_where
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 
-__all__ = ["PullOptions", "PullSession"]
-
 log = logging.getLogger(__name__)
 
 

@@ -68,8 +68,6 @@ from pocketmq.client.parameters import (
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["PushConsumer"]
-
 log = logging.getLogger(__name__)
 
 #: Times that a message may be redelivered; brokers keep it in four bytes.

@@ -43,8 +43,6 @@ from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.client.offsets import consume_from_where
 from pocketmq.remoting.bodies.heartbeat import ConsumerData
 
-__all__ = ["PushOptions", "PushSession"]
-
 log = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ from pocketmq.client.consumer.subscription import Kind
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import Position
 
-__all__ = ["PushSubscriptions"]
-
 
 class PushSubscriptions:
     """The subscriptions of one consumer, by topic as the application knows it.

@@ -27,8 +27,6 @@ from pocketmq.client.consumer.expression import Expression
 from pocketmq.client.parameters import Seconds, text
 from pocketmq.client.validation import check_topic_name
 
-__all__ = ["Route", "Router", "Routing", "routes_of"]
-
 P = TypeVar("P")
 M = TypeVar("M")
 R = TypeVar("R")

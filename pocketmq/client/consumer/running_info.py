@@ -15,8 +15,6 @@ from pocketmq.client.consumer.rebalance.assignment import Assignment
 from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
-__all__ = ["MIB", "RunningInfo"]
-
 MIB = 1024 * 1024
 #: How many tasks' stacks the answer holds.
 MAX_STACKS = 100

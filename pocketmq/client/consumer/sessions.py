@@ -10,8 +10,6 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.routes.name_server_list import check_namesrv
 
-__all__ = ["Session", "Sessions"]
-
 
 class Session(Protocol):
     """One life of a consumer."""

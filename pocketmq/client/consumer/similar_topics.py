@@ -12,8 +12,6 @@ from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from pocketmq.remoting.bodies.topic import TopicList
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["most_alike", "similar_topics"]
-
 #: How many are named.
 MOST = 3
 #: Names that differ more in their length are not compared.

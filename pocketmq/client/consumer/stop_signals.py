@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-__all__ = ["PlainStopSignals", "StopSignals"]
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

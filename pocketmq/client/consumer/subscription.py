@@ -22,8 +22,6 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["Kind", "Subscription", "check_expression"]
-
 
 class Kind(Enum):
     """How the queues of a subscription are chosen."""

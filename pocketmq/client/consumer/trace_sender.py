@@ -13,8 +13,6 @@ from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.limits import TRACE_TOPIC
 
-__all__ = ["TraceSender"]
-
 #: What groups of producers of trace records are named by (TraceConstants).
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 

@@ -24,8 +24,6 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from pocketmq.client.observation.consume_hooks import ConsumeContext
 from pocketmq.client.observation.send_hooks import SendContext
 
-__all__ = ["CachingConsumer", "OpenTelemetryMetrics"]
-
 _DELIVERY = [1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 500.0]
 _PROCESS = [1.0, 5.0, 10.0, 100.0, 1000.0, 10_000.0, 60_000.0]
 

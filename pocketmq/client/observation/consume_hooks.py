@@ -26,9 +26,6 @@ from pocketmq.client.observation.trace_record import ConsumeReturn
 from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MessageExt
 
-__all__ = ["ConsumeContext", "ConsumeHook", "ConsumeHookList"]
-
-
 log = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from pocketmq.client.log_fields import fields
 
-__all__ = ["call_each"]
-
 log = logging.getLogger(__name__)
 
 H = TypeVar("H")

@@ -28,16 +28,6 @@ from pocketmq.client.parameters import shown
 from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message
 
-__all__ = [
-    "AfterSendHook",
-    "AnySendHook",
-    "BeforeSendHook",
-    "HookList",
-    "SendContext",
-    "SendHook",
-    "SendKind",
-]
-
 log = logging.getLogger(__name__)
 
 

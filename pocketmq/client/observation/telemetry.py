@@ -31,8 +31,6 @@ from pocketmq.client.observation.send_hooks import SendContext, SendKind
 from pocketmq.client.validation import is_delayed
 from pocketmq.message.message import MessageExt
 
-__all__ = ["OpenTelemetryHook", "consumer_span"]
-
 _SPAN = "pocketmq.client.observation.telemetry.span"
 _TYPES = {SendKind.HALF: "transaction"}
 

@@ -38,14 +38,6 @@ from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id, ne
 from pocketmq.message.limits import DEFAULT_REGION, TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt
 
-__all__ = [
-    "ConsumeTrace",
-    "SendTrace",
-    "TraceDispatcher",
-    "recalled",
-    "store_host",
-]
-
 log = logging.getLogger(__name__)
 
 #: A record waits for others at most this long, seconds.

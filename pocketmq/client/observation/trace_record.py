@@ -14,18 +14,6 @@ import msgspec
 
 from pocketmq.message.limits import DEFAULT_REGION
 
-__all__ = [
-    "ConsumeReturn",
-    "EndTransactionRecord",
-    "MessageType",
-    "PubRecord",
-    "RecallRecord",
-    "SubAfterRecord",
-    "SubBeforeRecord",
-    "TraceRecord",
-    "decode",
-]
-
 _FIELD = "\x01"
 _RECORD = "\x02"
 _NULL = "null"

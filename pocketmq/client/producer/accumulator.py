@@ -38,8 +38,6 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 
-__all__ = ["SMALL_BODY", "Accumulator", "ConcurrentSends", "Posted"]
-
 #: Bytes of a batch body at most. Buffers of less than 128 KiB come from the allocator's heap,
 #: larger ones from fresh pages: a fifth of the CPU time of a message of 1 KiB (bench.sends).
 MAX_BATCH_BYTES = 120_000

@@ -21,8 +21,6 @@ from pocketmq.message.batch_body import BatchBody
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["BatchPart", "batch_properties", "split"]
-
 #: Messages in one batch at most: the answer names an id of 32 or 56 characters for each.
 MAX_BATCH_MESSAGES = 10_000
 

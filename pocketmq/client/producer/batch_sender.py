@@ -12,8 +12,6 @@ from pocketmq.client.send_result import SendResult
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 
-__all__ = ["BatchSender"]
-
 #: Parts of one list that are on the way at the same time; those to one broker together.
 BATCH_CONCURRENCY = 32
 

@@ -55,8 +55,6 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RETRIABLE_CODES, EncodeError, GoAway
 
-__all__ = ["Delivery", "RetryPolicy"]
-
 #: The least time an attempt gets, seconds.
 LEAST_SHARE = 0.02
 #: The pause before a busy broker is asked again, the first time and at most, seconds; shortened by

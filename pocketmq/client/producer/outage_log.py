@@ -15,8 +15,6 @@ from pocketmq.client.errors import RemotingConnectError
 from pocketmq.client.log_fields import fields
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["LostPosts", "OutageLog"]
-
 log = logging.getLogger(__name__)
 
 #: Brokers that are remembered to be away, at most; the oldest are forgotten.

@@ -15,8 +15,6 @@ from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import RemotingConnectError, RemotingError, once_more
 from pocketmq.client.producer.outage_log import OutageLog
 
-__all__ = ["Outages"]
-
 #: The pause before a broker is connected to again, the first time and at most, seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5

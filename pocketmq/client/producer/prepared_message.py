@@ -30,17 +30,6 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frames.frame import Command
 
-__all__ = [
-    "COMPRESSIONS",
-    "SHORT",
-    "Compression",
-    "PreparedMessage",
-    "compress_body",
-    "message_properties",
-    "prepare",
-    "wait_property",
-]
-
 #: Bodies from this size on are compressed in a thread: the loop would stand still for longer than
 #: the hand-over costs. Bytes.
 COMPRESS_IN_THREAD = 64 * 1024

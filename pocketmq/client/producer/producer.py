@@ -84,8 +84,6 @@ from pocketmq.message.limits import MAX_BODY, TBW102, TRACE_TOPIC
 from pocketmq.message.message import Message, MessageExt, MessageQueue
 from pocketmq.remoting.errors import RETRIABLE_CODES
 
-__all__ = ["Producer"]
-
 log = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from pocketmq.client.producer.queue_choice import Selector
 from pocketmq.client.selector.filters import QueueFilter
 from pocketmq.client.selector.penalty import Selection
 
-__all__ = ["ProducerOptions"]
-
 
 class ProducerOptions(ClientOptions, total=False):
     """Keyword arguments of Producer, which says what they mean.

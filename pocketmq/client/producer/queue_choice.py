@@ -25,16 +25,6 @@ from pocketmq.client.parameters import shown, text
 from pocketmq.message import properties as names
 from pocketmq.message.message import Message, MessageQueue
 
-__all__ = [
-    "Selector",
-    "ShardingKey",
-    "by_consistent_hash",
-    "by_hash",
-    "choose",
-    "key_property",
-    "selector_named",
-]
-
 ShardingKey = str | int
 Selector = Callable[[Sequence[MessageQueue], Message, ShardingKey], MessageQueue]
 

@@ -14,8 +14,6 @@ from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, deco
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.frame import Command
 
-__all__ = ["checked_handle", "decoded", "refusal"]
-
 #: A broker whose clock is ahead delivers messages that are not due here yet, milliseconds.
 CLOCK_DIFFERENCE = 60_000
 

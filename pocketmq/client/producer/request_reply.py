@@ -36,8 +36,6 @@ from pocketmq.remoting.connection import split_address
 from pocketmq.remoting.headers.client import ReplyMessageRequestHeader
 from pocketmq.remoting.serving.request import Request, Response
 
-__all__ = ["RequestReply", "is_request"]
-
 log = logging.getLogger(__name__)
 
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"

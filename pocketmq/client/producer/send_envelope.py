@@ -42,8 +42,6 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-__all__ = ["NOWHERE", "SendEnvelope", "check_queue", "check_target", "running_loop"]
-
 R = TypeVar("R")
 
 #: Sentinel: not running. Not None, which `running_loop` may return.

@@ -9,8 +9,6 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.headers.base import Header, encode_json
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
-__all__ = ["SendHeader", "SendHeaders"]
-
 #: Queues whose share is kept. A producer that sends to more of them encodes it anew now and then.
 MAX_QUEUES = 4096
 

@@ -39,8 +39,6 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
-__all__ = ["Sender"]
-
 R = TypeVar("R")
 
 #: What brokers say when the client that a reply is for is not connected to them.

@@ -50,8 +50,6 @@ from pocketmq.remoting.headers.transaction import (
 )
 from pocketmq.remoting.serving.request import Request
 
-__all__ = ["Transaction", "TransactionProducer", "TransactionResult", "TransactionState"]
-
 log = logging.getLogger(__name__)
 
 #: Checks that are answered at the same time; the broker asks again for those beyond.

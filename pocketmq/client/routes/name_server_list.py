@@ -26,8 +26,6 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.parameters import shown, texts
 from pocketmq.remoting.connection import split_address
 
-__all__ = ["NAMESRV_ADDR", "NameServerList", "check_namesrv", "parse_addresses"]
-
 log = logging.getLogger(__name__)
 
 #: The environment variable that mqadmin and the images of RocketMQ use.

@@ -31,8 +31,6 @@ from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["NameServers"]
-
 log = logging.getLogger(__name__)
 
 #: Seconds for a request to the name servers, all failovers included.

@@ -35,8 +35,6 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.held_error import HeldError
 
-__all__ = ["MASTER_ID", "RouteTable", "TopicRoute", "publish_queues", "subscribe_queues"]
-
 log = logging.getLogger(__name__)
 
 MASTER_ID = 0

@@ -12,9 +12,6 @@ from __future__ import annotations
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import split_address
 
-__all__ = ["VipChannel", "vip_address"]
-
-
 VIP_DISTANCE = 2
 
 

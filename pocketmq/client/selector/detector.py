@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.limited_log import LimitedLog
 
-__all__ = ["DETECTOR_PERIOD", "Detector", "Probe"]
-
 log = logging.getLogger(__name__)
 
 #: The most seconds between two rounds; `detect_interval` where that is shorter.

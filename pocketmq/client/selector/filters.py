@@ -17,8 +17,6 @@ from typing import Protocol
 from pocketmq.client.selector.latency import LatencyFaultTolerance
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["AvailableFilter", "BrokerFilter", "QueueFilter", "ReachableFilter", "UntriedFilter"]
-
 
 class QueueFilter(Protocol):
     def __call__(self, queue: MessageQueue, /) -> bool:

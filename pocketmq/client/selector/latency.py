@@ -27,17 +27,6 @@ from math import exp
 
 import msgspec
 
-__all__ = [
-    "IDLE_LATENCY",
-    "ISOLATION_LATENCY_MS",
-    "LATENCY_MAX_MS",
-    "NOT_AVAILABLE_DURATION_MS",
-    "PEAK_MEMORY",
-    "BrokerState",
-    "FaultItem",
-    "LatencyFaultTolerance",
-]
-
 log = logging.getLogger(__name__)
 
 #: Thresholds of the latency table of release 5.3.3, ms; a send at or above one costs the

@@ -21,8 +21,6 @@ from enum import StrEnum
 
 from pocketmq.client.selector.latency import FaultItem
 
-__all__ = ["CLEARLY", "Selection", "better"]
-
 #: How many times smaller a penalty must be to take the turn of another.
 CLEARLY = 1.5
 

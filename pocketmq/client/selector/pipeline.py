@@ -35,8 +35,6 @@ from pocketmq.client.selector.penalty import Selection, better
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["LAG", "PublishQueues", "QueueSelector", "Tries"]
-
 #: How many messages a queue may lag behind the others, if no request carries more.
 LAG = 8
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["CLIENT_CONFIG_NAMESPACE", "Switches"]
-
 log = logging.getLogger(__name__)
 
 CLIENT_CONFIG_NAMESPACE = "POCKETMQ_CLIENT_CONFIG"

@@ -7,6 +7,8 @@ complete expression is ignored. `filter` is the interface, `parser` has the gram
 its meaning, `values` the comparison of two values.
 """
 
+from __future__ import annotations
+
 from pocketmq.message.sql_filter.errors import SqlSyntaxError
 from pocketmq.message.sql_filter.filter import (
     FILTER_WORK,

@@ -1,5 +1,7 @@
 """The error for an invalid expression."""
 
+from __future__ import annotations
+
 
 class SqlSyntaxError(ValueError):
     """An expression that cannot be compiled.

@@ -1,5 +1,7 @@
 """Requests of brokers: register, keep alive, unregister, and list their group."""
 
+from __future__ import annotations
+
 import logging
 from typing import Any
 

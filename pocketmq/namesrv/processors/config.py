@@ -1,5 +1,7 @@
 """The name server's own settings over the wire."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The key-value configuration over the wire."""
 
+from __future__ import annotations
+
 from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
 from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode

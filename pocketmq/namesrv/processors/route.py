@@ -1,5 +1,7 @@
 """The most frequent request of clients: where a topic's queues are."""
 
+from __future__ import annotations
+
 from msgspec.structs import replace
 
 from pocketmq.namesrv.config import NamesrvConfig

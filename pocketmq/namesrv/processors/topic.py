@@ -1,5 +1,7 @@
 """Requests of operators about clusters and topics."""
 
+from __future__ import annotations
+
 import logging
 
 from pocketmq.limited_log import LimitedLog

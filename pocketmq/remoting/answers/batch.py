@@ -11,6 +11,8 @@ Children are many and small, so the code is straight-line: a parent is cut and d
 without a call per child except the JSON decoder's.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from struct import Struct as Layout
 from struct import error as LayoutError

@@ -5,6 +5,8 @@ parent's answer. Its `MergeStrategy` decides when. An answer is a head and, for 
 the mapped file that it came with.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final, Protocol
@@ -31,13 +33,13 @@ class MergeStrategy(Protocol):
     def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
         """The order in which to execute the children."""
 
-    def note(self, answers: "BatchAnswers", child: Request[Any], response: Response) -> None:
+    def note(self, answers: BatchAnswers, child: Request[Any], response: Response) -> None:
         """A child was answered."""
 
-    def skips(self, answers: "BatchAnswers", child: Request[Any]) -> bool:
+    def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
         """Asked before each child: whether its execution can be skipped."""
 
-    def complete(self, answers: "BatchAnswers") -> bool:
+    def complete(self, answers: BatchAnswers) -> bool:
         """Asked when all are executed, and after each later answer: whether to answer now."""
 
     def release(self, child: Request[Any]) -> Response:

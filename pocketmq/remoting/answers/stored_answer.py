@@ -5,6 +5,8 @@ binary header a third, and a fifth where many come in a batch. This gives the sa
 compares the two) for the answer to nearly every send: stored, in the default region.
 """
 
+from __future__ import annotations
+
 import re
 from struct import Struct as Layout
 
@@ -60,12 +62,12 @@ class StoredAnswer:
         return before, *others
 
     @classmethod
-    def of_message(cls, store_host: bytes, trace_on: bool) -> "StoredAnswer":
+    def of_message(cls, store_host: bytes, trace_on: bool) -> StoredAnswer:
         """Make it for one message, whose id is the broker's address and its physical offset."""
         return cls(f"{store_host.hex().upper()}%016X", trace_on)
 
     @classmethod
-    def of_batch(cls, trace_on: bool) -> "StoredAnswer":
+    def of_batch(cls, trace_on: bool) -> StoredAnswer:
         """Make it for a batch: the ids of its messages, joined by commas."""
         return cls("%b", trace_on)
 

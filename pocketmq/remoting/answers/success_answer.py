@@ -4,6 +4,8 @@ Consumers that pop acknowledge each message by itself. The general way from a re
 would be a third of what such a request costs; this gives the same bytes.
 """
 
+from __future__ import annotations
+
 from struct import Struct as Layout
 from typing import Any, Final
 

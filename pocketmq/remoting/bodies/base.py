@@ -11,6 +11,8 @@ read again as fastjson reads it: unknown keys and nulls are ignored, other spell
 (`pocketmq.remoting.bodies.lenient`, `pocketmq.message.loose_json`).
 """
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec

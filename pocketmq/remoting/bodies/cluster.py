@@ -1,5 +1,7 @@
 """Clusters and broker groups as a name server knows them."""
 
+from __future__ import annotations
+
 from msgspec import field
 
 from pocketmq.remoting.bodies.base import Body

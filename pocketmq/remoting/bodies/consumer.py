@@ -1,5 +1,7 @@
 """Bodies about connected clients, and the progress of groups."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """Bodies of the requests between brokers and controllers."""
 
+from __future__ import annotations
+
 from msgspec import field
 
 from pocketmq.remoting.bodies.base import Body

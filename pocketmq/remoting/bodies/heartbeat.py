@@ -1,5 +1,7 @@
 """What a client tells brokers about itself (HEART_BEAT, CHECK_CLIENT_CONFIG)."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from msgspec import field

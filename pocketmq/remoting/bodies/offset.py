@@ -1,5 +1,7 @@
 """Bodies about offsets: committed, reset, corrected."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from msgspec import field
@@ -41,7 +43,7 @@ class ResetOffsetBody(QueueBody):
         else:
             fields["offsetTable"] = keyed_by_queue(table)
 
-    def for_cpp(self) -> "ResetOffsetBodyForC":
+    def for_cpp(self) -> ResetOffsetBodyForC:
         """Return the same in the form that C++ clients read."""
         return ResetOffsetBodyForC(
             offset_table=[

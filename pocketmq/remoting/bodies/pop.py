@@ -1,5 +1,7 @@
 """POP consumption: acknowledgements of many messages, and how consumers get their messages."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 from collections.abc import Iterable
@@ -91,7 +93,7 @@ class BatchAckMessageRequestBody(Body):
     broker_name: str | None = None
 
     @classmethod
-    def _leniently(cls, data: bytes | bytearray | memoryview) -> "BatchAckMessageRequestBody":
+    def _leniently(cls, data: bytes | bytearray | memoryview) -> BatchAckMessageRequestBody:
         fields = loose_json.decode(data)
         if isinstance(fields, dict):
             for ack in objects(fields.get("acks")):

@@ -1,5 +1,7 @@
 """Locking queues for ordered consumption (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """What a broker tells name servers: its topics (REGISTER_BROKER)."""
 
+from __future__ import annotations
+
 import zlib
 from struct import Struct as Layout
 from typing import Annotated, Any, Self
@@ -50,7 +52,7 @@ class TopicConfig(Body):
         )
 
     @classmethod
-    def from_text(cls, text: str) -> "TopicConfig":
+    def from_text(cls, text: str) -> TopicConfig:
         """Read `to_text`; attributes may be missing. Raises `BodyError`."""
         parts = text.split(" ", 5)
         try:

@@ -1,5 +1,7 @@
 """The route of a topic (GET_ROUTEINFO_BY_TOPIC)."""
 
+from __future__ import annotations
+
 import re
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """The internal state that a consumer reports on request."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """Consumer groups as brokers configure them."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """Plain tables and lists of texts that several requests answer with."""
 
+from __future__ import annotations
+
 from msgspec import field
 
 from pocketmq.remoting.bodies.base import Body

@@ -1,5 +1,7 @@
 """Bodies about topics and their queues."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from msgspec import field

@@ -4,6 +4,8 @@ code i16 | language u8 | version i16 | opaque i32 | flag i32 | remark length i32
 | ext length i32, entries of (key length i16, key, value length i32, value)
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from struct import Struct as Layout
 

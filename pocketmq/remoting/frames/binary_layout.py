@@ -15,6 +15,8 @@ of keys and value lengths. It gives every position in advance, so that
 A header without a known layout takes the loop of `pocketmq.remoting.frames.binary_header`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from struct import Struct as Layout
 from typing import Any

@@ -1,5 +1,7 @@
 """A decoded frame of either direction, as both header serializations give it."""
 
+from __future__ import annotations
+
 from enum import IntEnum
 from typing import Any
 

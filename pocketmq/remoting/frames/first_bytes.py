@@ -9,6 +9,8 @@ Without this, such a client's first letters are read as a frame of 1.3 GB and th
 This module knows signatures and texts, and uses no sockets.
 """
 
+from __future__ import annotations
+
 import enum
 
 

@@ -6,6 +6,8 @@
 `FrameSplitter` yields them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from struct import Struct as Layout
 

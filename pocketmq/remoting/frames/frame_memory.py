@@ -5,6 +5,8 @@ each, could fill the memory. When incomplete frames take more than the limit, th
 connections that hold the most: those of others are small or soon complete.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Final
 

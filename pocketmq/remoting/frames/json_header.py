@@ -5,6 +5,8 @@ keys may be missing, unknown or in another spelling, the language may be any wor
 to `loose_json.MAX_LENGTH` bytes need not be standard JSON.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from typing import Any

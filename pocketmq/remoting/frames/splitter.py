@@ -1,5 +1,7 @@
 """Cuts a byte stream into frames. No I/O."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from struct import Struct as Layout
 

@@ -1,5 +1,7 @@
 """Typed extFields, one module per request family; all classes can be imported from here."""
 
+from __future__ import annotations
+
 from pocketmq.remoting.headers.admin import (
     BatchRequestHeader,
     DeleteSubscriptionGroupRequestHeader,

@@ -1,5 +1,7 @@
 """Headers about users (3001 to 3005) and access lists (3006 to 3010)."""
 
+from __future__ import annotations
+
 from pocketmq.remoting.headers.base import Header
 
 

@@ -8,6 +8,8 @@ Integers are checked against their Java width when read, so that the store and t
 values that fit.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from functools import cache

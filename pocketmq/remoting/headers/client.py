@@ -1,5 +1,7 @@
 """Headers about clients and their groups, in both directions."""
 
+from __future__ import annotations
+
 from msgspec import field
 
 from pocketmq.remoting.headers.base import I32, I64, Header

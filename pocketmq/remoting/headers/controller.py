@@ -4,6 +4,8 @@ Reference: the package remoting/protocol/header/controller. Epochs are those of 
 name says otherwise. A broker id of 0 never occurs: controllers count from 1.
 """
 
+from __future__ import annotations
+
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 

@@ -1,5 +1,7 @@
 """Headers of offsets: those consumers commit, and those the store knows."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from pocketmq.remoting.headers.base import I32, I64, Header

@@ -1,6 +1,8 @@
 """Headers of sending: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and their answer;
 CONSUMER_SEND_MSG_BACK; RECALL_MESSAGE."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from msgspec import field

@@ -1,5 +1,7 @@
 """Headers of topic administration at a broker."""
 
+from __future__ import annotations
+
 from pocketmq.remoting.headers.base import I32, Header
 
 

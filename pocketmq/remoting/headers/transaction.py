@@ -1,5 +1,7 @@
 """Headers of transactions."""
 
+from __future__ import annotations
+
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 

@@ -6,6 +6,8 @@ either. Most handlers are plain functions: a task per request would cost more th
 hottest ones may return the whole answer frame, as bytes.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType

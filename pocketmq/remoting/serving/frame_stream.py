@@ -14,6 +14,8 @@ stops doing. Over `write_limit` bytes the connection is dropped, because its pee
 its answers must not fill the memory.
 """
 
+from __future__ import annotations
+
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableSet, Set

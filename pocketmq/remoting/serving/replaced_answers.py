@@ -1,5 +1,7 @@
 """Replaces answers that are encoded, but have not left yet. No I/O."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable
 
 from pocketmq.message.buffers import Buffer

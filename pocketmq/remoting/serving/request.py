@@ -8,6 +8,8 @@ values, unknown spellings of booleans), the tolerant path gives the same result 
 headers have their own quick path in `pocketmq.remoting.frames.binary_header`.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
@@ -52,7 +54,7 @@ class Response(msgspec.Struct):
     cut: dict[int, tuple[bytes, bytes]] | None = None
 
     @classmethod
-    def repeatable(cls, code: int, remark: str, header: Header | None = None) -> "Response":
+    def repeatable(cls, code: int, remark: str, header: Header | None = None) -> Response:
         """Return a refusal that is encoded once, for all requests that get it."""
         return cls(code, remark, header, cut={})
 
@@ -93,7 +95,7 @@ class Response(msgspec.Struct):
 class Channel(Protocol):
     """Where a request's answer goes: its connection, or the batch that it is a child of."""
 
-    def respond(self, request: "Request[Any]", response: Response) -> None:
+    def respond(self, request: Request[Any], response: Response) -> None:
         """Answer now or later; do nothing when the peer is gone."""
 
     def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
@@ -116,7 +118,7 @@ class RequestConnection(Channel, Protocol):
     ) -> Set[int]:
         """As for any channel; or for children, whose parent has the opaque `within`."""
 
-    def respond_frame(self, request: "Request[Any]", frame: bytes) -> None:
+    def respond_frame(self, request: Request[Any], frame: bytes) -> None:
         """Answer a request of the connection itself by a whole frame; do nothing when the peer is
         gone."""
 
@@ -124,10 +126,10 @@ class RequestConnection(Channel, Protocol):
     def overloaded(self) -> bool:
         """Whether this connection runs the maximum of tasks: further requests are refused."""
 
-    def refuse(self, request: "Request[Any]") -> Response:
+    def refuse(self, request: Request[Any]) -> Response:
         """Return the answer while the connection is overloaded."""
 
-    def spawn(self, request: "Request[Any]", result: Awaitable[Response | None]) -> None:
+    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
         """Answer a request, or the child of one, with the result of a task of this connection."""
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
@@ -187,13 +189,13 @@ class Observer:
 
     def __init__(
         self,
-        note: "Callable[[Request[Any], Response], None]",
-        following: "Observer | None",
+        note: Callable[[Request[Any], Response], None],
+        following: Observer | None,
     ) -> None:
         self._note = note
         self._next = following
 
-    def answered(self, request: "Request[Any]", response: Response) -> None:
+    def answered(self, request: Request[Any], response: Response) -> None:
         """Called with the answer when it is given."""
         self._note(request, response)
         if self._next is not None:
@@ -262,7 +264,7 @@ class Request(msgspec.Struct, Generic[H]):
                 size += _size_of_texts(self.header, self.language)
         return size if size > USUAL_HEAD else 0
 
-    def when_answered(self, note: "Callable[[Request[Any], Response], None]") -> None:
+    def when_answered(self, note: Callable[[Request[Any], Response], None]) -> None:
         """Have `note(request, response)` called when this is answered by `reply`."""
         self.observer = Observer(note, self.observer)
 

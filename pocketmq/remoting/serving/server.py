@@ -30,6 +30,8 @@ After more than two turns' time comes a rest of the same length, so that these o
 half of the time at most.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -109,7 +111,7 @@ REFUSED_PLAIN = (
 class ServerConnection(FrameStream):
     """A client's connection, as handlers see it in `request.connection`."""
 
-    def __init__(self, server: "RemotingServer") -> None:
+    def __init__(self, server: RemotingServer) -> None:
         super().__init__(
             server.dispatcher,
             server.decoder,

@@ -4,6 +4,8 @@
 that starts the server, waits for the stop event and stops the server.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import enum

@@ -1,5 +1,7 @@
 """Warnings of servers and secrets that are exposed more widely than operators may think."""
 
+from __future__ import annotations
+
 import ipaddress
 import logging
 import os

@@ -10,6 +10,8 @@ them would be worse than not starting, so `REFUSED_BY_BROKER` and `REFUSED_BY_NA
 values that matter, and say what to do instead.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Final
 

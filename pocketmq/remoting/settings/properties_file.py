@@ -6,6 +6,8 @@ comments and backslash escapes. A configuration here is a msgspec struct whose f
 RocketMQ's own property names.
 """
 
+from __future__ import annotations
+
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -204,7 +206,7 @@ class Settings(NamedTuple):
     errors: tuple[ConfigError, ...] = ()
 
     @classmethod
-    def of_text(cls, text: str, name: str = "") -> "Settings":
+    def of_text(cls, text: str, name: str = "") -> Settings:
         """Read properties text; `name` is the file's, for errors and warnings."""
         settings = []
         errors = []
@@ -221,7 +223,7 @@ class Settings(NamedTuple):
         return cls(tuple(settings), tuple(errors))
 
     @classmethod
-    def of_file(cls, path: Path, option: str = "-c") -> "Settings":
+    def of_file(cls, path: Path, option: str = "-c") -> Settings:
         """Read a properties file that the user named with `option`.
 
         Raises:
@@ -235,11 +237,11 @@ class Settings(NamedTuple):
         return cls.of_text(decode_properties(content)[0], str(path))
 
     @classmethod
-    def of_options(cls, options: Iterable[tuple[str, str]], name: str = "") -> "Settings":
+    def of_options(cls, options: Iterable[tuple[str, str]], name: str = "") -> Settings:
         """Take settings from a command line or a program; `name` is the option's, for errors."""
         return cls(tuple(Setting(key, value, name) for key, value in options))
 
-    def select(self, wanted: Callable[[str], bool]) -> "Settings":
+    def select(self, wanted: Callable[[str], bool]) -> Settings:
         """Return the settings whose keys are wanted, and all errors."""
         return Settings(tuple(each for each in self.settings if wanted(each.key)), self.errors)
 

@@ -5,6 +5,8 @@ The official servers take them as system properties of the JVM and from a file o
 as well. They are kept apart from the other settings, so no request shows or changes them.
 """
 
+from __future__ import annotations
+
 import enum
 from pathlib import Path
 from typing import Final

@@ -4,6 +4,8 @@ Loading a broken or missing file is an error at start. Later, the server goes on
 one: a certificate that is being replaced must not take the server away from its clients.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os

@@ -10,6 +10,8 @@ OpenSSL needs no GIL: a flood of handshakes does not hold up open connections. T
 bounded, in all and per address, and so is the time of each.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ssl
@@ -82,7 +84,7 @@ class Handshakes:
         """Stop counting a handshake, however it ended."""
         self._counts.remove(address)
 
-    def step(self, work: Callable[[], bool]) -> "asyncio.Future[bool]":
+    def step(self, work: Callable[[], bool]) -> asyncio.Future[bool]:
         """Do one step of a handshake in the thread."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "pocketmq-tls-handshakes")
@@ -168,7 +170,7 @@ class TlsLayer(asyncio.Protocol):
             return False
         return True
 
-    def _stepped(self, step: "asyncio.Future[bool]") -> None:
+    def _stepped(self, step: asyncio.Future[bool]) -> None:
         self._step = None
         error = None if step.cancelled() else step.exception()
         if self._closing or step.cancelled():

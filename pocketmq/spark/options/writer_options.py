@@ -19,8 +19,6 @@ from pocketmq.message.limits import NO_SEND_TOPICS
 from pocketmq.spark.options.connection_options import TIMEOUT, Connection, flag, seconds, text
 from pocketmq.spark.options.option_error import SECURITY_NAMES, OptionError, by_proper_name, shown
 
-__all__ = ["NAMES", "WriterOptions"]
-
 NAMES: Final = (
     "namesrv",
     "topic",

@@ -13,8 +13,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as kinds
 
-__all__ = ["json_bodies"]
-
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 Convert = Callable[[Any], Any]

@@ -24,8 +24,6 @@ from pocketmq.message.message import Message, MessageQueue
 from pocketmq.spark.options.writer_options import WriterOptions
 from pocketmq.spark.rows import Block, RowError, Rows
 
-__all__ = ["RowsNotSent", "send_rows"]
-
 Numbered = tuple[int, Message]
 
 

@@ -25,7 +25,6 @@ with needed_for("writing to brokers"):
     from pocketmq.spark.rows import Rows
     from pocketmq.spark.writing.row_sender import send_rows
 
-__all__ = ["batch_writer", "stream_writer"]
 
 #: PySpark 4.0 has none; there the name stands for an unused base.
 _StreamArrowWriter: Final[Any] = getattr(

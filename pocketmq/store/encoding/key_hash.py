@@ -1,5 +1,7 @@
 """The hash by which an index finds the messages of a key."""
 
+from __future__ import annotations
+
 from pocketmq.message.tags import string_hash
 
 

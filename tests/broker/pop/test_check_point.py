@@ -1,5 +1,7 @@
 """Records of the revive log: their JSON, which is the official broker's, and their bits."""
 
+from __future__ import annotations
+
 import json
 
 import pytest

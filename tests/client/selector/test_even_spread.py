@@ -1,5 +1,7 @@
 """Queues of healthy brokers receive the same number of messages, whatever their requests carry."""
 
+from __future__ import annotations
+
 from collections import Counter
 from random import Random
 

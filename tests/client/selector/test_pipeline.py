@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections import Counter
 
 from pocketmq.client.selector.pipeline import PublishQueues, QueueSelector, Tries

@@ -12,8 +12,6 @@ from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 
-__all__ = ["BatchWaits"]
-
 Queue = ProcessQueue[ConsumedMessage]
 
 

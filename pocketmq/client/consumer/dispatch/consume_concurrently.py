@@ -26,8 +26,6 @@ from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 from pocketmq.message.message import MESSAGE_OVERHEAD
 
-__all__ = ["ConsumeConcurrently"]
-
 log = logging.getLogger(__name__)
 
 

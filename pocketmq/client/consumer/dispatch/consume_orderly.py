@@ -22,8 +22,6 @@ from pocketmq.client.consumer.dispatch.shown_names import ShownNames
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 
-__all__ = ["ConsumeOrderly"]
-
 
 class ConsumeOrderly(ConsumeService):
     """Hands out the first message of each queue that is not in work.

@@ -28,8 +28,6 @@ from pocketmq.client.reconsume_later import ReconsumeLater
 from pocketmq.message.message import MESSAGE_OVERHEAD
 from pocketmq.message.payload import PayloadError
 
-__all__ = ["Begun", "Consume", "ConsumeService", "Fate", "GiveBack", "Queue", "describe", "text_of"]
-
 log = logging.getLogger(__name__)
 
 Queue = ProcessQueue[ConsumedMessage]

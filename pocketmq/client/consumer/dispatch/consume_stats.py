@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from pocketmq.remoting.bodies.running_info import ConsumeStatus
 
-__all__ = ["SAMPLE_PERIOD", "ConsumeStats", "TopicStats"]
-
 #: Seconds between two samples; rates are over the last SAMPLES of them.
 SAMPLE_PERIOD = 10.0
 SAMPLES = 6

@@ -28,8 +28,6 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.message.limits import RETRY_PREFIX
 
-__all__ = ["ConsumeOptions", "Consumption"]
-
 #: Deliveries after the first, of a concurrent consumer, until a message is a dead letter.
 MAX_RECONSUME_TIMES = 16
 #: The limit that orderly consumers without one tell brokers.

@@ -6,8 +6,6 @@ import types
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["begun_coroutine", "start"]
-
 #: Instead of what a coroutine waits for.
 _ENDED = object()
 

@@ -14,8 +14,6 @@ from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
 
-__all__ = ["MARK", "ExpiredRequests"]
-
 log = logging.getLogger(__name__)
 
 #: What the properties of every request contain. Most messages are none, and are not even asked

@@ -10,8 +10,6 @@ from pocketmq.client.parameters import Seconds, seconds, shown
 from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 from pocketmq.message.limits import DELAY_LEVELS
 
-__all__ = ["MOST_DELAYS", "FailurePolicy", "delay_level"]
-
 #: Delays for one type of exception.
 MOST_DELAYS: Final = 1024
 

@@ -14,8 +14,6 @@ from pocketmq.client.consumer.dispatch.handlers import AnyHandler, Batched, is_f
 from pocketmq.client.consumer.dispatch.outcomes import Outcomes
 from pocketmq.client.reconsume_later import ReconsumeLater
 
-__all__ = ["HandlerCalls"]
-
 
 class HandlerCalls:
     """Calls the handler of each message's topic, and tells the outcome.

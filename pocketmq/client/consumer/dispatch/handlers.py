@@ -14,18 +14,6 @@ from pocketmq.client.parameters import Seconds, seconds_or_none, whole
 from pocketmq.client.parameters import function as checked_function
 from pocketmq.message.payload import Decoder, decoder_of
 
-__all__ = [
-    "MAX_BATCH",
-    "AnyHandler",
-    "BatchHandler",
-    "Batched",
-    "Handler",
-    "Typed",
-    "TypedHandler",
-    "handler_of",
-    "is_failure",
-]
-
 P = TypeVar("P")
 
 Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]

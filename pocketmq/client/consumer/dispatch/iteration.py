@@ -9,8 +9,6 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.expired_requests import MARK, ExpiredRequests
 
-__all__ = ["Iteration"]
-
 #: An iteration gives the event loop a turn after so many messages.
 TURN = 32
 

@@ -16,8 +16,6 @@ from pocketmq.client.log_fields import fields
 from pocketmq.client.observation.consume_hooks import ConsumeContext, ConsumeHookList
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["Outcomes", "Work"]
-
 log = logging.getLogger(__name__)
 
 

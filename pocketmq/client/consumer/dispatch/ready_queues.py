@@ -11,8 +11,6 @@ from pocketmq.client.consumer.fetch.process_queue import ProcessQueue
 from pocketmq.client.consumer.fetch.pull_limiter import PullLimiter
 from pocketmq.message.message import MessageExt
 
-__all__ = ["ReadyQueues"]
-
 M = TypeVar("M", bound=MessageExt)
 
 

@@ -40,8 +40,6 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
 )
 
-__all__ = ["MOST_REASON", "SendBack"]
-
 log = logging.getLogger(__name__)
 
 #: Characters of the reason that a dead letter keeps, and of the other texts.

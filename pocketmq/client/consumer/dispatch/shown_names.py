@@ -8,8 +8,6 @@ from pocketmq.message import properties as names
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ShownNames"]
-
 
 class ShownNames:
     """Undoes namespaces and the retry topic of one group (its name on the wire).

@@ -18,8 +18,6 @@ from typing import Any
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import Consume, ConsumeService
 
-__all__ = ["Workers"]
-
 log = logging.getLogger(__name__)
 
 #: Messages that a worker works on before others have their turn.

@@ -31,8 +31,6 @@ from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageExt, MessageQueue
 
-__all__ = ["QueueFetcher", "Reader"]
-
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=MessageExt)

@@ -20,8 +20,6 @@ from typing import Generic, TypeVar
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MESSAGE_OVERHEAD, MessageExt, MessageQueue
 
-__all__ = ["ProcessQueue", "message_size"]
-
 M = TypeVar("M", bound=MessageExt)
 
 

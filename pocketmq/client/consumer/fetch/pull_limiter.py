@@ -22,8 +22,6 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.fetch.process_queue import ProcessQueue, message_size
 from pocketmq.message.message import MESSAGE_OVERHEAD, MessageExt
 
-__all__ = ["PullLimiter", "PullLimits"]
-
 
 class PullLimits(msgspec.Struct, frozen=True):
     """The bounds; None for none. Sizes in bytes, `queue_span` in offsets. Raises ValueError for one

@@ -30,8 +30,6 @@ from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
-__all__ = ["PullResult", "PullStatus", "Puller", "Unread"]
-
 log = logging.getLogger(__name__)
 
 SUSPEND = 0x2

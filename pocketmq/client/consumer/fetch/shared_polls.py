@@ -31,8 +31,6 @@ from pocketmq.remoting.frames.frame import Command, encode_request
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 
-__all__ = ["SharedPolls"]
-
 #: Children of one parent: all of them are read again when one has news. At the beginning of a
 #: round, and at the least.
 MOST_GATHERED = 256

@@ -13,8 +13,6 @@ from pocketmq.client.consumer.offsets.offset_store import OffsetStore
 from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
 
-__all__ = ["Committer"]
-
 log = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import BodyError
 
-__all__ = ["LocalOffsetStore", "OffsetFileError", "default_directory"]
-
 log = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ from pocketmq.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-__all__ = ["OffsetStore", "RemoteOffsetStore"]
-
 
 class OffsetStore(Protocol):
     """Keeps the offsets of one group; an offset is the next one to consume."""

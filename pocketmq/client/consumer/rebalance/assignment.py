@@ -36,8 +36,6 @@ from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
-__all__ = ["Assignment", "ReadingListener"]
-
 log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=MessageExt)

@@ -25,8 +25,6 @@ from pocketmq.remoting.bodies.queue_lock import (
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command
 
-__all__ = ["LOCK_LIFE", "LOCK_MEMORY", "Locks", "QueueLocks"]
-
 #: A lock holds for so long after it was asked for, seconds.
 LOCK_LIFE = 30.0
 #: And for so long at the broker, seconds.

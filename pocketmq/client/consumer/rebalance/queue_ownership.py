@@ -28,8 +28,6 @@ from pocketmq.client.log_fields import fields
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["QueueOwnership"]
-
 log = logging.getLogger(__name__)
 
 #: After a renewal that some broker did not answer, seconds.

@@ -36,8 +36,6 @@ from pocketmq.remoting.headers.client import (
 )
 from pocketmq.remoting.serving.request import Request, Response
 
-__all__ = ["REBALANCE_PERIOD", "NotInGroup", "Rebalancer"]
-
 log = logging.getLogger(__name__)
 
 REBALANCE_PERIOD = 20.0

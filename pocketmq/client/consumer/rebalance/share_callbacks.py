@@ -16,8 +16,6 @@ from pocketmq.client.namespace import Namespace
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ShareCallbacks"]
-
 log = logging.getLogger(__name__)
 
 

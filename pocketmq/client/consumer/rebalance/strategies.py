@@ -15,9 +15,6 @@ from typing import TypeAlias, TypeVar
 
 from pocketmq.message.message import MessageQueue
 
-__all__ = ["ByConfig", "ByMachineRoom", "ConsistentHash", "NearbyMachineRoom", "Strategy",
-           "average", "circle"]  # fmt: skip
-
 _T = TypeVar("_T")
 
 Strategy: TypeAlias = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
