@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -48,7 +48,7 @@ from pocketmq.spark.streams.stream_brokers import StreamBrokers
 from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.deletions import DELETED_TOPICS
-from pocketmq.store.repair.store_repair import repair_store
+from pocketmq.store.repair.store_repair import Repair, repair_store
 from pocketmq.store.scan.planning import tail
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
@@ -97,9 +97,20 @@ class Sent(NamedTuple):
 
     queue: Queue
     generation: int
+    offset: int
     physical: int
     body: bytes
     properties: bytes
+
+    @property
+    def queue_read(self) -> tuple[Queue, int]:
+        """Its queue; that of a topic which was made anew is another one."""
+        return self.queue, self.generation
+
+    @property
+    def place(self) -> tuple[Queue, int, int]:
+        """Where it is in its queue."""
+        return (*self.queue_read, self.offset)
 
     @property
     def row(self) -> tuple[bytes, str | None, dict[str, str]]:
@@ -146,7 +157,14 @@ class Reader:
             log.removeHandler(handler)
             self.said += handler.said
 
-    def check(self, sent: dict[int, Sent], present: set[int], begin: int) -> None:
+    def check(
+        self,
+        sent: dict[int, Sent],
+        present: set[int],
+        begin: int,
+        damaged: Set[int] = frozenset(),
+        forgotten: Set[int] = frozenset(),
+    ) -> None:
         """Check what was read, when all that is `present` has been."""
         read = set(self.read)
         assert len(read) == len(self.read), "a message was read twice"
@@ -154,19 +172,23 @@ class Reader:
         assert present <= read, f"passed over in silence: {sorted(present - read)}"
         # Of a queue that was never read before it is not known that it had other messages.
         # Nor of one that is gone, if what was read of it would have expired: all may have.
-        kept = {(sent[message].queue, sent[message].generation) for message in present}
+        kept = {sent[message].queue_read for message in present}
         begun = {
-            queue
+            sent[message].queue_read
             for message in self.before
-            if (queue := (sent[message].queue, sent[message].generation)) in kept
-            or sent[message].physical >= begin
+            if sent[message].queue_read in kept or sent[message].physical >= begin
         }
-        self.before = read
+        # The offset of a message that a repair cut off is given to the next one. If a repair
+        # finds that lost, too, only the repair can name it to one who had read the first.
+        twice = {sent[message].place for message in self.before & forgotten}
+        # A reader that has said that a queue is empty again knows no more of it than before.
+        self.before = read - forgotten
         missing = sent.keys() - read
         new = {
             message
             for message in missing - self.unread
-            if (sent[message].queue, sent[message].generation) in begun
+            if sent[message].queue_read in begun
+            and not (message in damaged and sent[message].place in twice)
         }
         assert self.said or not new, f"nobody says so: {sorted(new)}"
         self.unread |= missing
@@ -233,9 +255,10 @@ class Readers:
         for _ in range(count):
             body = (b"%d" % len(self.sent)).ljust(size, b".") if size else b""
             raw = PROPERTIES[kind]
+            offset = self.store.next_offsets[topic, queue_id]
             physical = self.store.put(topic, queue_id, body, raw)
             generation = self.generations[topic]
-            self.sent[physical] = Sent((topic, queue_id), generation, physical, body, raw)
+            self.sent[physical] = Sent((topic, queue_id), generation, offset, physical, body, raw)
         self._write()
 
     def delete(self, topic: str, again: bool = False) -> None:
@@ -256,7 +279,7 @@ class Readers:
         return max(
             physical
             for physical, message in self.sent.items()
-            if (message.queue, message.generation) == ((topic, queue_id), generation)
+            if message.queue_read == ((topic, queue_id), generation)
             and physical not in self.forgotten
         )
 
@@ -278,7 +301,8 @@ class Readers:
         if (body := self.sent[message].body) and not head:
             at = bytes(self.store.log).index(body, message)
         damage(root / "commitlog" / f"{file:020d}", at - file)
-        repair_store(self._config())
+        repair = repair_store(self._config())
+        assert self._names(repair, self.sent[message]), f"the repair does not name {message}"
         self.store.kept.clear()
         self.damaged.add(message)
         for base in range(self.expired, len(self.store.log), SEGMENT):
@@ -293,6 +317,13 @@ class Readers:
                 self.store.next_offsets[topic, queue_id] -= 1
                 self.forgotten.add(self._newest_of(topic, queue_id))
         self._clean()
+
+    @staticmethod
+    def _names(repair: Repair, lost: Sent) -> bool:
+        return any(
+            (each.topic, each.queue_id) == lost.queue and each.begin <= lost.offset < each.end
+            for each in repair.lost
+        )
 
     def _config(self) -> StoreConfig:
         return StoreConfig(
@@ -393,7 +424,8 @@ class Readers:
             for physical, message in self.sent.items()
             if physical not in self.forgotten or physical in reader.read
         }
-        reader.check(known, self.present() if present is None else present, self.expired)
+        present = self.present() if present is None else present
+        reader.check(known, present, self.expired, self.damaged, self.forgotten)
 
     def _is_readable(self, message: int) -> bool:
         topic, queue_id = self.sent[message].queue

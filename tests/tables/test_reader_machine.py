@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
 
 from tests.tables import reader_machine
-from tests.tables.reader_machine import Readers
+from tests.tables.reader_machine import Readers, Step
 
 pytestmark = pytest.mark.timeout(1800)  # on a loaded machine
 
@@ -50,6 +52,47 @@ def test_a_topic_that_was_made_anew_is_read_however_many_messages_it_has(
         getattr(readers, reader)()
     finally:
         readers.close()
+
+
+def sends(count: int) -> Step:
+    return Step("send", {"topic": "T", "queue_id": 0, "count": count, "size": 5, "kind": 1})
+
+
+READ = Step("read_files", {})
+EXPORT = Step("export", {})
+LOSE_NEWEST = Step("lose", {"number": 0})
+DELETE = Step("delete", {"topic": "T"})
+KEEP = Step("send", {"topic": "U", "queue_id": 0, "count": 1, "size": 5, "kind": 1})
+
+
+def is_found(plant: str, *steps: Step) -> bool:
+    """Whether the steps find a planted mistake."""
+    with ExitStack() as made:
+        for mistake in reader_machine.PLANTS[plant].mistake():
+            made.enter_context(mistake)
+        return isinstance(reader_machine.fault_of(list(steps), has_broker=False), AssertionError)
+
+
+@pytest.mark.parametrize("reader", [READ, EXPORT])
+def test_only_a_repair_can_name_a_message_in_the_place_of_one_that_was_read(reader: Step) -> None:
+    """It has the offset of a message that was read and then lost; now it is lost as well."""
+    lose_it = Step("lose", {"number": 8})
+    twice_lost = sends(2), reader, LOSE_NEWEST, sends(9), lose_it, reader
+    assert reader_machine.fault_of(list(twice_lost), has_broker=False) is None
+
+    assert is_found("holes", sends(2), reader, LOSE_NEWEST, reader, sends(9), lose_it, reader)
+    assert is_found("holes", sends(2), reader, sends(9), lose_it, reader)
+
+
+@pytest.mark.parametrize("reader", [READ, EXPORT])
+def test_a_queue_that_a_repair_has_emptied_is_as_new_to_who_has_said_so(reader: Step) -> None:
+    emptied = KEEP, sends(1), reader, LOSE_NEWEST, reader, sends(3), DELETE, reader
+    assert reader_machine.fault_of(list(emptied), has_broker=False) is None
+
+    # Who has not said so knows that there were messages.
+    assert is_found("anew", KEEP, sends(1), reader, LOSE_NEWEST, sends(3), DELETE, reader)
+    # So does who has read another one of the queue.
+    assert is_found("anew", KEEP, sends(2), reader, LOSE_NEWEST, reader, sends(3), DELETE, reader)
 
 
 def test_every_message_is_read_once_or_said_to_be_missing() -> None:
