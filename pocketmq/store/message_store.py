@@ -283,6 +283,11 @@ class MessageStore:
         """Undo `listen`."""
         self._table.unlisten(topic, queue_id, listener)
 
+    def when_queues_begin(self, listener: Callable[[str, int], None]) -> None:
+        """Call `listener(topic, queue id)` for each queue that is made from now on, or that begins
+        anew in a copied log, as its topic was. There is one listener."""
+        self._table.on_begun = listener
+
     @property
     def flushed_offset(self) -> int:
         """The physical offset up to which the commit log is on the disk."""

@@ -2,6 +2,10 @@
 
 They are not in the log, so the slave asks for them. Each table fails alone; what the master does
 not know (an older release) stays as it is. Reference: SlaveSynchronize.
+
+A topic without its entry in the table cannot be read, and nobody knows it any more when the master
+is lost. So a slave also asks when the log has messages in a queue that its table does not have. The
+reference does not: its slaves lack a topic's entry for up to a minute.
 """
 
 from __future__ import annotations
@@ -48,17 +52,22 @@ log = logging.getLogger(__name__)
 TICK_SECONDS: Final = 3.0
 FULL_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 3.0
+#: Between two requests for topics that the log shows: who copies an old log meets many topics that
+#: were deleted, and a table of ten thousand topics has two megabytes.
+_TOPICS_SECONDS: Final = 1.0
 
 
 class MetadataSync:
     """Keeps the tables of a slave like its master's.
 
-    All tables are asked for as soon as a master is known, then every `full_seconds`; how far timed
-    messages are delivered, every `tick_seconds`. With `tls` the connections are encrypted.
+    All tables are asked for as soon as a master is known, then every `full_seconds`; that of the
+    topics also when a queue is made that it does not have; how far timed messages are delivered,
+    every `tick_seconds`. With `tls` the connections are encrypted.
 
     Attributes:
         master: the address that is asked; empty while there is none.
         rounds: how often all tables were asked for.
+        topic_rounds: how often that of the topics was copied because the log had new ones.
         log_end: where the master's log ended when it was asked last; None before it has answered,
             0 if it cannot tell.
     """
@@ -76,7 +85,7 @@ class MetadataSync:
         full_seconds: float = FULL_SECONDS,
     ) -> None:
         self.master = ""
-        self.rounds = 0
+        self.rounds = self.topic_rounds = 0
         self.log_end: int | None = None
         self._config = config
         self._tables = tables
@@ -90,12 +99,18 @@ class MetadataSync:
         self._signs = sign is not None
         self._pool = ConnectionPool(tls=tls, sign=sign)
         self._wake = asyncio.Event()
+        self._all_due = True
+        # Topics with queues that are not in the table, and that the master was not asked about
+        # since they began: the highest queue id of each.
+        self._begun: dict[str, int] = {}
+        self._topics_due = 0.0  # not earlier
         self._task: KeptTask | None = None
         # The consumer offsets that wait for the log, and for how much of it.
         self._offsets_ahead: tuple[int, ConsumerOffsetSerializeWrapper] | None = None
 
     def start(self) -> None:
         """Begin; call this on the event loop."""
+        self._store.when_queues_begin(self._queue_begun)
         self._task = KeptTask(self._run, "tables of the master")
 
     async def stop(self) -> None:
@@ -115,7 +130,27 @@ class MetadataSync:
         """Do not wait for the next time."""
         self._offsets_ahead = None  # perhaps of another master
         self.log_end = None
+        self._all_due = True
         self._wake.set()
+
+    @property
+    def lacking(self) -> list[str]:
+        """The topics of which the log has messages, and for which the master is yet to be asked."""
+        if not self.master:  # all tables are asked for when there is one
+            self._begun.clear()
+        return [name for name, queue_id in self._begun.items() if self._lacks(name, queue_id)]
+
+    def _queue_begun(self, topic: str, queue_id: int) -> None:
+        if self.master and self._lacks(topic, queue_id):
+            self._begun[topic] = max(queue_id, self._begun.get(topic, 0))
+            self._wake.set()
+
+    def _lacks(self, topic: str, queue_id: int) -> bool:
+        topics = self._tables.topics
+        known = topics.get(topic)
+        if known is not None:
+            return queue_id >= max(known.read_queue_nums, known.write_queue_nums)
+        return not topics.is_system(topic)
 
     async def introduce(self) -> None:
         """Send the master a signed request, if it is known: it then knows that the HA connection
@@ -128,19 +163,34 @@ class MetadataSync:
         loop = asyncio.get_running_loop()
         next_full = loop.time()
         while True:
-            woken = self._wake.is_set()
-            self._wake.clear()
+            next_tick = loop.time() + self._tick
             if self.master:
                 if not self._config.enable_controller_mode:  # else the HA connection tells
                     await self._ask_log_end()
-                if woken or loop.time() >= next_full:
+                if self._all_due or loop.time() >= next_full:
+                    self._all_due = False
                     await self.copy_all()
                     next_full = loop.time() + self._full
                 self._follow_offsets()
                 if self._config.timer_wheel_enable:
                     await self._copied("timers", self._copy_timers)
+            await self._follow_log(next_tick)
+
+    async def _follow_log(self, until: float) -> None:
+        """Ask for the topics that the log shows, `until` a time of the loop or `ask_now`."""
+        loop = asyncio.get_running_loop()
+        while not (self._all_due and self.master) and (now := loop.time()) < until:
+            wake_at = until
+            if self.lacking:
+                if now >= self._topics_due:
+                    asked = await self._copied("topics", self._copy_topics)
+                    self._topics_due = loop.time() + (_TOPICS_SECONDS if asked else self._tick)
+                    self.topic_rounds += asked
+                    continue
+                wake_at = min(until, self._topics_due)
+            self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._tick):
+                async with asyncio.timeout_at(wake_at):
                     await self._wake.wait()
 
     async def copy_all(self) -> None:
@@ -152,9 +202,10 @@ class MetadataSync:
         await self._copied("modes of message requests", self._copy_modes)
         self.rounds += 1
 
-    async def _copied(self, what: str, copy: Callable[[], Awaitable[None]]) -> None:
+    async def _copied(self, what: str, copy: Callable[[], Awaitable[None]]) -> bool:
         try:
             await copy()
+            return True
         except (RemotingError, BodyError, OSError, msgspec.MsgspecError) as error:
             self._log.warning(
                 "the master's %s are not copied from %s: %s", what, self.master, error
@@ -162,6 +213,7 @@ class MetadataSync:
         except Exception:
             # A bug here must not end the copying of the others.
             log.exception("the master's %s are not copied", what)
+        return False
 
     async def _ask(self, code: RequestCode) -> Any:
         return (await self._answer(code)).body
@@ -186,7 +238,14 @@ class MetadataSync:
         # What is entered now was sent before the master answers: a topic that it does not have then
         # was deleted after that.
         entered = self._store.commit_log.whole
-        body = TopicConfigSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG))
+        # Those that the answer does not have were deleted: they are not asked for again.
+        begun, self._begun = self._begun, {}
+        try:
+            answer = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        except BaseException:
+            self._begun = begun | self._begun
+            raise
+        body = TopicConfigSerializeWrapper.decode(answer)
         topics = self._tables.topics
         deleted = topics.follow_deletions(
             body.topic_config_table, body.pocketmq_deleted_topics or {}

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 Settle = Callable[[ConsumeQueue, bool], None]
 
 
+def _nobody_listens(topic: str, queue_id: int) -> None:
+    """Do nothing."""
+
+
 class ConsumeQueueTable:
     """Finds, makes and removes queues.
 
@@ -39,11 +43,13 @@ class ConsumeQueueTable:
         by_topic: topic → queue id → queue, of those that are open. `find` has the others.
         all: every queue that is open. A flush thread may walk through it, so queues are added at
             its end, and the list is replaced when one is removed.
+        on_begun: called with topic and queue id of each queue that is made, or begins anew.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int, retired: Retirement) -> None:
         self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.all: list[ConsumeQueue] = []
+        self.on_begun: Callable[[str, int], None] = _nobody_listens
         self._files = files
         self._directory = directory
         self._file_size = file_size
@@ -322,6 +328,7 @@ class ConsumeQueueTable:
             self._check(topic, queue_id)
             queue = self._make(topic, queue_id)
             self._add(queue)
+            self.on_begun(topic, queue_id)
         return queue
 
     def _check(self, topic: str, queue_id: int) -> None:

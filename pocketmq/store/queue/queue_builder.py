@@ -93,6 +93,7 @@ class QueueBuilder:
         is_possible = 0 <= offset < MOST_OFFSET
         if is_possible and offset < end:
             queue.truncate(offset)
+            self._table.on_begun(queue.topic, queue.queue_id)
         elif is_possible and not queue.files.mapped:
             queue.clear()  # the messages before it have expired
             queue.start_at(offset)

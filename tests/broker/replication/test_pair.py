@@ -15,11 +15,13 @@ from pocketmq import Message, Producer
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerRole
 from pocketmq.broker.controller.ha_frames import Handshake, encode_handshake
+from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.report_port import MOST_FROM_ADDRESS, too_many
 from pocketmq.client.errors import SendError
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.pop import SetMessageRequestModeRequestBody
+from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import FlushSlaveTimeout
@@ -28,11 +30,13 @@ from pocketmq.remoting.headers import (
     PullMessageResponseHeader,
     ResetOffsetRequestHeader,
 )
+from pocketmq.store.results import PutStatus
 from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
 from tests.broker.replication.pair import FILE, Pair, classic, client_of, running
 from tests.client.waiting import until
 from tests.monitoring.pages import scrape
+from tests.store.conftest import put
 
 
 @pytest.fixture
@@ -207,6 +211,92 @@ async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
     await pair.start(1)
     assert "Deleted" not in pair.slave.tables.topics.table
     assert pair.slave.tables.topics.table["Kept"] == master.topics.table["Kept"]
+
+
+async def metadata_of(slave: Broker) -> MetadataSync:
+    """What copies the tables, once it has."""
+    metadata = classic(slave).metadata
+    assert metadata is not None
+    await until(lambda: metadata.rounds)
+    return metadata
+
+
+async def test_a_topic_outlives_a_master_that_is_lost_right_after_its_first_message(
+    pair: Pair,
+) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    slave = pair.slave.tables.topics
+    metadata = await metadata_of(pair.slave)
+    async with client_of(pair.master) as client:
+        for number in range(5):  # all tables may just be copied, the new topic's too
+            topic = f"T{number}"
+            assert (await client.send(topic, b"young")).code == 0
+            await until(lambda topic=topic: topic in slave.table)  # type: ignore[misc]
+            if metadata.topic_rounds:
+                break
+    assert metadata.topic_rounds
+    await pair.copied()
+    await pair.stop(0)
+    await until(lambda: pair.slave.components.replication.lacks_master)
+    async with client_of(pair.slave) as client:
+        found = await client.pull(topic, 0)
+    assert [bytes(record.body) for record in iter_records(found.body)] == [b"young"]
+
+
+async def test_queues_that_a_topic_was_given_are_asked_for_like_a_topic(pair: Pair) -> None:
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    slave = pair.slave.tables.topics
+    metadata = await metadata_of(pair.slave)
+    async with client_of(pair.master) as client:
+        for queues in range(1, 6):
+            more = TopicConfig(topic_name="T", read_queue_nums=queues, write_queue_nums=queues)
+            pair.master.tables.topics.update([more])
+            before = metadata.topic_rounds
+            assert (await client.send("T", queue_id=queues - 1)).code == 0
+            await until(
+                lambda queues=queues: (  # type: ignore[misc]
+                    (copied := slave.get("T")) is not None and copied.read_queue_nums == queues
+                )
+            )
+            if queues > 1 and metadata.topic_rounds > before:
+                break
+    assert metadata.topic_rounds > before
+
+
+async def test_topics_that_nobody_has_are_asked_for_once_and_not_often(pair: Pair) -> None:
+    """A slave that copies an old log meets many that were deleted."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    loop = asyncio.get_running_loop()
+    master, slave = pair.master.store, pair.slave
+    metadata = await metadata_of(slave)
+    begin, rounds = loop.time(), metadata.topic_rounds + metadata.rounds
+    for number in range(50):
+        assert put(master, f"Gone{number}").status is PutStatus.PUT_OK
+        await pair.copied()
+    await until(lambda: not metadata.lacking)
+    assert metadata.topic_rounds + metadata.rounds > rounds
+    assert metadata.topic_rounds <= 1 + (loop.time() - begin)
+    assert "Gone0" not in slave.tables.topics.table
+    assert all(slave.store.max_offset(f"Gone{number}", 0) == 1 for number in range(50))
+    put(master, "Gone0")
+    await pair.copied()
+    assert not metadata.lacking
+    # Made anew, it is looked for again: its first message has the queue offset 0.
+    rounds = metadata.topic_rounds
+    for _ in range(5):  # all tables may just be copied
+        master.delete_topic("Gone0")
+        put(master, "Gone0")
+        await pair.copied()
+        await until(lambda: not metadata.lacking)
+        if metadata.topic_rounds > rounds:
+            break
+    assert metadata.topic_rounds > rounds
 
 
 async def test_messages_of_a_topic_that_the_master_does_not_name_stay(pair: Pair) -> None:
