@@ -84,6 +84,17 @@ def test_only_a_repair_can_name_a_message_in_the_place_of_one_that_was_read(read
     assert is_found("holes", sends(2), reader, sends(9), lose_it, reader)
 
 
+def test_a_batch_that_is_done_again_may_leave_out_a_queue_that_is_away() -> None:
+    """It was planned with the messages of a queue that its topic has lost since."""
+    one, two = (Step("resize", {"topic": "T", "queues": queues}) for queues in (1, 2))
+    second = Step("send", {"topic": "T", "queue_id": 1, "count": 3, "size": 5, "kind": 1})
+    read, killed = (Step("read_broker", {"killed": killed}) for killed in (False, True))
+    assert reader_machine.fault_of([second, killed, one, read, two, read], has_broker=True) is None
+
+    assert is_found("anew", second, killed, one, read)
+    assert is_found("resized", second, read, one, second, read, two, second, read)
+
+
 @pytest.mark.parametrize("reader", [READ, EXPORT])
 def test_a_queue_that_a_repair_has_emptied_is_as_new_to_who_has_said_so(reader: Step) -> None:
     emptied = KEEP, sends(1), reader, LOSE_NEWEST, reader, sends(3), DELETE, reader
