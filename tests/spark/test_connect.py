@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,7 +19,10 @@ pytest.importorskip("zstandard", reason="pip install 'pyspark[connect]'")
 pytest.importorskip("pandas", reason="pip install 'pyspark[connect]'")
 
 from pocketmq.cli import main
+from pocketmq.client.admin import Admin
+from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.serving.service import ExitCode
+from pocketmq.testing import RocketMQ
 from tests.spark.test_shipping import READING, python_with
 from tests.store.made_store import MadeStore
 
@@ -78,6 +82,49 @@ print(json.dumps(results))
 """
 
 
+WRITING_JOB = """
+import json, sys
+from threading import Event
+namesrv, checkpoint, *path = sys.argv[1:]
+sys.path[:0] = path
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+from pocketmq.spark import GroupOffsets
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+class Told(StreamingQueryListener):
+    def __init__(self):
+        self.of_progress = Event()
+    def onQueryProgress(self, event):
+        self.of_progress.set()
+    def onQueryStarted(self, event): pass
+    def onQueryIdle(self, event): pass
+    def onQueryTerminated(self, event): pass
+
+told = Told()
+spark.streams.addListener(GroupOffsets("Listening", query="copying", namesrv=namesrv))
+spark.streams.addListener(told)  # listeners are called in this order
+
+brokers = {"namesrv": namesrv}
+new = [(b"new", "A"), (b"newer", "B")]
+batch = spark.createDataFrame(new, ["body", "tags"]).write.format("rocketmq").options(**brokers)
+batch.option("topic", "T").mode("append").save()
+
+begin = {"subscribe": "T", "startingOffsets": "earliest"}
+stream = spark.readStream.format("rocketmq").options(**brokers, **begin).load()
+copy = stream.select("body", "tags").writeStream.format("rocketmq").options(**brokers)
+query = (
+    copy.option("topic", "Copy").option("checkpointLocation", checkpoint).queryName("copying")
+    .trigger(availableNow=True).start()
+)
+query.awaitTermination()
+GroupOffsets("Asking", namesrv=namesrv).commit(query.lastProgress)
+heard = told.of_progress.wait(60)
+spark.stop()
+print(json.dumps({"client": type(spark).__module__, "heard": heard}))
+"""
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     made = MadeStore(tmp_path / "store", segment_size=4096)
@@ -90,6 +137,14 @@ def run(
     tmp_path: Path, store: Path, python: Path | str, *, package: Path | None, server_path: str
 ) -> dict[str, Any]:
     """What a client finds at a server whose workers run `python` with PYTHONPATH `server_path`."""
+    arguments = (store, package or "", tmp_path / "copy")
+    return results_of(tmp_path, JOB, *arguments, python=python, server_path=server_path)
+
+
+def results_of(
+    tmp_path: Path, text: str, *arguments: Path | str, python: Path | str, server_path: str
+) -> dict[str, Any]:
+    """What a job prints at last. Skip the test without a Java runtime."""
     from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 
     try:
@@ -97,7 +152,7 @@ def run(
     except SparkUnavailable as missing:
         pytest.skip(str(missing))
     job = tmp_path / "job.py"
-    job.write_text(JOB)
+    job.write_text(text)
     installed = find_spec("pyspark")
     assert installed is not None
     assert installed.origin is not None
@@ -106,9 +161,7 @@ def run(
             sys.executable,
             "-P",
             job,
-            store,
-            package or "",
-            tmp_path / "copy",
+            *arguments,
             *filter(None, sys.path),
         ],
         env=os.environ
@@ -136,6 +189,33 @@ def test_a_server_that_has_pocketmq(tmp_path: Path, store: Path) -> None:
     assert found["tags"] == {"a": 50, "b": 50}
     assert found["lag"] == {"0": 0, "1": 0}
     assert "table_sink does not work with Spark Connect" in found["sunk"]
+
+
+def test_writes_and_the_offsets_of_a_group(tmp_path: Path, rocketmq: RocketMQ) -> None:
+    for topic in ("T", "Copy"):
+        rocketmq.sync.create_topic(topic, queues=1)
+    found = results_of(
+        tmp_path,
+        WRITING_JOB,
+        rocketmq.namesrv,
+        tmp_path / "checkpoint",
+        python=sys.executable,
+        server_path=str(PROJECT),
+    )
+    assert found["heard"]
+    copied = rocketmq.sync.drain("Copy")
+    assert sorted((message.body, message.tags) for message in copied) == [
+        (b"new", "A"),
+        (b"newer", "B"),
+    ]
+
+    async def committed(group: str) -> int | None:
+        async with Admin(namesrv=rocketmq.namesrv) as admin:
+            return await admin.group_offset(group, MessageQueue("T", "broker-a", 0))
+
+    # Listeners run in the client's process.
+    assert asyncio.run(committed("Listening")) == 2
+    assert asyncio.run(committed("Asking")) == 2
 
 
 def test_a_client_brings_the_source_for_batches(tmp_path: Path, store: Path) -> None:

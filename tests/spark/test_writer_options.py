@@ -95,6 +95,13 @@ def test_a_stream_has_a_checkpoint() -> None:
         parse(checkpointLocation="/cp")
 
 
+def test_a_stream_may_have_a_name() -> None:
+    """Spark adds it to the options of the writer."""
+    assert parse_stream(queryname="orders") == parse_stream()
+    with pytest.raises(OptionError, match="no such option"):
+        parse(queryName="orders")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -35,6 +35,8 @@ NAMES: Final = (
     "rowIds",
     "writeId",
 )
+#: What Spark adds to the options of a stream: its place for checkpoints, and `queryName(...)`.
+_SPARKS_OWN: Final = ("checkpointlocation", "queryname")
 PRODUCER_GROUP: Final = "pocketmq-spark"
 BATCH_MESSAGES: Final = 1000
 BATCH_BYTES: Final = 1024 * 1024
@@ -107,8 +109,8 @@ def _known(options: Mapping[str, str], streaming: bool) -> dict[str, str]:
     ours = {}
     for name, value in options.items():
         lower = name.lower()
-        if streaming and lower == "checkpointlocation":
-            continue  # Spark's own
+        if streaming and lower in _SPARKS_OWN:
+            continue
         if lower == "path":
             raise OptionError(
                 "path",
