@@ -1,8 +1,8 @@
-"""What a broker asks its controllers. Reference: BrokerOuterAPI, ReplicasManager.
+"""A broker's requests to its controllers. Reference: BrokerOuterAPI, ReplicasManager.
 
-Only the leader of the controllers answers; each of them tells who that is. Heartbeats go to all of
-them, so that a new leader knows the brokers at once. Each controller has one connection, which the
-requests share: when it closes, the controller takes this broker for dead.
+Only the leader of the controllers answers; each of them tells its address. Heartbeats go to all of
+them, so that a new leader knows the brokers at once. All requests to a controller share one
+connection: when it closes, the controller considers this broker dead.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ NO_PRIORITY: Final = 2**31 - 1
 
 
 class Standing(NamedTuple):
-    """What an election goes by.
+    """A member's values that decide elections.
 
     Attributes:
-        epoch: the newest epoch of the log; -1 without any.
-        end: physical offset behind the log.
+        epoch: the newest epoch of the log; -1 if there is none.
+        end: physical offset of the end of the log.
         confirmed: the confirmOffset.
     """
 
@@ -65,11 +65,10 @@ class Standing(NamedTuple):
 
 
 class ControllerClient:
-    """The controllers at `addresses`, for the broker of `cluster` and `group` that is reached at
-    `broker_address`.
+    """The controllers at `addresses`, for the broker at `broker_address` in `cluster` and `group`.
 
-    `heartbeat_timeout` (ms) is how long they keep the broker without a heartbeat, `priority` the
-    broker's in elections (the lowest one wins); `clock` gives milliseconds.
+    `heartbeat_timeout` (ms) is how long they keep the broker without a heartbeat, `priority` its
+    priority in elections (the lowest value wins); `clock` gives milliseconds.
     """
 
     def __init__(
@@ -98,16 +97,16 @@ class ControllerClient:
 
     @property
     def leader(self) -> str:
-        """The address of the leader, as far as it is known."""
+        """The last known address of the leader."""
         return self._leader
 
     async def find_leader(self) -> str:
-        """Ask the controllers who leads them, and remember it.
+        """Ask the controllers for their leader, and store its address.
 
-        Raises RemotingConnectError when no one tells.
+        Raises RemotingConnectError if no controller knows it.
         """
         faults = []
-        # The known leader knows best, unless it is the one that is gone.
+        # Ask the known leader first: its answer is the most reliable, unless it is down.
         known = [address for address in self._addresses if address == self._leader]
         for address in dict.fromkeys((*known, *self._addresses)):
             try:
@@ -140,7 +139,7 @@ class ControllerClient:
         return found
 
     async def apply(self, application: Application) -> bool:
-        """Apply for an id; return whether it is this broker's now. Raises RemotingError."""
+        """Apply for an id; return whether this broker has got it. Raises RemotingError."""
         header = ApplyBrokerIdRequestHeader(
             self._cluster, self._group, application.broker_id, application.check_code
         )
@@ -152,11 +151,11 @@ class ControllerClient:
         return answer.code == 0
 
     async def other_address(self, identity: GroupIdentity) -> str | None:
-        """Return the address of another broker that lives with this id; None if there is none.
+        """Return the address of another live broker with this id; None if there is none.
 
-        This broker's address may have changed: then the one of before does not live, at the latest
-        when controllerHeartBeatTimeoutMills is over. Ask before `register`, which sets the address.
-        Raises RemotingError.
+        If this broker's own address has changed, the former address counts as live for at most
+        controllerHeartBeatTimeoutMills. Call this before `register`, which sets the address. Raises
+        RemotingError.
         """
         answer = await self._ask(
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, Header(), msgspec.json.encode([self._group])
@@ -173,7 +172,7 @@ class ControllerClient:
         return None
 
     async def register(self, identity: GroupIdentity) -> RoleTold | None:
-        """Tell where this broker is reached; return the group's master, None if it has none.
+        """Register this broker's address; return the group's master, None if it has none.
 
         Raises RemotingError; with the code CONTROLLER_BROKER_NEED_TO_BE_REGISTERED if the
         controller does not know the id.
@@ -186,7 +185,7 @@ class ControllerClient:
         return _role(told.master_broker_id, told.master_address, told.master_epoch, answer)
 
     async def elect(self, identity: GroupIdentity) -> RoleTold | None:
-        """Ask for an election; return the master, new or not; None when there is none.
+        """Ask for an election; return the master, which may be the same; None if there is none.
 
         Raises RemotingError.
         """
@@ -217,7 +216,7 @@ class ControllerClient:
         )
 
     async def replica_info(self) -> tuple[int, RoleTold | None]:
-        """Return the reign of the group, and its master; None while it has none.
+        """Return the master epoch of the group, and its master; None while it has none.
 
         Raises RemotingError; with the code CONTROLLER_BROKER_METADATA_NOT_EXIST if the controller
         does not know the group.
@@ -231,8 +230,8 @@ class ControllerClient:
     async def alter_set(
         self, role: RoleTold, members: frozenset[int], set_epoch: int
     ) -> tuple[frozenset[int], int]:
-        """Ask for another SyncStateSet, in place of the one of `set_epoch`; return the new one and
-        its epoch. `role` is that of this broker, the master. Raises RemotingError."""
+        """Ask for another SyncStateSet to replace that of `set_epoch`; return the new set and its
+        epoch. `role` is the role of this broker, the master. Raises RemotingError."""
         header = AlterSyncStateSetRequestHeader(
             self._group, role.master_id, role.master_epoch, self._clock()
         )
@@ -242,7 +241,7 @@ class ControllerClient:
         return frozenset(told.sync_state_set), told.sync_state_set_epoch
 
     async def heartbeat(self, identity: GroupIdentity, standing: Standing) -> None:
-        """Tell every controller that this broker lives, and how far its log is."""
+        """Send a heartbeat, with the end of the log, to every controller."""
         header = BrokerHeartbeatRequestHeader(
             cluster_name=self._cluster,
             broker_addr=self._broker_address,
@@ -279,7 +278,7 @@ class ControllerClient:
         *,
         also: tuple[ResponseCode, ...] = (),
     ) -> Command:
-        """Ask the leader. Answers with a code of `also` are returned, too."""
+        """Ask the leader. Answers with a code in `also` do not raise."""
         leader = self._leader or await self.find_leader()
         try:
             answer = await self._pool.request(leader, code, header, body, timeout=TIMEOUT_SECONDS)

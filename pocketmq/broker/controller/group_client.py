@@ -1,7 +1,7 @@
 """A slave's connection to the master of its group: it copies the master's log.
 
-The rules are a `MasterLink`'s. Where they want the log cut, reading waits until the store has done
-it.
+A `MasterLink` has the rules. If they require the log to be truncated, reading pauses until the
+store has done that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS: Final = 1.0
-"""Between two attempts; the reference waits five."""
+"""Pause between two attempts; the reference waits 5 s."""
 
 _CONNECT_SECONDS: Final = 5.0
 _BUFFER: Final = 256 * 1024
@@ -41,11 +41,11 @@ class GroupClient:
     """Copies the log of the master at `address`, until it is stopped. `clock` gives milliseconds.
 
     Attributes:
-        connection: the one to the master; None while there is none.
+        connection: the connection to the master; None while there is none.
         trouble: why the last connection failed or ended; empty once one works.
-        changed_at: when it was connected or lost last, in milliseconds of `clock`.
-        on_connected: called when a master is connected.
-        on_cut: called when the end of the log was cut.
+        changed_at: time of the last connection or disconnection, in milliseconds of `clock`.
+        on_connected: called when the connection is established.
+        on_cut: called after the log was truncated.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GroupClient:
         self._task = KeptTask(self._run, "copy of the log")
 
     async def stop(self) -> None:
-        """Close the connection, and forget the address."""
+        """Close the connection, and clear the address."""
         if self._task is not None:
             await self._task.stop()
         self._task = None
@@ -107,14 +107,14 @@ class GroupClient:
                     "no connection to the master's HA port %s: %s", self.address, error or "silence"
                 )
             except Exception:
-                # A bug here must not leave a slave without its master for ever.
+                # After a bug here, the slave must connect again.
                 self.trouble = "an error in this broker, see its log"
                 log.exception("copying the master %s failed", self.address)
                 pause = _UNFIT_SECONDS
             await asyncio.sleep(pause)
 
     async def _copy(self) -> None:
-        """Connect, and copy until the connection ends. Raises what ended it."""
+        """Connect, and copy until the connection ends. Raises the error that ended it."""
         await self.driver.cut_torn()
         loop = asyncio.get_running_loop()
         try:
@@ -152,9 +152,9 @@ class MasterConnection(asyncio.BufferedProtocol):
     Attributes:
         link: the rules.
         closed: done when the connection is closed.
-        failure: what was wrong, if anything was.
-        rate: bytes per second that came lately.
-        master_end: how far the master is known to be; None before it has said so.
+        failure: the error that ended it; None if there was none.
+        rate: bytes per second received lately.
+        master_end: the end of the master's log, as last known; None before the first information.
     """
 
     _transport: asyncio.Transport
@@ -178,20 +178,20 @@ class MasterConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the handshake."""
         self._transport = cast(asyncio.Transport, transport)
-        # In one write: the official master looks at a handshake of which 12 bytes have come.
+        # In one write: the official master parses a handshake as soon as it has 12 bytes of it.
         self._transport.write(encode_handshake(self.link.handshake()))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the client connect again."""
+        """Wake the client, which connects again."""
         if not self.closed.done():
             self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what came."""
+        """Process received bytes."""
         if self._transport.is_closing() or not self._is_current:
             return
         self._received += nbytes
@@ -212,7 +212,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._client.driver.obey([])
 
     async def _join(self, master: MasterEpochs) -> None:
-        """Cut off what the master does not have, and begin to copy."""
+        """Truncate the log to the part that the master has, and start to copy."""
         store = self._client.store
         try:
             place = self.link.place_to_cut(master)
@@ -253,7 +253,7 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_current(self) -> bool:
-        """Whether the rules still go by this connection: the role may have changed."""
+        """Whether the rules still use this connection: the role may have changed."""
         replica = self._client.driver.replica
         return replica is not None and replica.link is self.link
 
@@ -262,20 +262,20 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     async def ended(self) -> None:
-        """Close the connection, and wait for a cut that is under way: nobody else may touch the log
-        before."""
+        """Close the connection, and wait for a truncation in progress: until then, the log must not
+        be used."""
         self.close()
         if self._cutting is not None:
             await asyncio.wait([self._cutting])
 
     def report(self) -> None:
-        """Report if that is due."""
+        """Send a report if one is due."""
         offset = self.link.report(self._client.clock())
         if offset is not None and not self._transport.is_closing():
             self._transport.write(encode_report(offset))
 
     def tick(self) -> None:
-        """Report, take the rate, and leave a silent master; about once a second."""
+        """Report, measure the rate, and disconnect from a silent master; about once a second."""
         now = self._loop.time()
         if now > self._counted:
             self.rate = round(self._received / (now - self._counted))

@@ -1,9 +1,9 @@
-"""The life of a member of a controller group: how it gets its id and its role, and keeps both.
+"""A member of a controller group: it gets its id and its role, and keeps both.
 
-First it needs an id (`identity_file`), then it registers and takes the role that the controller
-says; if the group has no master, it asks for an election. From then on it sends heartbeats, asks
-for its role every few seconds in case an order was lost, and looks after the SyncStateSet. Without
-a controller it goes on in its role. Reference: ReplicasManager.
+First it gets an id (`identity_file`); then it registers and takes the role that the controller
+assigns. If the group has no master, it asks for an election. From then on it sends heartbeats,
+queries its role every few seconds in case a notification was lost, and maintains the SyncStateSet.
+Without a controller it continues in its role. Reference: ReplicasManager.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 
 class MemberPeriods(NamedTuple):
-    """Seconds.
+    """The periods of a member's requests, in seconds.
 
     Attributes:
         heartbeat: brokerHeartbeatInterval.
-        role: syncBrokerMetadataPeriod: between two questions for the role.
-        first_role: until the first of them.
-        leader: syncControllerMetadataPeriod: between two questions for the controllers' leader.
+        role: syncBrokerMetadataPeriod: between two queries of the role.
+        first_role: until the first query of the role.
+        leader: syncControllerMetadataPeriod: between two queries of the controllers' leader.
         retry: the longest pause between two attempts to register.
     """
 
@@ -50,34 +50,34 @@ class MemberPeriods(NamedTuple):
 
 
 class RoleTaker(Protocol):
-    """What takes the roles of a broker; see `Replica` for the rules."""
+    """Changes the role of a broker; see `Replica` for the rules."""
 
     @property
     def standing(self) -> Standing | None:
-        """What an election goes by; None while another member should lead."""
+        """The values for elections; None while another member should be elected."""
 
     @property
     def master_epoch(self) -> int:
-        """The reign that this broker has taken its role in; 0 before the first one."""
+        """The master epoch of this broker's role; 0 before the first role."""
 
     def begin(self, identity: GroupIdentity) -> None:
-        """The id is known now. Raises OSError, StoreError."""
+        """Set the id. Raises OSError, StoreError."""
 
     async def take_role(self, told: RoleTold) -> None:
-        """Take the role, unless it is an older one. Raises RoleRefused, OSError."""
+        """Take the role, unless it is outdated. Raises RoleRefused, OSError."""
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
-        """Take the answer to `GroupMember.ask_for_set`; None when there was none."""
+        """Process the answer to `GroupMember.ask_for_set`; None if there was none."""
 
 
 class GroupMember:
-    """One broker as a member of its group. `start` begins, `stop` ends.
+    """One broker as a member of its group.
 
-    `check_code` gives the code for an application.
+    `check_code` returns the check code for an application.
 
     Attributes:
-        identity: None before the controller has given an id.
-        trouble: why this broker is not a member yet; empty once it is.
+        identity: None before the controller has assigned an id.
+        trouble: why this broker is not a member yet; empty after it has become one.
     """
 
     def __init__(
@@ -95,30 +95,30 @@ class GroupMember:
         self._files = files
         self._taker = taker
         self._check_code = check_code
-        self._periods = periods  # asked each time: they may change
+        self._periods = periods  # called each time: the settings may change
         self._lines = LimitedLog(log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._roles = asyncio.Lock()  # one change after another
         self._silent = False  # no heartbeats, so that another broker is elected
 
     def start(self) -> None:
-        """Begin; call this on the event loop."""
+        """Start; call this on the event loop."""
         self._spawn(self._live())
 
     async def stop(self) -> None:
-        """End everything that was begun."""
+        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def told(self, told: RoleTold) -> None:
-        """Take an order that a controller sent (NOTIFY_BROKER_ROLE_CHANGED)."""
+        """Process a notification of a controller (NOTIFY_BROKER_ROLE_CHANGED)."""
         if self.identity is not None:
             self._spawn(self._take(told))
 
     def ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
-        """Ask the controller for another SyncStateSet; the answer goes to the role taker."""
+        """Ask the controller for another SyncStateSet; pass the answer to the role taker."""
         self._spawn(self._ask_for_set(role, order))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -132,7 +132,7 @@ class GroupMember:
         self.identity = identity
         await self._until_done(self._join)
         self.trouble = ""
-        # At the default level: lines of before may say that the controllers do not take it.
+        # A warning, because earlier warnings may say that the controllers refused this broker.
         log.warning("broker is member %d of group %s", identity.broker_id, identity.group)
         periods = self._periods
         leader, first_role = periods().leader, periods().first_role
@@ -141,7 +141,7 @@ class GroupMember:
         await self._every(lambda: periods().role, first_role, self._review)
 
     async def _until_done(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        """Repeat `attempt` until it works."""
+        """Repeat `attempt` until it succeeds."""
         pause = 0.2
         while True:
             try:
@@ -153,12 +153,12 @@ class GroupMember:
                 self.trouble = str(error)
                 self._lines.error("broker cannot become a member of its group: %s", error)
                 pause = self._periods().retry
-            # At random, since members that start together ask for the same id.
+            # A random pause, since members that start together apply for the same id.
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
             pause = min(pause * 2, self._periods().retry)
 
     async def _identify(self) -> GroupIdentity:
-        """Return this broker's identity; get one from the controller the first time."""
+        """Return this broker's identity; get it from the controller the first time."""
         found = self._files.load()
         if found is not None:
             return found
@@ -176,8 +176,8 @@ class GroupMember:
         """Register, and take a role.
 
         Raises:
-            RemotingError: there is none to take yet.
-            IdentityUnusable: another broker has the same identity, and lives.
+            RemotingError: there is no role yet.
+            IdentityUnusable: another live broker has the same identity.
         """
         assert self.identity is not None
         other = await self._controllers.other_address(self.identity)
@@ -226,7 +226,7 @@ class GroupMember:
         await self._controllers.find_leader()
 
     async def _review(self) -> None:
-        """Ask for the role: an order of the controller may have been lost."""
+        """Query the role, in case a notification of the controller was lost."""
         assert self.identity is not None
         try:
             epoch, told = await self._controllers.replica_info()
@@ -243,7 +243,7 @@ class GroupMember:
     async def _ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
         told = None
         try:
-            # The controller takes nobody that is not alive for it.
+            # The controller refuses a master without a current heartbeat.
             await self._heartbeat()
             told = await self._controllers.alter_set(role, order.members, order.set_epoch)
         except RemotingError as error:
@@ -272,6 +272,6 @@ class GroupMember:
                 answers = False
                 self._lines.warning("controllers do not answer: %s", error)
             except Exception:
-                # A bug here must not end what keeps the broker in its group.
+                # A bug here must not end the task that keeps the broker in its group.
                 log.exception("%s failed", action)
             await asyncio.sleep(max(seconds() - (time.monotonic() - began), 0.0))

@@ -1,7 +1,7 @@
 """Replication of a broker that is a member of a controller group.
 
-It drives the rules (`replica`): carries out their orders, changes the role of the store and of the
-broker's services while they run, and tells the sends that wait how far the group is.
+It drives the rules in `replica`: it executes their orders, changes the role of the store and of the
+broker's services at run time, and answers waiting sends when the group has their messages.
 """
 
 from __future__ import annotations
@@ -66,33 +66,34 @@ log = logging.getLogger(__name__)
 EVERYTHING: Final = 1 << 63
 _FENCED: Final = "this broker has no role in its group yet"
 _ENTERED_SECONDS: Final = 0.005
-_ASK_SECONDS: Final = 0.5  # between two questions for the master's HA address
-_SEARCH_SECONDS: Final = 5.0  # between two of them while the address is known
+_ASK_SECONDS: Final = 0.5  # between two queries of the master's HA address
+_SEARCH_SECONDS: Final = 5.0  # the same while the address is known
 
 
 class Services(Protocol):
-    """What a broker does besides serving requests, which depends on its role."""
+    """The services of a broker that depend on its role."""
 
     async def lead(self, epoch: int) -> None:
-        """Do what a master does, and tell the name servers. Raises StoreError, OSError."""
+        """Run the services of a master, and register. Raises StoreError, OSError."""
 
     async def follow(self, epoch: int) -> None:
-        """Do what a slave does, and tell the name servers. Raises StoreError, OSError."""
+        """Run the services of a slave, and register. Raises StoreError, OSError."""
 
     def new_reign(self, epoch: int) -> None:
-        """The same master has a new reign: tell the name servers."""
+        """Register again: the same master has a new epoch."""
 
     def was_cut(self) -> None:
-        """The end of the log, and of the queues, is gone: do not go on behind it."""
+        """Continue at the new ends of the log and the queues: they were truncated."""
 
 
 class GroupReplication:
-    """The part of one broker in its group. Made and used on the event loop, with an open store.
+    """The replication of one member of a group. Create and use it on the event loop, with an open
+    store.
 
     Attributes:
         ha_address: host:port of the HA port, as slaves connect to it.
-        metadata: what copies the tables of the master.
-        needed: how many copies a send waits for; 1 while this broker is alone in the set.
+        metadata: copies the tables of the master.
+        needed: the number of copies that a send waits for; 1 while this broker is alone in the set.
     """
 
     def __init__(
@@ -106,8 +107,8 @@ class GroupReplication:
         address: str,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`address` is the broker's own, for clients; `tls` encrypts requests to controllers and to
-        a master, but never the log.
+        """`address` is the broker's address for clients; `tls` encrypts requests to controllers and
+        to a master, but never the log.
 
         Raises:
             ConfigError: haListenPort is not set although requests have to be signed.
@@ -126,7 +127,7 @@ class GroupReplication:
         self._epoch_file = EpochFile(config.epoch_file)
         self._epochs = self._epoch_file.load()
         self._replica: Replica | None = None
-        self._members: frozenset[int] | None = None  # the SyncStateSet, as a controller said last
+        self._members: frozenset[int] | None = None  # the last SyncStateSet from a controller
         self._waits = ReplicaWaits(lambda end, _: self._replicated(end))
         self._timer: asyncio.TimerHandle | None = None
         self._hurrying = False
@@ -169,7 +170,7 @@ class GroupReplication:
         self._services: Services | None = None
         self._searching: asyncio.Task[None] | None = None
 
-    # --- life ---------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------
 
     def _periods(self) -> MemberPeriods:
         config = self._config
@@ -180,8 +181,8 @@ class GroupReplication:
         )
 
     async def listen(self, stack: StopSteps) -> None:
-        """Serve slaves until `stack` is closed, as soon as this broker is master; until it has a
-        role, nothing is put. Raises PortInUse, CannotListen."""
+        """Serve slaves whenever this broker is master, until `stack` is closed. Before it has a
+        role, it stores no messages. Raises PortInUse, CannotListen."""
         config, store = self._config, self._store
         store.refuse(_FENCED)
         store.on_flushed = self._flushed
@@ -203,14 +204,14 @@ class GroupReplication:
         self._member.start()
 
     async def _leave(self) -> None:
-        """Take no more roles, and copy nothing more. The controllers notice at once."""
+        """Take no more roles, and stop copying. The controllers notice at once."""
         await self._member.stop()
         await self._stop_following()
         await self.metadata.stop()
         await self._pool.close()
 
     async def _stop(self) -> None:
-        """Give up what waits, and close the port."""
+        """Fail waiting sends, and close the port."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -229,12 +230,12 @@ class GroupReplication:
 
     @property
     def identity(self) -> GroupIdentity | None:
-        """This broker as a member; None before a controller has given it an id."""
+        """This broker as a member; None before a controller has assigned an id."""
         return self._member.identity
 
     @property
     def standing(self) -> Standing | None:
-        """What an election goes by; None while another member should lead."""
+        """The values for elections; None while another member should be elected."""
         if self._store.flush_failed:
             return None
         replica = self._replica
@@ -246,12 +247,12 @@ class GroupReplication:
 
     @property
     def master_epoch(self) -> int:
-        """The reign in which this broker has its role; 0 before the first one."""
+        """The master epoch of this broker's role; 0 before the first role."""
         master = None if self._replica is None else self._replica.master
         return 0 if master is None else master.master_epoch
 
     def begin(self, identity: GroupIdentity) -> None:
-        """Take the id."""
+        """Set the id."""
         self._replica = Replica(
             self._settings,
             StoreLog(self._store, self._epoch_file),
@@ -261,11 +262,11 @@ class GroupReplication:
         )
 
     def told(self, told: RoleTold) -> None:
-        """Take an order that a controller sent."""
+        """Process a notification of a controller."""
         self._member.told(told)
 
     async def take_role(self, told: RoleTold) -> None:
-        """Take a role, unless it is an older one. Raises RoleRefused, OSError."""
+        """Take a role, unless it is outdated. Raises RoleRefused, OSError."""
         replica, services = self._replica, self._services
         assert replica is not None
         assert services is not None
@@ -329,7 +330,7 @@ class GroupReplication:
         store, config = self._store, self._config
         identity = self._member.identity
         assert identity is not None
-        # Nothing is put from here on.
+        # From here on, no messages are stored.
         config.broker_role = BrokerRole.SLAVE
         config.broker_id = identity.broker_id
         store.follow()
@@ -347,8 +348,8 @@ class GroupReplication:
         await self._client.stop()
 
     async def cut_torn(self) -> None:
-        """Wait until all records that came are entered, and cut what is left of another one, and
-        the epochs that begin behind that. Raises StoreError, OSError."""
+        """Wait until all received records are in their queues; then remove an incomplete record at
+        the end, and the epochs that begin after that. Raises StoreError, OSError."""
         store = self._store
         store.settle()
         store.replica.catch_up()
@@ -364,7 +365,7 @@ class GroupReplication:
             self._services.was_cut()
 
     async def _search(self, address: str) -> None:
-        """Find the HA address of the master: it tells it, once it is master itself."""
+        """Query the HA address of the master, which gives it once it has taken its role."""
         while True:
             with contextlib.suppress(RemotingError):
                 answer = await self._pool.request(
@@ -380,8 +381,8 @@ class GroupReplication:
             await asyncio.sleep(_SEARCH_SECONDS if known else _ASK_SECONDS)
 
     def master_is(self, ha_address: str, address: str) -> None:
-        """Take what a name server says of the master, if the controller says so, too: a stale
-        master would be followed otherwise."""
+        """Use the master's addresses from a name server if they match the controller's, so as not
+        to follow a former master."""
         replica = self._replica
         master = None if replica is None else replica.master
         if replica is None or replica.role is not Role.SLAVE or master is None:
@@ -398,7 +399,7 @@ class GroupReplication:
 
     @property
     def member_role(self) -> MemberRole:
-        """What this broker does now."""
+        """The current role of this broker."""
         return MemberRole(Role.FENCED.value if self._replica is None else self._replica.role.value)
 
     @property
@@ -408,7 +409,7 @@ class GroupReplication:
 
     @property
     def why_fenced(self) -> str:
-        """Why there is no role yet; empty where there is one."""
+        """Why this broker has no role yet; empty if it has one."""
         if self.member_role is not MemberRole.FENCED:
             return ""
         why = self._member.trouble
@@ -416,13 +417,13 @@ class GroupReplication:
 
     @property
     def copies(self) -> int:
-        """How many members are in the SyncStateSet of this master."""
+        """The number of members in the SyncStateSet of this master."""
         replica = self._replica
         return 1 if replica is None or replica.role is not Role.MASTER else max(replica.set.size, 1)
 
     @property
     def copies_needed(self) -> int:
-        """How many copies a send to this master waits for."""
+        """The number of copies that a send to this master waits for."""
         return self.needed if self.member_role is MemberRole.MASTER else 1
 
     def master_link(self) -> MasterLink | None:
@@ -450,7 +451,7 @@ class GroupReplication:
     # --- orders of the rules (`group_server.Driver`) ------------------------------------------
 
     def obey(self, orders: list[Order]) -> None:
-        """Do what the rules order, and tell what has changed."""
+        """Execute the orders of the rules, and publish changes."""
         replica = self._replica
         if replica is None:
             return
@@ -479,14 +480,14 @@ class GroupReplication:
             self._store.lack_replicas(replica.set.size < self._settings.min_in_sync)
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
-        """Take the controller's answer to a request for another set."""
+        """Process the controller's answer to a request for another set."""
         if self._replica is not None:
             if told is not None:
                 log.warning("SyncStateSet is %s", sorted(told[0]))
             self.obey(self._replica.set_answered(told, self._now()))
 
     def _readable(self) -> int:
-        """Behind which physical offset messages are not readable yet."""
+        """The physical offset from which on messages are not readable yet."""
         replica = self._replica
         if replica is None or self._config.read_un_committed:
             return EVERYTHING
@@ -518,15 +519,15 @@ class GroupReplication:
 
     @property
     def needed(self) -> int:
-        """How many copies a send waits for, this broker's among them."""
+        """The number of copies that a send waits for, including this broker's."""
         if not self._settings.all_ack:
             return self._settings.in_sync_replicas
         members = 2 if self._replica is None else len(self._replica.set.needed)
         return max(members, self._settings.min_in_sync)
 
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
-        """Call `listener` when enough members have the log up to the physical offset `end`; with
-        False when that takes longer than slaveTimeout, or this broker is no master any more."""
+        """Call `listener(True)` when enough members have the log up to the physical offset `end`;
+        call `listener(False)` after slaveTimeout, or when this broker is no longer master."""
         deadline = self._loop.time() + self._config.slave_timeout / 1000
         self._waits.add(end, self.needed, deadline, listener)
         if not self._waits:
@@ -534,7 +535,7 @@ class GroupReplication:
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._expire)
         if not self._hurrying:
-            # At the end of the turn, with everything else that was put in it.
+            # At the end of the turn, together with all other messages that were put in it.
             self._hurrying = True
             self._loop.call_soon(self._hurry)
 
@@ -553,10 +554,10 @@ class GroupReplication:
         if next_deadline is not None:
             self._timer = self._loop.call_at(next_deadline, self._expire)
 
-    # --- what others see ----------------------------------------------------------------------
+    # --- state for admin requests and metrics -------------------------------------------------
 
     def epoch_cache(self) -> EpochEntryCache:
-        """Return what GET_BROKER_EPOCH_CACHE answers."""
+        """Return the answer to GET_BROKER_EPOCH_CACHE."""
         config = self._config
         epochs = self._epochs if self._replica is None else self._replica.epochs
         return EpochEntryCache(
@@ -571,7 +572,7 @@ class GroupReplication:
         )
 
     def status(self, now: float) -> HARuntimeInfo:
-        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+        """Return the answer to GET_BROKER_HA_STATUS; `now` is in Unix seconds."""
         end = self._store.commit_log.written
         info = HARuntimeInfo(
             master=not self._config.is_slave, master_commit_log_max_offset=end,
@@ -614,7 +615,7 @@ class GroupReplication:
         return info
 
     def figures(self) -> dict[str, object]:
-        """Return what brokerStatus shows, and metrics count. Lags are in bytes."""
+        """Return the figures for brokerStatus and metrics. Lags are in bytes."""
         commit_log = self._store.commit_log
         replica = self._replica
         figures: dict[str, object] = {"brokerRole": self._config.broker_role.value}

@@ -1,7 +1,7 @@
 """A master's HA port in controller mode: the connections of its slaves.
 
-Each has a `SlaveLink` with the rules. After each write into the log the connections send what is
-new: within 2 ms, and at once when a send waits for replicas.
+Each has a `SlaveLink` with the rules. After each write to the log, the connections send the new
+bytes within 2 ms, or at once if a send waits for replicas.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _MOST_UNREAD: Final = 1024 * 1024
 
 
 class Driver(Protocol):
-    """What drives the rules of this broker."""
+    """Drives the rules of this broker."""
 
     @property
     def replica(self) -> Replica | None:
         """The rules; None before the broker is a member of a group."""
 
     def obey(self, orders: list[Order]) -> None:
-        """Do what the rules order, and tell what has changed."""
+        """Execute the orders of the rules, and publish changes."""
 
     async def cut_torn(self) -> None:
-        """Wait until all records that came are entered, and cut what is left of another one.
-        Raises StoreError, OSError."""
+        """Wait until all received records are in their queues; then remove an incomplete record at
+        the end. Raises StoreError, OSError."""
 
 
 class GroupServer:
-    """The slaves of one broker, each of which gets at most `most_per_second` bytes of the log a
-    second. `clock` gives milliseconds that never go back. Connections that `allowed` refuses are
-    closed, and never counted.
+    """The slaves of one broker. Each gets at most `most_per_second` bytes of the log per second.
+    `clock` gives monotonic milliseconds. Connections that `allowed` refuses are closed, and not
+    counted.
 
     Attributes:
-        connections: those of slaves, in the order in which they came.
-        port: the one that is listened on.
+        connections: the connections of slaves, in the order of arrival.
+        port: the port that it listens on.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class GroupServer:
                 connection.close()
 
     def note_in_turn(self, connection: GroupConnection, dropped: list[Order]) -> None:
-        """Say that two slaves with one id take each other's place."""
+        """Log that two slaves with the same id disconnect each other."""
         links = [order.link for order in dropped if isinstance(order, Drop)]
         peers = [one.peer for one in self.connections if one.link in links]
         if connection.link is not None and peers:
@@ -118,21 +118,21 @@ class GroupServer:
             )  # fmt: skip
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Return bytes of the log, which the rules say are there."""
+        """Return bytes of the log; the rules ensure that they exist."""
         data = self._store.commit_log.read(offset, size)
         assert data is not None
         return data
 
     def hurry(self) -> None:
-        """Send what is written at once: somebody waits for it."""
+        """Send new bytes at once, because a send waits for replicas."""
         for connection in list(self.connections):
             connection.sender.send()
 
-    # --- of connections -----------------------------------------------------------------------
+    # --- called by connections ----------------------------------------------------------------
 
     def joined(self, connection: GroupConnection, host: str) -> SlaveLink | None:
-        """Take a connection from an address that is allowed, unless there are too many, or this is
-        not a master."""
+        """Accept a connection from an allowed address, unless there are too many, or this is not a
+        master."""
         refusal = self._allowed.refusal(host)
         if refusal:
             self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
@@ -151,7 +151,7 @@ class GroupServer:
         return link
 
     def left(self, connection: GroupConnection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         if connection not in self.connections:
             return
         self.connections.remove(connection)
@@ -174,9 +174,9 @@ class GroupConnection(ReportProtocol):
     """The connection of one slave.
 
     Attributes:
-        link: the rules; None for a connection that was refused.
-        sender: what goes to the slave.
-        peer: its address, as text.
+        link: the rules; None for a refused connection.
+        sender: sends the log to the slave.
+        peer: its address and port, as text.
         host: the address without the port.
     """
 
@@ -191,7 +191,7 @@ class GroupConnection(ReportProtocol):
         self._reader = SlaveFrames()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the handshake."""
+        """Accept or refuse the connection."""
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
@@ -203,7 +203,7 @@ class GroupConnection(ReportProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the slave."""
+        """Remove the slave."""
         super().connection_lost(exc)
         self.sender.close()
         if self.link is not None and self.link.slave_id > 0:
@@ -216,15 +216,15 @@ class GroupConnection(ReportProtocol):
         self._server.left(self)
 
     def pause_writing(self) -> None:
-        """The slave reads more slowly than it is sent to."""
+        """Pause: the slave reads too slowly."""
         self.sender.pause()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue to send."""
         self.sender.resume()
 
     def received(self, data: bytes) -> None:
-        """Take what the slave says."""
+        """Process bytes from the slave."""
         replica, link = self._server.driver.replica, self.link
         if replica is None or link is None or link not in replica.links:
             return  # it is being dropped
@@ -248,7 +248,7 @@ class GroupConnection(ReportProtocol):
                             cause=("came", frame.broker_id),
                         )  # fmt: skip
                         self._transport.write(encode_epochs(answer))
-                elif not isinstance(following, Report):  # of reports in a row the last one counts
+                elif not isinstance(following, Report):  # only the last of several reports counts
                     first = link.acked < 0
                     orders += replica.reported(link, frame, now)
                     if first:

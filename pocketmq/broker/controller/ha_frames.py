@@ -1,10 +1,10 @@
 """The bytes between the HA ports of a controller group (AutoSwitchHAService).
 
-The slave begins with a handshake. The master answers with its epochs, from which the slave finds
-how far both logs are the same, and cuts off what lies behind. From then on the slave reports how
-far its log reaches, and the master sends the bytes behind that; a transfer without bytes is a
-heartbeat. All integers are big-endian. Nothing tells these bytes from those of classic replication,
-so all members of a group must be in controller mode.
+The slave starts with a handshake. The master answers with its epochs. From these, the slave finds
+where the two logs diverge, and truncates its log there. From then on the slave reports the end of
+its log, and the master sends the bytes that follow; a transfer without bytes is a heartbeat. All
+integers are big-endian. These bytes cannot be distinguished from those of classic replication, so
+all members of a group must be in controller mode.
 Reference: AutoSwitchHAClient, AutoSwitchHAConnection.
 """
 
@@ -27,9 +27,9 @@ _TRANSFER: Final = Struct(">iiqiqq")
 TRANSFER_HEAD: Final = _TRANSFER.size
 """36 bytes."""
 MOST_EPOCHS: Final = 1000
-"""The official master's buffer has no room for more."""
+"""The official master's buffer cannot hold more."""
 MOST_BODY: Final = 4 * 1024 * 1024 - TRANSFER_HEAD
-"""Bytes of the largest body: an official slave waits for ever for the rest of a larger one."""
+"""Bytes of the largest body: an official slave never receives a larger one completely."""
 
 
 class BadFrame(Exception):
@@ -37,11 +37,11 @@ class BadFrame(Exception):
 
 
 class Handshake(NamedTuple):
-    """What a slave begins with.
+    """The first frame of a slave.
 
     Attributes:
-        broker_id: its own, from its controller.
-        from_last_file: an empty slave wants the newest file only.
+        broker_id: its id, assigned by its controller.
+        from_last_file: an empty slave requests the newest file only.
         learner: it never becomes a member of the SyncStateSet.
     """
 
@@ -51,25 +51,25 @@ class Handshake(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How far a slave's log reaches: the physical offset behind its last byte."""
+    """The end of a slave's log: the physical offset after its last byte."""
 
     offset: int
 
 
 class MasterEpochs(NamedTuple):
-    """A master's answer to a handshake: its epochs, and where its log ends."""
+    """A master's answer to a handshake: its epochs, and the end of its log."""
 
     end: int
     epochs: Epochs
 
 
 class Transfer(NamedTuple):
-    """The head of bytes of a master's log.
+    """The header before bytes of a master's log.
 
     Attributes:
         offset: physical offset of the first byte; -1 while the master has none to send.
-        size: how many bytes follow; 0 for a heartbeat.
-        epoch, epoch_start: of these bytes.
+        size: number of bytes that follow; 0 for a heartbeat.
+        epoch, epoch_start: the epoch of these bytes, and the physical offset where it begins.
         confirmed: the master's confirmOffset.
     """
 
@@ -91,20 +91,20 @@ def encode_report(offset: int) -> bytes:
 
 
 def encode_epochs(frame: MasterEpochs) -> bytes:
-    """Return the answer to a handshake. Of a longer list only the newest MOST_EPOCHS are told."""
+    """Return the answer to a handshake. Of a longer list, it has the newest MOST_EPOCHS."""
     entries = frame.epochs.entries[-MOST_EPOCHS:]
     body = b"".join(_ENTRY.pack(*entry) for entry in entries)
     return _EPOCHS.pack(HANDSHAKE, len(body), frame.end, frame.epochs.last_epoch) + body
 
 
 def encode_transfer(frame: Transfer) -> bytes:
-    """Return the head that goes before the bytes of the log."""
+    """Return the header that precedes the bytes of the log."""
     offset, size, epoch, epoch_start, confirmed = frame
     return _TRANSFER.pack(TRANSFER, size, offset, epoch, epoch_start, confirmed)
 
 
 class SlaveFrames:
-    """Puts together what a slave sends, which may be cut anywhere."""
+    """Assembles the frames of a slave from reads of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -139,17 +139,17 @@ class SlaveFrames:
 
 
 class MasterFrames:
-    """Takes apart what a master sends while it arrives, without copying the bytes of the log.
+    """Splits a master's bytes into frames as they arrive, without copying the bytes of the log.
 
-    `feed` returns frames; each `Transfer` is followed by its bytes, in pieces as they come.
+    `feed` returns frames; each `Transfer` is followed by its bytes, in pieces as they arrive.
     """
 
     def __init__(self) -> None:
-        self._head = bytearray()  # of a frame, and the epochs behind it, as far as it is there
-        self._left = 0  # bytes of the log that are still to come
+        self._head = bytearray()  # the received part of a header and the epochs that follow it
+        self._left = 0  # bytes of the log still to be received
 
     def feed(self, data: memoryview) -> list[MasterEpochs | Transfer | memoryview]:
-        """Return what `data` holds, in order. Raises BadFrame."""
+        """Return the frames and bytes in `data`, in order. Raises BadFrame."""
         found: list[MasterEpochs | Transfer | memoryview] = []
         at, length = 0, len(data)
         while at < length:
@@ -174,7 +174,7 @@ class MasterFrames:
         return found
 
     def _wanted(self) -> int:
-        """How many bytes the frame that begins has, as far as that is known."""
+        """Return the known size of the current frame, in bytes."""
         head = self._head
         if len(head) < 8:
             return 8
@@ -191,8 +191,8 @@ class MasterFrames:
 
 
 def _strange(state: int) -> BadFrame:
-    """Return the error for a state that frames do not have. The bytes of classic replication begin
-    with an offset: up to 4 GiB, 0 stands where the state is."""
+    """Return the error for an unknown state. The bytes of classic replication begin with an offset:
+    up to 4 GiB, they have 0 in place of the state."""
     return BadFrame(
         f"a frame of state {state}; {HANDSHAKE} and {TRANSFER} are possible. If it is a broker, "
         "enableControllerMode must be the same here and there"

@@ -1,8 +1,8 @@
-"""The id that a controller gave to this broker, in the file `brokerIdentity` of the store.
+"""The id that a controller assigned to this broker, in the file `brokerIdentity` of the store.
 
-The broker asks for the next free id, writes it with a check code into `brokerIdentity-temp`,
-applies for it, and only then writes `brokerIdentity`. So a crash at any point neither loses an id
-nor uses two: the controller gives an id again to a broker that repeats its check code.
+The broker queries the next free id, writes it with a check code to `brokerIdentity-temp`, applies
+for it, and only then writes `brokerIdentity`. So a crash at any point neither loses an id nor uses
+two: a broker that repeats its check code gets the same id again.
 Reference: BrokerMetadata, TempBrokerMetadata.
 """
 
@@ -24,11 +24,11 @@ class IdentityUnusable(StoreError):
 
 
 class GroupIdentity(NamedTuple):
-    """A member of a broker group, as its controller knows it.
+    """The identity of a member of a broker group at its controller.
 
     Attributes:
         cluster, group: brokerClusterName and brokerName.
-        broker_id: from 1 on; it stays, whatever role the broker has.
+        broker_id: 1 or more; it does not change with the role of the broker.
     """
 
     cluster: str
@@ -37,7 +37,7 @@ class GroupIdentity(NamedTuple):
 
 
 def explain_copy(identity: GroupIdentity, address: str) -> str:
-    """Return what to say where another broker lives at `address` with the same identity."""
+    """Return the error text for another live broker at `address` with the same identity."""
     return (
         f"the broker at {address} has this broker's id {identity.broker_id} in the "
         f"group {identity.group}: the file {FILE_NAME} of one is a copy of the other's. Stop the "
@@ -46,7 +46,7 @@ def explain_copy(identity: GroupIdentity, address: str) -> str:
 
 
 class Application(NamedTuple):
-    """An id that was asked for, and the code that proves who did: `address;milliseconds`."""
+    """An id that was applied for, and the check code of the applicant: `address;milliseconds`."""
 
     broker_id: int
     check_code: str
@@ -55,7 +55,7 @@ class Application(NamedTuple):
 class IdentityFile:
     """The two files in the directory `root`, for the broker of `cluster` and `group`.
 
-    All methods block, and raise OSError. When a write returns, its file outlasts a power cut.
+    All methods block, and raise OSError. When a write returns, its file survives a power cut.
     """
 
     def __init__(self, root: Path, cluster: str, group: str, files: Files | None = None) -> None:
@@ -71,25 +71,25 @@ class IdentityFile:
         return None if found is None else self._identity(self.path, found)
 
     def applied(self) -> Application | None:
-        """Return the application that was begun; None without one. Raises IdentityUnusable."""
+        """Return the pending application; None if there is none. Raises IdentityUnusable."""
         found = self._read(self._draft, 4)
         if found is None:
             return None
         return Application(self._identity(self._draft, found[:3]).broker_id, found[3])
 
     def apply(self, application: Application) -> None:
-        """Note what is about to be applied for."""
+        """Save an application before it is sent."""
         number, code = application
         self._files.replace(
             self._draft, _SEPARATOR.join((self._cluster, self._group, str(number), code)).encode()
         )
 
     def give_up(self) -> None:
-        """Forget the application: somebody else has the id."""
+        """Remove the application: another broker has the id."""
         self._files.remove(self._draft)
 
     def confirm(self, broker_id: int) -> GroupIdentity:
-        """Note that the id is this broker's."""
+        """Save the id as this broker's."""
         identity = GroupIdentity(self._cluster, self._group, broker_id)
         self._files.replace(self.path, _SEPARATOR.join(map(str, identity)).encode())
         self._files.remove(self._draft)
@@ -98,7 +98,7 @@ class IdentityFile:
     def _read(self, path: Path, count: int) -> list[str] | None:
         content = self._files.read(path)
         if content is None or not content.strip():
-            return None  # the official broker creates it before it writes into it
+            return None  # the official broker creates the file before it writes to it
         parts = content[:_MOST_BYTES].decode("utf-8", "replace").strip().split(_SEPARATOR)
         if len(parts) != count:
             raise IdentityUnusable(

@@ -8,7 +8,7 @@ from pocketmq.broker.controller.settings import ReplicaSettings
 from pocketmq.store.epochs import Epochs
 
 RECONNECT_MS = 1_000
-"""After a connection failed or ended; the reference waits five times as long."""
+"""Pause after a connection failed or ended; the reference waits 5 s."""
 
 
 class UnfitMaster(Exception):
@@ -16,15 +16,15 @@ class UnfitMaster(Exception):
 
 
 class MasterLink:
-    """What a slave knows of its master's log. Times are milliseconds of one clock.
+    """A slave's knowledge of its master's log. Times are milliseconds of one clock.
 
-    `epochs` are those of this log, which `UnfitMaster` leaves as they are.
+    `epochs` are the epochs of this log; they stay unchanged if UnfitMaster is raised.
 
     Attributes:
-        epochs: of this log; changes are saved before the bytes that they are about are written.
-        confirmed: the master's confirmOffset, as far as this log has it.
-        last_heard: when the master was heard.
-        last_reported: when a report was sent.
+        epochs: the epochs of this log; a new epoch is saved before its bytes are written.
+        confirmed: the master's confirmOffset, or the end of this log if that is less.
+        last_heard: when the master last sent something.
+        last_reported: when the last report was sent.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class MasterLink:
         self._log = log
         self._broker_id = broker_id
         self._transferring = False
-        self._left = 0  # bytes of the last transfer that are still to come
+        self._left = 0  # bytes of the last transfer still to be received
         self._told = 0  # the confirmOffset of that transfer
         self._reported = -1
-        self._first_due = 0  # the first report waits until so much is flushed
+        self._first_due = 0  # the first report waits until the log is flushed up to here
 
     def handshake(self) -> Handshake:
-        """Return what to begin with."""
+        """Return the handshake to send first."""
         return Handshake(self._broker_id, self._settings.from_last_file, self._settings.learner)
 
     def received(self, item: MasterEpochs | Transfer | memoryview, now: int) -> None:
-        """Take what `MasterFrames` found; afterwards a report may be due.
+        """Process an item from `MasterFrames`; afterwards a report may be due.
 
         Raises:
-            BadFrame: the connection is of no use any more; another one may be.
-            UnfitMaster: no connection is of any use before an operator has done something.
+            BadFrame: the connection must be closed; a new one may work.
+            UnfitMaster: no connection can work until an operator intervenes.
             OSError: the log cannot be written.
         """
         self.last_heard = now
@@ -74,13 +74,13 @@ class MasterLink:
             self._join(item)
 
     def place_to_cut(self, master: MasterEpochs) -> int | None:
-        """Return where the log has to be cut before it can go on as the master's; None where
-        nothing is to be cut. Raises UnfitMaster."""
+        """Return the offset at which this log must be truncated to continue as the master's; None
+        if it can continue as it is. Raises UnfitMaster."""
         place = self._common(master)
         return place if place is not None and place < self._log.end else None
 
     def _join(self, master: MasterEpochs) -> None:
-        """Cut off what the master does not have."""
+        """Truncate the log to the part that the master has."""
         common = self._common(master)
         if common is not None:
             self._cut(common)
@@ -88,7 +88,7 @@ class MasterLink:
         self._first_due = self._log.end
 
     def _common(self, master: MasterEpochs) -> int | None:
-        """Return up to where both logs are the same; None if this one is empty."""
+        """Return the offset up to which both logs are the same; None if this one is empty."""
         log = self._log
         if log.end > log.begin and not self.epochs:
             raise UnfitMaster(
@@ -110,9 +110,9 @@ class MasterLink:
         return common
 
     def _never_confirmed(self, master: MasterEpochs) -> bool:
-        """Whether this whole log comes from masters whose messages no other replica had: none was
-        confirmed, and a later master began again with an empty log. Where every member has a part
-        of the first record only, bytes are confirmed, but not a message."""
+        """Tell whether no message of this log was ever confirmed: it comes from masters whose
+        messages no other replica had, and a later master started with an empty log. If every member
+        has only a part of the first record, bytes are confirmed, but no message."""
         own, other = self.epochs.entries, master.epochs.entries
         return (
             (not self.confirmed or self.confirmed < self._log.first_end)
@@ -174,8 +174,8 @@ class MasterLink:
         self.confirmed = max(self.confirmed, min(self._told, self._log.end))
 
     def report(self, now: int) -> int | None:
-        """Return the offset to report now; None when no report is due. The first one is due as soon
-        as possible, since the master sends nothing before it."""
+        """Return the offset to report now; None if no report is due. The first report is due as
+        soon as possible, since the master sends nothing before it."""
         log = self._log
         if not self._transferring:
             return None
@@ -191,5 +191,5 @@ class MasterLink:
         return None
 
     def is_lost(self, now: int) -> bool:
-        """Return whether the master has been silent for too long."""
+        """Tell whether the master has been silent for too long."""
         return now - self.last_heard > self._settings.housekeeping_interval

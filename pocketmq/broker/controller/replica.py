@@ -1,20 +1,21 @@
-"""One member of a controller group: its role, and what follows from it. No I/O, no clock.
+"""One member of a controller group: a state machine for its role. No I/O, no clock.
 
-A controller tells the roles (`told`). A master feeds its slaves through a `SlaveLink` each, keeps
-the SyncStateSet, and knows which messages every member has. A slave follows its master through a
-`MasterLink`. Whatever is to be done outside comes back as a list of `Order`; bytes go through the
-`EpochLog`.
+A controller assigns the roles (`told`). A master sends its log to each slave through a `SlaveLink`,
+maintains the SyncStateSet, and tracks which messages all members have. A slave follows its master
+through a `MasterLink`. Actions for the caller are returned as a list of `Order`; bytes are read
+from and written to the `EpochLog`.
 
 The rules are the reference's (ReplicasManager, AutoSwitchHAService), except where those can lose
-or splice messages:
+messages or mix two logs:
 
 - A member that is connected but has not reported does not count as having everything.
-- The members of each set that may be in force have to acknowledge, see `SyncStateSet`.
-- A new master labels its bytes with its own epoch even if the last epoch has no byte yet. The
+- The members of every set that may be in effect have to acknowledge, see `SyncStateSet`.
+- A new master labels its bytes with its own epoch even if the last epoch has no bytes yet. The
   reference leaves the older label, so that bytes of two masters can share one.
-- A master that is started again within its own reign does not go on in it. A request for another
-  SyncStateSet, of before, may still arrive at the controller. And after a power cut, slaves may
-  have bytes of this epoch that it has lost, and would not notice that others take their place.
+- A master that restarts does not continue in its former epoch. The controller may still receive a
+  request for another SyncStateSet from before the restart. And after a power cut, slaves may have
+  bytes of this epoch that the master has lost, and would not notice that it writes others in their
+  place.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from pocketmq.broker.controller.sync_state_set import SyncStateSet
 from pocketmq.store.epochs import Epochs
 
 BEFORE_ALL = 0
-"""The epoch of bytes that were written before the first controller came."""
+"""The epoch of bytes that were written before the broker had a controller."""
 
 
 class Role(Enum):
-    """What a member does; a fenced one takes no sends, and follows nobody."""
+    """The role of a member; a fenced one neither accepts sends nor follows a master."""
 
     FENCED = "FENCED"
     MASTER = "MASTER"
@@ -44,12 +45,12 @@ class Role(Enum):
 
 
 class RoleTold(NamedTuple):
-    """What a controller says of a group.
+    """A controller's information about a group.
 
     Attributes:
         master_id, master_address: the master.
-        master_epoch: its reign; it grows with every election.
-        members, set_epoch: the SyncStateSet; None where the answer does not have it.
+        master_epoch: increases with every election.
+        members, set_epoch: the SyncStateSet; None if the message does not contain it.
     """
 
     master_id: int
@@ -60,19 +61,19 @@ class RoleTold(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """Become master: enter everything into the queues, start the services, take sends."""
+    """Become master: complete the queues, start the services, accept sends."""
 
     epoch: int
 
 
 class StayMaster(NamedTuple):
-    """The same master has a new reign: register again, with its epoch as state version."""
+    """Stay master with a new epoch: register again, with the epoch as state version."""
 
     epoch: int
 
 
 class Follow(NamedTuple):
-    """Become slave of a master, or of another one: stop the services, connect to it."""
+    """Become slave of a master, or change the master: stop the services, connect to it."""
 
     master_id: int
     address: str
@@ -80,7 +81,7 @@ class Follow(NamedTuple):
 
 
 class AskForSet(NamedTuple):
-    """Ask the controller for this SyncStateSet, in place of the one of `set_epoch`."""
+    """Ask the controller for this SyncStateSet, to replace that of `set_epoch`."""
 
     members: frozenset[int]
     set_epoch: int
@@ -96,17 +97,17 @@ Order = Lead | StayMaster | Follow | AskForSet | Drop
 
 
 class RoleRefused(Exception):
-    """The role cannot be taken; the text says why, and what to do."""
+    """The role is refused; the text says why, and what to do."""
 
 
 class Replica:
     """The state machine of one member. Times are milliseconds of one clock.
 
-    `confirmed` is the confirmOffset of before the start.
+    `confirmed` is the confirmOffset from before the start.
 
     Attributes:
-        role: what it does.
-        master: what the controller said last, as far as it was taken; None at first.
+        role: its role.
+        master: the last accepted information from the controller; None at first.
         set: the SyncStateSet, while it is master.
         links: the connected slaves, while it is master.
         link: the connection to its master, while it has one.
@@ -133,7 +134,7 @@ class Replica:
         self._confirmed = min(confirmed, log.end)
         self._reign_began = 0
 
-    # --- what others want to know -------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------
 
     @property
     def epochs(self) -> Epochs:
@@ -142,14 +143,14 @@ class Replica:
 
     @property
     def confirmed(self) -> int:
-        """The confirmOffset: consumers see nothing behind it."""
+        """The confirmOffset: consumers get only messages before it."""
         if self.alone or (self.role is Role.MASTER and not self.settings.all_ack):
             return self._own_end
         return self._confirmed if self.link is None else self.link.confirmed
 
     @property
     def refusal(self) -> str:
-        """Why sends are refused at the moment; empty while they are not."""
+        """Why sends are refused now; empty if they are accepted."""
         if self.role is not Role.MASTER:
             return "this broker is not the master of its group"
         if self.set.size < self.settings.min_in_sync:
@@ -157,7 +158,7 @@ class Replica:
         return ""
 
     def replicated(self, end: int) -> bool:
-        """Return whether enough replicas have the log up to the physical offset `end`."""
+        """Tell whether enough replicas have the log up to the physical offset `end`."""
         if self.role is not Role.MASTER:
             return False
         if not self.settings.all_ack:
@@ -170,7 +171,7 @@ class Replica:
 
     @property
     def _own_end(self) -> int:
-        """What this replica itself would acknowledge."""
+        """The offset up to which this replica itself acknowledges."""
         log = self._log
         return min(log.flushed, log.end) if self.settings.ack_flushed else log.end
 
@@ -180,16 +181,16 @@ class Replica:
         return self.role is Role.MASTER and self.set.needed <= {self._id}
 
     def _ack_of(self, member: int) -> int:
-        """What a member has acknowledged; NOT_YET when it is not connected."""
+        """Return the offset that a member has acknowledged; NOT_YET if it is not connected."""
         return next((link.acked for link in self.links if link.slave_id == member), NOT_YET)
 
     # --- roles --------------------------------------------------------------------------------
 
     def told(self, told: RoleTold, now: int) -> list[Order]:
-        """Take what the controller said, unless it is older than what is known.
+        """Process information from the controller, unless it is outdated.
 
         Raises:
-            RoleRefused: the role cannot be taken, at least not now; nothing has changed.
+            RoleRefused: the role cannot be taken now; nothing has changed.
             OSError: the log or the list of its epochs cannot be written; nothing has changed.
         """
         known = self.master
@@ -241,10 +242,10 @@ class Replica:
         return [*orders, *self._check_set(now)]
 
     def _for_reign(self, epochs: Epochs, epoch: int) -> Epochs:
-        """The list with which this log begins a reign."""
+        """Return the epochs of this log at the start of a master epoch."""
         end = self._log.end
         if not epochs and end:
-            # The log of a single broker: without an entry its bytes could not be sent.
+            # The log of a formerly single broker: without an entry its bytes could not be sent.
             epochs = epochs.begun(BEFORE_ALL, 0)
         return epochs.cut(end).begun(epoch, end)
 
@@ -277,7 +278,7 @@ class Replica:
         return self.link
 
     def disconnected(self) -> None:
-        """The connection to the master is over."""
+        """Remove the connection to the master."""
         if self.link is not None:
             self._epochs = self.link.epochs
             self._confirmed = self.link.confirmed
@@ -286,8 +287,8 @@ class Replica:
     # --- as master ----------------------------------------------------------------------------
 
     def accepted(self, now: int) -> SlaveLink | None:
-        """Return the rules of a slave's new connection; None for one that comes too early or too
-        late: this is not a master."""
+        """Return the rules of a slave's new connection; None if this is not a master (yet, or any
+        longer)."""
         if self.role is not Role.MASTER:
             return None
         link = SlaveLink(self.settings, now)
@@ -297,8 +298,8 @@ class Replica:
     def greeted(
         self, link: SlaveLink, frame: Handshake, now: int
     ) -> tuple[MasterEpochs | None, list[Order]]:
-        """Take a slave's handshake; return the answer, and what is to be done. Of two connections
-        of one slave the newer one counts. Raises UnfitSlave."""
+        """Process a slave's handshake; return the answer and orders. A new connection of a slave
+        replaces an older one. Raises UnfitSlave."""
         if frame.broker_id == self._id:
             raise UnfitSlave(
                 f"it has this broker's id {self._id}: its store was copied from here. Stop it, "
@@ -312,7 +313,7 @@ class Replica:
         return answer, [Drop(one) for one in older]
 
     def reported(self, link: SlaveLink, frame: Report, now: int) -> list[Order]:
-        """Take a slave's report. Raises UnfitSlave."""
+        """Process a slave's report. Raises UnfitSlave."""
         link.reported(frame, self._log, now)
         self._confirm()
         if link.slave_id in self.set.members:
@@ -320,16 +321,16 @@ class Replica:
         return self._check_set(now)
 
     def flushed(self) -> None:
-        """More of the log is on the disk."""
+        """Update the confirmOffset: more of the log is on the disk."""
         self._confirm()
 
     def next_transfer(self, link: SlaveLink, now: int) -> Transfer | None:
-        """Return which bytes to send to a slave now; None when there are none and no heartbeat is
-        due."""
+        """Return the range of bytes to send to a slave now; None if there are none and no heartbeat
+        is due."""
         return link.next_transfer(self._log, self.epochs, self.confirmed, now)
 
     def closed(self, link: SlaveLink, now: int) -> list[Order]:
-        """A slave's connection is over."""
+        """Process the end of a slave's connection."""
         if link not in self.links:
             return []
         self.links.remove(link)
@@ -337,7 +338,7 @@ class Replica:
         return self._check_set(now)
 
     def tick(self, now: int) -> list[Order]:
-        """Look at what time has brought; about once a second."""
+        """Check timeouts; call this about once a second."""
         if self.role is not Role.MASTER:
             return []
         self._epochs = self.epochs.expired(self._log.begin)
@@ -350,20 +351,20 @@ class Replica:
     # --- the SyncStateSet ---------------------------------------------------------------------
 
     def set_told(self, members: Iterable[int], set_epoch: int, now: int) -> list[Order]:
-        """Take the set as the controller has it, if it is newer than what is known."""
+        """Use a set from the controller if it is newer than the known one."""
         if self.role is not Role.MASTER or not self.set.told(members, set_epoch):
             return []
         self._confirm()
         return self._check_set(now)
 
     def set_answered(self, told: tuple[Iterable[int], int] | None, now: int) -> list[Order]:
-        """Take the controller's answer to `AskForSet`: the new set and its epoch, or None when it
-        refused or did not answer. Then the set is asked for again at the next `tick`."""
+        """Process the controller's answer to `AskForSet`: the new set and its epoch, or None if it
+        refused or did not answer. In that case, the next `tick` asks again."""
         self.set.answered()
         return [] if told is None else self.set_told(*told, now)
 
     def _check_set(self, now: int) -> list[Order]:
-        """Ask for another set, if members are gone, or slaves have caught up."""
+        """Ask for another set if members are gone or slaves have caught up."""
         if self.role is not Role.MASTER or self.set.asked:
             return []
         members = self.set.members | {self._id}
@@ -384,11 +385,11 @@ class Replica:
         return now - max(seen) <= self.settings.most_behind
 
     def _caught_up(self) -> frozenset[int]:
-        """The slaves that have everything that counts, and are not members.
+        """Return the slaves outside the set that have caught up.
 
-        A slave that lacks only what was stored in the last moment is made to join: from now on
-        sends wait for it, too, and so it has everything as soon as it has what there is now.
-        Without that, a master that is alone under load would stay alone.
+        A slave that lacks only the newest messages starts to join: from now on sends wait for it,
+        too, so it has caught up as soon as it has everything stored until now. Otherwise a master
+        that is alone would stay alone under load.
         """
         last = self.epochs.last
         start = last.start if last is not None else 0
@@ -406,7 +407,7 @@ class Replica:
         return frozenset(slave for slave, acked in near.items() if acked >= confirmed)
 
     def _confirm(self) -> None:
-        """Move the confirmOffset on, as far as every member has the log."""
+        """Advance the confirmOffset to the offset up to which every member has the log."""
         if self.role is not Role.MASTER:
             return
         others = self.set.needed - {self._id}

@@ -1,4 +1,4 @@
-"""What changes with the role of a broker in a controller group, besides its log."""
+"""The services that depend on the role of a broker in a controller group."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pocketmq.store.message_store import MessageStore
 
 
 class RoleServices:
-    """The services that only a master runs, and what name servers are told.
+    """The services that only a master runs, and the registration with the name servers.
 
-    `on_role(broker_id)` is called with the id of the new role, before the topics are announced; the
-    first time it registers the broker.
+    `on_role(broker_id)` is called with the id of the new role, before the topics are registered;
+    the first call registers the broker.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class RoleServices:
         self._delayed = delayed
         self._take_over_consumption = take_over_consumption
         self._on_role = on_role
-        # Without a bound for each: a broker must not follow while it still leads.
+        # Without a time limit per step: a broker must not follow while it still leads.
         self._running = StopSteps(None)
 
     async def stop(self) -> None:
-        """Run no master's services any more."""
+        """Stop the services of a master."""
         await self._running.aclose()
 
     async def lead(self, epoch: int) -> None:
-        """Do what a master does, and tell the name servers. Raises StoreError, OSError."""
+        """Run the services of a master, and register. Raises StoreError, OSError."""
         await self.stop()
-        # A topic that was made in the last moment has come with its messages, but not in the table.
+        # The messages of a new topic may have been copied before the topic table was.
         log = self._store.commit_log
         self._topics.adopt(self._store.queues, log.min_offset, log.end)
         self._transactions.take_over()
@@ -56,20 +56,20 @@ class RoleServices:
         await self._announce(epoch)
 
     async def follow(self, epoch: int) -> None:
-        """Do what a slave does, and tell the name servers. Raises StoreError, OSError."""
+        """Run the services of a slave, and register. Raises StoreError, OSError."""
         await self.stop()
         await self._announce(epoch)
 
     def new_reign(self, epoch: int) -> None:
-        """The same master has a new reign: tell the name servers."""
+        """Register again: the same master has a new epoch."""
         self._topics.new_reign(epoch)
 
     def was_cut(self) -> None:
-        """The end of the log, and of the queues, is gone: do not go on behind it."""
+        """Continue at the new ends of the log and the queues: they were truncated."""
         self._topics.log_ends(self._store.commit_log.end)
         self._delayed.was_cut()
 
     async def _announce(self, epoch: int) -> None:
-        # Of two that say they are master, name servers believe the one of the later reign.
+        # If two brokers register as master, name servers keep the one with the later epoch.
         self._topics.new_reign(epoch)
         await self._on_role(self._config.broker_id)

@@ -1,4 +1,4 @@
-"""The settings that the rules of replication go by."""
+"""The settings that the rules of replication use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import NamedTuple
 
 
 class ReplicaSettings(NamedTuple):
-    """Times are milliseconds, sizes bytes; the defaults are 5.3.3's.
+    """Times are in milliseconds, sizes in bytes; the defaults are those of 5.3.3.
 
     Attributes:
         all_ack: allAckInSyncStateSet: sends wait for every member of the SyncStateSet.
         min_in_sync: minInSyncReplicas: sends are refused while the set is smaller.
-        in_sync_replicas: inSyncReplicas: how many copies sends wait for without `all_ack`, the
-            master's among them.
-        ack_flushed: a slave reports what it has on the disk, not what it has written.
-        from_last_file: syncFromLastFile: when empty, begin with the master's newest file.
+        in_sync_replicas: inSyncReplicas: the number of copies, including the master's, that sends
+            wait for without `all_ack`.
+        ack_flushed: a slave reports what is on its disk, not what it has written.
+        from_last_file: syncFromLastFile: an empty slave starts with the master's newest file.
         learner: asyncLearner: never become a member of the SyncStateSet.
         batch_size: haTransferBatchSize: the largest body.
-        heartbeat_interval: haSendHeartbeatInterval: an idle end sends after so long.
-        housekeeping_interval: haHousekeepingInterval: a silent peer is lost after so long.
-        most_behind: haMaxTimeSlaveNotCatchup: a member that has not had everything for so long
-            leaves the set.
-        first_check: a member that has not connected to a new master leaves the set after so long.
+        heartbeat_interval: haSendHeartbeatInterval: an idle end sends a heartbeat after this time.
+        housekeeping_interval: haHousekeepingInterval: the connection to a silent peer is closed
+            after this time.
+        most_behind: haMaxTimeSlaveNotCatchup: a member that has not caught up for this time is
+            removed from the set.
+        first_check: a member that has not connected to a new master within this time is removed
+            from the set.
     """
 
     all_ack: bool = False

@@ -9,8 +9,8 @@ from pocketmq.store.epochs import Epochs
 
 NOT_YET = -1
 IN_TURN_MS = 60_000
-"""A connection that took the place of another one, and loses it to a third within this time, is of
-two brokers with one id. Of a slave that lost its connection, the older one does not come back."""
+"""If a connection replaces another one, and is itself replaced within this time, two brokers have
+the same id. A slave that reconnects after a failure does not use the older connection again."""
 
 
 class UnfitSlave(Exception):
@@ -18,16 +18,17 @@ class UnfitSlave(Exception):
 
 
 class SlaveLink:
-    """What the master knows of a connected slave. Times are milliseconds of one clock.
+    """A master's knowledge of a connected slave. Times are milliseconds of one clock.
 
     Attributes:
         slave_id: NOT_YET before the handshake.
         learner: it never becomes a member of the SyncStateSet.
-        acked: physical offset behind what the slave has; NOT_YET before its first report.
-        next: physical offset of the next byte to send; NOT_YET before that.
-        caught_up: when the slave had everything there was.
-        last_heard, last_sent: when the slave was heard, and when something was sent to it.
-        in_turn: two brokers with this id seem to take each other's place.
+        acked: physical offset up to which the slave has the log; NOT_YET before its first report.
+        next: physical offset of the next byte to send; NOT_YET before the first report.
+        caught_up: when the slave last had the whole log.
+        last_heard, last_sent: when the slave last sent something, and when it was last sent
+            something.
+        in_turn: two brokers with this id seem to disconnect each other.
     """
 
     def __init__(self, settings: ReplicaSettings, now: int) -> None:
@@ -38,14 +39,14 @@ class SlaveLink:
         self._from_last_file = False
         self._replaced_at: int | None = None
         self._master_end = 0  # the end of the master's log when it last sent something
-        self._sent_at = now  # when that was
+        self._sent_at = now  # the time of that
 
     def greeted(
         self, frame: Handshake, log: EpochLog, epochs: Epochs, now: int
     ) -> MasterEpochs | None:
-        """Take a handshake; return the answer. None for a repetition after the first report: the
-        slave would take the answer for an error. (The official slave repeats a handshake whose
-        answer takes longer than 5 s.)"""
+        """Process a handshake; return the answer. None for a repeated handshake after the first
+        report: the slave would treat an answer as an error. (The official slave repeats a handshake
+        if the answer takes longer than 5 s.)"""
         self.last_heard = now
         if self.next != NOT_YET or self.acked != NOT_YET:
             return None
@@ -56,13 +57,13 @@ class SlaveLink:
         return MasterEpochs(log.end, epochs)
 
     def replaces(self, older: SlaveLink, now: int) -> None:
-        """Take the place of an open connection of the same slave."""
+        """Replace an open connection of the same slave."""
         at = older._replaced_at
         self.in_turn = at is not None and now - at <= IN_TURN_MS
         self._replaced_at = now
 
     def reported(self, frame: Report, log: EpochLog, now: int) -> None:
-        """Take a report. Raises UnfitSlave."""
+        """Process a report. Raises UnfitSlave."""
         self.last_heard = now
         offset = frame.offset
         if self.slave_id == NOT_YET:
@@ -90,13 +91,13 @@ class SlaveLink:
 
     @property
     def in_step(self) -> bool:
-        """Whether the slave has all that was there when something was last sent to it."""
+        """Whether the slave has the whole log as of the last transfer to it."""
         return self.acked != NOT_YET and self.acked >= self._master_end
 
     def next_transfer(
         self, log: EpochLog, epochs: Epochs, confirmed: int, now: int
     ) -> Transfer | None:
-        """Return which bytes to send now, which then count as sent; None when there are none and
+        """Return the range of bytes to send now, and count it as sent; None if there are none and
         no heartbeat is due."""
         if self.acked == NOT_YET:
             return None
@@ -122,7 +123,7 @@ class SlaveLink:
     def _first(self, log: EpochLog) -> int:
         if self.acked:
             return self.acked
-        # A file of an empty slave begins where one of the master's does.
+        # An empty slave must start where a file of the master starts.
         if self._from_last_file:
             return max(log.end - log.end % log.file_size, log.begin)
         return log.begin
@@ -135,5 +136,5 @@ class SlaveLink:
         return Transfer(offset, 0, *entry, confirmed)
 
     def is_lost(self, now: int) -> bool:
-        """Return whether the slave has been silent for too long."""
+        """Tell whether the slave has been silent for too long."""
         return now - self.last_heard > self._settings.housekeeping_interval

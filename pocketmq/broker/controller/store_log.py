@@ -1,4 +1,4 @@
-"""The commit log of a store as the rules of a controller group see it (`EpochLog`)."""
+"""Adapts the commit log of a store to `EpochLog`, for the rules of a controller group."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SIZE: Final = Struct(">i")  # the first field of a record
 class StoreLog:
     """The log of an open store, and the file of its epochs.
 
-    Cutting a store takes longer than the rules can wait. So it is done before they ask for it, and
-    they find nothing left to cut.
+    Truncating a store takes longer than the rules can wait. So the caller does it first, and `cut`
+    and `cut_torn` only check that it was done.
     """
 
     def __init__(self, store: MessageStore, file: EpochFile) -> None:
@@ -26,23 +26,23 @@ class StoreLog:
 
     @property
     def begin(self) -> int:
-        """The first byte that is there."""
+        """The offset of the first byte."""
         return self._log.min_offset if self._log.files.mapped else self._log.end
 
     @property
     def end(self) -> int:
-        """Behind the last byte that is written."""
+        """The offset after the last byte."""
         return self._log.written
 
     @property
     def first_end(self) -> int:
-        """Behind the first record, even if not all of it is there; `end` in an empty log."""
+        """The end of the first record, even if it is incomplete; `end` in an empty log."""
         head = self._log.read(self.begin, _SIZE.size)
         return self.end if head is None else self.begin + int(_SIZE.unpack(head)[0])
 
     @property
     def flushed(self) -> int:
-        """What lies before this outlasts a power cut."""
+        """Everything before this offset survives a power cut."""
         return self._store.flushed_offset
 
     @property
@@ -55,20 +55,20 @@ class StoreLog:
         self._store.replica.append(self._log.end, data)
 
     def begin_at(self, offset: int) -> None:
-        """Let an empty log begin at `offset`, where a file does. Raises OSError."""
-        if self._log.files.mapped:  # everything was cut
+        """Make an empty log begin at `offset`, where a file begins. Raises OSError."""
+        if self._log.files.mapped:  # the log was truncated completely
             self._log.files.remove_all()
             self._log.cut(offset)
         else:
             self._log.begin_at(offset)
 
     def cut(self, offset: int) -> None:
-        """Find that the log was cut at `offset`. Raises CutRefused if it was not."""
+        """Check that the log was truncated at `offset`. Raises CutRefused if it was not."""
         if offset < self._log.end:
             raise CutRefused(f"the log ends at {self._log.end} and was not cut at {offset}")
 
     def cut_torn(self) -> None:
-        """Find that nothing torn is left."""
+        """Check that no incomplete record is left. Raises CutRefused if one is."""
         if self._log.whole < self._log.end:
             raise CutRefused(f"the log has a part of a record at {self._log.whole}")
 

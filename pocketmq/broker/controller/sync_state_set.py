@@ -1,8 +1,9 @@
-"""The SyncStateSet as its master sees it: the members that have every acknowledged message.
+"""The SyncStateSet on the master: the members that have every acknowledged message.
 
-Only the controller changes the set. While it is asked to, the master cannot know which set counts:
-a request may have been carried out although its answer was lost, or may still arrive. So until the
-controller tells of a newer set, the members of every set that was asked for have to acknowledge.
+Only the controller changes the set. While a request for a change is pending, the master cannot know
+which set is in effect: the request may have been executed although its answer was lost, or may
+still arrive. So until the controller reports a newer set, the members of every requested set have
+to acknowledge.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ class SyncStateSet:
     """The ids of the members, and the epoch of the set.
 
     Attributes:
-        members: as the controller told last.
-        epoch: of that set.
-        asked: whether a request is on its way.
-        joining: slaves that are about to be asked for.
+        members: the members in the controller's last report.
+        epoch: the epoch of that set.
+        asked: whether a request is pending.
+        joining: slaves to be added with the next request.
     """
 
     def __init__(self) -> None:
@@ -31,31 +32,31 @@ class SyncStateSet:
 
     @property
     def needed(self) -> frozenset[int]:
-        """The members that have to acknowledge: those of every set that may be in force, or be
-        asked for next."""
+        """The members that have to acknowledge: those of every set that may be in effect or will be
+        requested next."""
         return self.members | self._possible | self.joining
 
     @property
     def size(self) -> int:
-        """What is compared with minInSyncReplicas: of the sets that may be in force, the larger
-        size."""
+        """The size to compare with minInSyncReplicas: that of the largest set that may be in
+        effect."""
         return max(len(self.members), len(self._possible))
 
     def begin(self, members: Iterable[int], epoch: int) -> None:
-        """Take the set of a new reign, whatever was known before."""
+        """Replace the set by that of a new master epoch."""
         self.members = frozenset(members)
         self.epoch = epoch
         self.asked = False
         self.joining = self._possible = NO_MEMBERS
 
     def ask(self, members: frozenset[int]) -> None:
-        """Note that the controller is asked for this set."""
+        """Record a request for this set."""
         self.asked = True
         self.joining = NO_MEMBERS
         self._possible |= members
 
     def told(self, members: Iterable[int], epoch: int) -> bool:
-        """Take a set that the controller told; return whether it is newer."""
+        """Use a set reported by the controller; return whether it is newer."""
         if epoch <= self.epoch:
             return False
         self.members = frozenset(members)
@@ -64,5 +65,5 @@ class SyncStateSet:
         return True
 
     def answered(self) -> None:
-        """Note that the request is over, well or not."""
+        """Record the end of the request, successful or not."""
         self.asked = False
