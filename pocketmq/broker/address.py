@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 def reserve_port(host: str) -> socket.socket:
     """Return a socket bound to a free port of `host`.
 
-    It does not listen: until it is closed nobody else is given the port, while a server socket
-    that reuses addresses, as asyncio's do, can already be bound to it.
+    The socket does not listen. While it is open, the system gives the port to no other process, but
+    a server socket with SO_REUSEADDR, such as asyncio's, can be bound to it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reserved = socket.socket(family, socket.SOCK_STREAM)
@@ -26,9 +26,9 @@ def reserve_port(host: str) -> socket.socket:
 
 
 async def resolve_advertised(config: BrokerConfig) -> str:
-    """Return the numeric address given to clients, as message ids contain it.
+    """Return the numeric address given to clients; message ids contain it.
 
-    Raises CannotListen for a name without an address; warns where nobody will get through.
+    Raises CannotListen for a name without an address. Warns if clients cannot connect to it.
     """
     told = await _resolve(config.advertised_host)
     if _loopback(config.bind_address) and not _loopback(told):
@@ -49,6 +49,6 @@ async def _resolve(host: str) -> str:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise CannotListen(f"brokerIP1 {host} cannot be resolved: {error.strerror}") from None
-    # IPv4 first: every client reads its message ids.
+    # IPv4 first: every client can parse message ids that contain it.
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return str(found[0][4][0])

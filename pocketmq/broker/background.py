@@ -1,13 +1,13 @@
 """Background work of a broker on its event loop: alarms, repeated actions, saving tables.
 
-- `Alarm` calls an action at a time of the broker's clock;
+- `Alarm` calls an action at a time on the broker's clock;
 - `every` repeats a small action until the broker stops;
 - `end` ends a task;
 - `PeriodicSave` awaits a save every few seconds and once more at the end.
 
-The broker's clock is the wall clock, which can be set while a timer of the loop is running. So an
-alarm looks at the clock again when its timer ends, and never sleeps longer than a few seconds.
-Tests pass a clock and a `call_later` of their own, and advance both without sleeping.
+The broker's clock is the wall clock, which can be changed while a timer of the loop is running. So
+an alarm reads the clock again when its timer ends, and never sleeps longer than a few seconds.
+Tests pass their own clock and `call_later`, and advance both without sleeping.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ RETRY_MS: Final = 1_000  # after an alarm's action failed
 
 
 class Timer(Protocol):
-    """What `CallLater` returns."""
+    """The result of `CallLater`."""
 
     def cancel(self) -> None:
-        """Do not call the callback."""
+        """Cancel the call."""
 
 
 #: Seconds from now, callback.
@@ -38,13 +38,15 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
-    """Call `callback` by a timer of the running event loop."""
+    """Call `callback` from a timer of the running event loop."""
     return asyncio.get_running_loop().call_later(seconds, callback)
 
 
 class Alarm:
-    """Calls `action` when `clock` (ms) reaches the time that was set, or early, within
-    LONGEST_SLEEP_MS, when the clock was set back: what it waits for may be due at another time now.
+    """Calls `action` when `clock` (ms) reaches the time that was set.
+
+    If the clock is set back, it calls `action` early, within LONGEST_SLEEP_MS, because the due time
+    may have changed.
 
     If the action raises, the error is logged and the action is called again after a second.
     """
@@ -56,21 +58,21 @@ class Alarm:
         self._call_later = call_later
         self._action = action
         self._at: int | None = None
-        self._armed = 0  # when it was by the clock
+        self._armed = 0  # the clock when the timer was started
         self._timer: Timer | None = None
 
     def set(self, at: int) -> None:
         """Ring at `at` (ms), unless an earlier time is set already.
 
-        For a time in the past the alarm rings in the next turn of the event loop, never within
-        this call.
+        For a time in the past, the alarm rings in the next turn of the event loop, not within this
+        call.
         """
         if self._at is None or at < self._at:
             self._at = at
             self._arm(at)
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Clear the time that was set."""
         self._at = None
         if self._timer is not None:
             self._timer.cancel()
@@ -99,7 +101,7 @@ class Alarm:
 
 
 async def end(task: asyncio.Task[None] | None) -> None:
-    """Cancel a task, and wait until it has ended; without one do nothing."""
+    """Cancel a task and wait until it has ended; do nothing if it is None."""
     if task is not None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -115,14 +117,14 @@ def every(stack: contextlib.AsyncExitStack, seconds: float, action: Callable[[],
             try:
                 action()
             except Exception:
-                # A full disk, a bug: the next round may succeed.
+                # For example, the disk is full: the next round may succeed.
                 log.exception("%s failed; trying again in %g s", action, seconds)
 
     stack.callback(KeptTask(repeat, getattr(action, "__qualname__", "repeated action")).cancel)
 
 
 class PeriodicSave:
-    """Awaits `save()` every `seconds` until it is stopped; a failed save is repeated next time."""
+    """Awaits `save()` every `seconds` until it is stopped; a failed save is retried next time."""
 
     def __init__(self, seconds: float, save: Callable[[], Awaitable[None]]) -> None:
         self._seconds = seconds
@@ -131,12 +133,11 @@ class PeriodicSave:
         self._task: KeptTask | None = None
 
     def start(self) -> None:
-        """Begin; call this on the event loop."""
+        """Start; call this on the event loop."""
         self._task = KeptTask(self._repeat, "periodic save", ends=True)
 
     async def stop(self) -> None:
-        """Save once more, also if a save is under way that does not know the last changes; and
-        end."""
+        """Save once more, and stop. A save that is already running may lack the last changes."""
         self._stopping.set()
         if self._task is not None:
             await self._task.finish()

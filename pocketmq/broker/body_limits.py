@@ -1,7 +1,7 @@
-"""How long the bodies of requests may be that are decoded as a whole, in one turn of the loop.
+"""Size limits for request bodies that are decoded in one turn of the event loop.
 
-A frame may have 16 MiB, which messages need. A heartbeat or a list of queues of that size would
-hold up all other clients while it is decoded, and most of it would be kept.
+A frame may have 16 MiB, for messages. Decoding a heartbeat or a list of queues of that size would
+delay all other clients, and most of it would stay in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pocketmq.remoting.serving.request import Request, Response
 
 KIB: Final = 1 << 10
 
-#: Bytes by request code. The largest of official clients have a tenth of it.
+#: Bytes by request code. The largest bodies of official clients have a tenth of it.
 MOST: Final[dict[int, int]] = {
     RequestCode.HEART_BEAT: 1024 * KIB,
     RequestCode.CHECK_CLIENT_CONFIG: 128 * KIB,
@@ -29,20 +29,19 @@ MOST: Final[dict[int, int]] = {
 }
 
 
-#: JSON objects, which cost more than their bytes say. A proxy names 20,000 groups in a heartbeat.
+#: JSON objects, which take more memory than their text. A proxy's heartbeat has 20,000 groups.
 MOST_OBJECTS: Final = 25_000
 
 
 def limit_bodies(dispatcher: Dispatcher) -> None:
-    """Refuse longer bodies before anything decodes them, also before a guard does."""
+    """Refuse longer bodies before anything decodes them, including authentication."""
     for code in MOST:
         if code in dispatcher.codes:
             dispatcher.wrap(code, _limited)
 
 
 def excess(code: int, bodies: Iterable[Buffer]) -> str:
-    """Tell what is too much in the bodies of requests that are executed in one go; empty if
-    nothing is."""
+    """Return which limit the bodies of requests executed together exceed; empty if none."""
     most = MOST.get(code)
     if most is None:
         return ""

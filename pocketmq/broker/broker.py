@@ -55,20 +55,20 @@ def now_ms() -> int:
 class Broker:
     """A broker in this process.
 
-    `clock` gives milliseconds of the wall clock, `monotonic` those that leases are measured by, and
-    `call_later` waits for deliveries. Every `housekeeping_seconds`
-    it forgets the clients that are silent for too long. `auth` is one that has started, shared with
-    other servers of this process; without it the broker makes its own where that is configured.
+    `clock` gives the wall clock in milliseconds, `monotonic` the clock that measures leases, and
+    `call_later` waits for deliveries. Clients that have been silent for too long are removed every
+    `housekeeping_seconds`. `auth` is already started and shared with other servers of this process;
+    without it, the broker makes its own if authentication is configured.
 
-    The constructor touches neither files nor the network; all but `config` is there after `start`,
-    which raises ConfigError for settings in `tls` that cannot be used.
+    The constructor uses neither files nor the network. All attributes except `config` exist after
+    `start`, which raises ConfigError for unusable settings in `tls`.
 
     Attributes:
         tables: topics, groups, offsets and clients.
         components: the parts that store, deliver and answer.
-        dispatcher: the request codes that it serves.
+        dispatcher: serves its request codes.
         monitoring: its metrics and its health.
-        auth: who may do what; None where requests need no signature.
+        auth: users and permissions; None if requests need no signature.
     """
 
     monitoring: Monitoring
@@ -101,11 +101,12 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """`host:port` as clients get it."""
+        """`host:port` that clients get."""
         return f"{self.config.advertised_host}:{self.port}"
 
     async def start(self) -> None:
-        """Start, and return when the broker listens and every reachable name server knows it.
+        """Start, and return when the broker listens and is registered with every reachable name
+        server.
 
         Raises StoreLocked, StoreCorrupt, PortInUse, after stopping what was started before.
         """
@@ -114,9 +115,9 @@ class Broker:
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
-        """Unregister, answer what was asked, close connections, write everything to disk.
+        """Unregister, answer pending requests, close connections, and write everything to disk.
 
-        Requests in progress have a second; a step that hangs is left after `STEP_SECONDS`.
+        Requests in progress have a second; a step that hangs is abandoned after `STEP_SECONDS`.
         Idempotent.
         """
         stack, self._stack = self._stack, None
@@ -139,7 +140,7 @@ class Broker:
             reservation = stack.enter_context(reserve_port(config.bind_address))
             self.port = reservation.getsockname()[1]
         store_host = pack_host(await resolve_advertised(config), self.port)
-        # Before the store, and so the last to go: probes are answered while the store recovers.
+        # Before the store, and so stopped last: probes are answered while the store recovers.
         monitoring = self.monitoring = Monitoring(
             config,
             labels={
@@ -173,8 +174,8 @@ class Broker:
         topics.adopt(store.queues, store.commit_log.min_offset, store.commit_log.end)
         self.tables.keep(stack)
         auth = self.auth = await self._start_auth(stack)
-        with contextlib.suppress(RemotingError):  # it goes on trying
-            # Before there is any message that what is on the disk takes for a deleted one.
+        with contextlib.suppress(RemotingError):  # it keeps trying
+            # Before any message is stored that the tables on the disk would treat as deleted.
             await topics.saved()
         self._registration = Registration(
             config, self._identity(), topics, topics.mark_ordered, tls=links
@@ -241,7 +242,7 @@ class Broker:
         monitoring.health.started(broker=lambda: health.now().problems)
 
     def _start_tracing(self, stack: StopSteps) -> Tracing | None:
-        """Connect to the collector of spans; None where the settings name none."""
+        """Connect to the trace collector; None if none is configured."""
         config = self.config
         target = config.trace_grpc_exporter_target
         if not target:
@@ -256,13 +257,13 @@ class Broker:
         return tracing
 
     def _unregistered(self) -> str:
-        """Say that no client can find the broker, if it is so."""
+        """Return why no client can find the broker; empty if clients can."""
         if self._registration.registered or not self.config.name_servers:
             return ""
         return f"registered at none of {self.config.namesrv_addr}"
 
     async def _start_auth(self, stack: StopSteps) -> Auth | None:
-        """Read the users; None where requests need no signature."""
+        """Read the users; None if requests need no signature."""
         if self._shared_auth is not None or not self.config.authentication_enabled:
             return self._shared_auth
         auth = Auth(self.config, self.config.root / "config" / AUTH_FILE)
@@ -304,7 +305,7 @@ class Broker:
         else:
             stack.push_step(vip.stop)
 
-    # --- what the components tell each other --------------------------------------------------
+    # --- callbacks between components ---------------------------------------------------------
 
     def _topics_changed(self, names: Collection[str]) -> None:
         for name in names:
@@ -328,6 +329,6 @@ class Broker:
             return
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
         for client in group.reachable():
-            # One that is going away will be noticed by its own close callback.
+            # If the connection is closing, its close callback removes the client.
             with contextlib.suppress(RemotingError):
                 client.connection.send_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

@@ -1,7 +1,7 @@
 """The working components of one broker: the parts that store, deliver and answer.
 
-A processor serves one family of requests; `dispatcher` returns a table of all of them. This module
-passes each component everything that it needs; no component imports this module.
+A processor serves one family of requests; `dispatcher` returns a table of all request codes. This
+module passes each component its dependencies; no component imports this module.
 """
 
 from __future__ import annotations
@@ -89,12 +89,13 @@ class Processor(Protocol):
 class Components:
     """The components of one broker; the constructor reads files and may raise ConfigFileError.
 
-    `address` is the broker's as clients know it, `store_host` the same packed; `clock` gives
+    `address` is the broker's address for clients, `store_host` the same packed; `clock` gives
     milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits (bounded) until the name servers know of the latest changes;
-    `unregistered()` says why no client finds this broker, if that is so; `ask` asks name servers;
-    `links` encrypts connections to a master; `auth` says who may do what, None lets everybody do
-    everything. With `measuring`, each request is timed; `tracing` makes spans.
+    `announced()` waits, for a bounded time, until the name servers have the latest changes;
+    `unregistered()` returns why no client can find this broker, empty if clients can; `ask` sends a
+    request to the name servers; `links` encrypts connections to a master; `auth` has the users and
+    permissions, None allows everything. With `measuring`, each request is timed; `tracing` makes
+    spans.
     """
 
     def __init__(
@@ -400,10 +401,10 @@ class Components:
         )
 
     def dispatcher(self, *, pulls: bool = True, guarded: bool = True) -> Dispatcher:
-        """Return a table of everything that is served, alone and as children of batches.
+        """Return a table of all request codes that are served, alone and as children of batches.
 
-        The VIP channel does without pulls, which would hold up sends. One that is not `guarded`
-        is for a proxy in this process, which checks its clients itself.
+        The VIP channel does not serve pulls, which would delay sends. Without `guarded`, requests
+        are not authenticated: this is for a proxy in this process, which checks its clients itself.
         """
         dispatcher = Dispatcher()
         if pulls:
@@ -416,7 +417,7 @@ class Components:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
         BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
-        if self._config.is_slave:  # a member of a controller group is one at first
+        if self._config.is_slave:  # a member of a controller group starts as a slave
             slave_gate.guard(dispatcher, self._config)
         self._allowed_replicas.watch(dispatcher)
         audit(dispatcher)
@@ -436,7 +437,7 @@ class Components:
         name_servers: Callable[[], int],
         expires_at: Callable[[], float | None],
     ) -> BrokerMetrics:
-        """Return what the broker shows of itself; see there for the arguments."""
+        """Return the broker's metrics; see `BrokerMetrics` for the arguments."""
         return BrokerMetrics(
             self._config,
             self._store,
@@ -460,7 +461,7 @@ class Components:
         stack: StopSteps,
         on_role: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """Do from now on what is done without being asked, until `stack` is closed.
+        """Start the background work, which ends when `stack` is closed.
 
         `on_role(broker_id)` is called when a controller gives this broker a role.
         The store must have been started. Raises StoreError.
@@ -491,7 +492,7 @@ class Components:
             stack.callback(polling.close)
 
     def _lead(self, stack: StopSteps) -> None:
-        """Do what only a master does."""
+        """Start the background work of a master."""
         self.transactions.start()
         stack.callback(self.transactions.stop)
         self._delayed.start(stack)
@@ -500,18 +501,18 @@ class Components:
         stack.callback(self._order_locks.stop)
 
     def _take_over_consumption(self, stack: StopSteps) -> None:
-        """After `PopConsumption.follow`: do what only a master does for consumers, until `stack`
-        is closed."""
+        """After `PopConsumption.follow`: start a master's work for consumers, which ends when
+        `stack` is closed."""
         stack.callback(self._tables.offsets.forget_resets)
         self.pop.take_over(stack)
         self._order_locks.start()
         stack.callback(self._order_locks.stop)
         for polling in self._pollings:
-            # There is nothing to be had here; the clients look for the new master.
+            # No message will arrive here; the clients look for the new master.
             stack.callback(polling.end_waiting)
 
     def end_waiting(self) -> None:
-        """Answer all that waits for messages now, as if its time were over."""
+        """Answer all waiting pulls and pops now, as if they had timed out."""
         for polling in self._pollings:
             polling.end_all()
         self.pulls.holds.end_all()
@@ -521,7 +522,7 @@ class Components:
         return self.pops.polling, self.notifications.polling
 
     def _wake_topic(self, topic: str) -> None:
-        """Have everything executed again that waits for a topic: it was deleted or changed."""
+        """Execute all waiting pulls and pops of a topic again: it was deleted or changed."""
         if self._tables.topics.get(topic) is None:
             self.pop.forget_topic(topic)
         self.pulls.holds.wake_topic(topic)

@@ -1,4 +1,4 @@
-"""The settings of a broker: RocketMQ's own property names with the defaults of 5.3.3.
+"""The settings of a broker: RocketMQ's property names with the defaults of 5.3.3.
 
 A `broker.conf` of the official broker loads as it is. `BrokerConfig` extends the store's settings,
 since the official file holds both. Times are milliseconds unless the name says otherwise.
@@ -45,7 +45,7 @@ Name = Annotated[str, Meta(min_length=1, description="a name")]
 
 
 class BrokerRole(Enum):
-    """What a broker does with its log: take sends (and wait for replicas), or copy a master's."""
+    """A master takes sends (a SYNC_MASTER waits for replicas); a slave copies a master's log."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -56,7 +56,7 @@ LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("", "0.0.0.0", "::")
 MASTER_ID: Final = 0
 NO_ID: Final = -1
-_SLAVE_MEMORY: Final = 10  # percent of the memory less than a master's
+_SLAVE_MEMORY: Final = 10  # percent of the RAM that a slave's limit is lower than a master's
 NAMESRV_PORT: Final = 9876
 HA_PORT: Final = 10912
 CONTROLLER_PORT: Final = 9878
@@ -65,34 +65,34 @@ CONTROLLER_PORT: Final = 9878
 class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     """All settings of one broker process.
 
-    RocketMQ does not have these:
+    RocketMQ does not have these properties:
 
     - `vip_channel_enable`: serve listenPort-2 too, as the official broker always does;
     - `max_connections_per_address`: further connections from one address are closed;
     - `max_in_flight_bytes`: bytes of sends that are stored but not yet answered; above it, sends
       are answered SYSTEM_BUSY;
-    - `max_auto_created_groups`: with so many groups, only an admin can create more;
-    - `max_auto_created_topics`: the same for topics; retry topics do not count, as the groups bound
-      them;
-    - `max_held_pulls`: the most pulls held at once, a tenth of them of one connection, half of
-      them of one address; further ones are answered at once;
-    - `max_child_request_num`: the most children of a batch request; one with more is refused;
-    - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has so much is
-      answered without reading its other queues;
+    - `max_auto_created_groups`: from this number of groups on, only an admin can create more;
+    - `max_auto_created_topics`: the same for topics; retry topics do not count, since the number of
+      groups limits them;
+    - `max_held_pulls`: the most pulls held at once; at most a tenth of them from one connection,
+      and half of them from one address; further pulls are answered at once;
+    - `max_child_request_num`: the most children of a batch request; a larger batch is refused;
+    - `batch_pull_enough_bytes`, `batch_pull_enough_messages`: a batch of pulls that has found this
+      much is answered without reading its other queues;
     - `max_large_transfer_count`, `max_large_transfer_bytes`: the limits of one answer to pocketmq's
       own consumers, in place of the four `max_transfer` settings. 256 messages in one answer cost
-      half the CPU time of 32; answers of 512 KiB take Spark's reads a sixth less CPU time in all
-      than those of 256 KiB, and those of 1 MiB, which is where a connection is paused, more again;
+      half the CPU time of 32. With answers of 512 KiB, Spark's reads take a sixth less CPU time in
+      all than with 256 KiB; with 1 MiB, where a connection is paused, they take more again;
     - `trace_grpc_exporter_target`: `http://host:port` of an OpenTelemetry collector that gets spans
-      of messages with a W3C context; empty: none are made. RocketMQ does not have this setting;
+      of messages with a W3C context; empty: no spans;
     - `ha_allowed_addresses`: see `pocketmq.broker.replication.allowed_replicas`;
-    - `health_port`: see `pocketmq.monitoring.settings`, as for all settings of metrics;
+    - `health_port`: see `pocketmq.monitoring.settings`, also for all settings of metrics;
     - `rebalance_lock_max_live_time`: a system property of the official broker
       (rocketmq.broker.rebalance.lockMaxLiveTime).
     """
 
     # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
-    broker_config_path: str = ""  # changes are kept there; empty: in the store
+    broker_config_path: str = ""  # changes are saved there; empty: in the store
     config_black_list: str = "configBlackList;brokerConfigPath"
 
     # Identity and addresses
@@ -136,7 +136,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     max_in_flight_bytes: Count = 256 * 1024 * 1024
 
     # Transactions
-    transaction_time_out: Millis = 6_000  # until the producer of a half message is asked
+    transaction_time_out: Millis = 6_000  # until the first check of a half message
     transaction_check_max: Count = 15
     transaction_check_interval: Millis = 30_000
     transaction_op_msg_max_size: Count = 4_096
@@ -162,7 +162,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     access_message_in_memory_max_ratio: Annotated[int, Meta(ge=0, le=100)] = 40  # % of RAM
 
     # POP: waiting pops, checkpoints in memory, the revive log, retry topics
-    pop_polling_size: Count = 1_024  # of one group at one queue
+    pop_polling_size: Count = 1_024  # waiting pops of one group at one queue
     max_pop_polling_size: Count = 100_000
     pop_long_polling_force_notify_interval: Annotated[int, Meta(ge=0)] = 800  # messages; 0: never
     enable_pop_buffer_merge: bool = True
@@ -188,10 +188,10 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     batch_pull_enough_bytes: Count = 4 * 1024 * 1024
     batch_pull_enough_messages: Count = 10_000
 
-    # Filtering by SQL92; the Bloom filter only has to agree with official brokers' in its sizes
+    # SQL92 filters; of the official Bloom filter only the sizes are reproduced
     enable_property_filter: bool = False
     filter_support_retry: bool = False
-    filter_data_clean_time_span: Millis = 24 * 3600 * 1000  # until a dead expression is forgotten
+    filter_data_clean_time_span: Millis = 24 * 3600 * 1000  # until an unused filter is removed
     expect_consumer_num_use_filter: Count = 32
     max_error_rate_of_bloom_filter: Annotated[int, Meta(ge=1, le=99)] = 20  # %
 
@@ -200,7 +200,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     channel_expired_timeout: Millis = 120_000
     rebalance_lock_max_live_time: Millis = 60_000  # of a queue's lock for ordered consumption
     flush_consumer_offset_interval: Millis = 5_000
-    # Which file has the offsets; unset: the one that was written last.
+    # Chooses the file of the offsets; unset: the one that was written last.
     enable_lmq: bool | None = None
     consumer_offset_update_version_step: Count = 500
 
@@ -215,7 +215,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     ha_listen_port: Port = 0  # 0: listenPort + 1
     # The address that slaves connect to; empty: that of clients.
     broker_ip2: str = field(default="", name="brokerIP2")
-    ha_master_address: str = ""  # host:port; empty: the name servers tell it
+    ha_master_address: str = ""  # host:port; empty: from the name servers
     ha_allowed_addresses: str = ""  # of slaves: 10.0.0.2;10.1.0.0/16
     ha_send_heartbeat_interval: Millis = 5_000
     ha_housekeeping_interval: Millis = 20_000
@@ -223,7 +223,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     ha_max_gap_not_in_sync: Count = 256 * 1024 * 1024
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: Count = 100 * 1024 * 1024
-    in_sync_replicas: Count = 1  # with the master
+    in_sync_replicas: Count = 1  # including the master
     min_in_sync_replicas: Count = 1
     enable_auto_in_sync_replicas: bool = False
     enable_slave_acting_master: bool = False
@@ -239,7 +239,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     ha_max_time_slave_not_catchup: Millis = 15_000
     sync_from_last_file: bool = False
     async_learner: bool = False
-    broker_election_priority: int = 2**31 - 1  # the lowest one wins
+    broker_election_priority: int = 2**31 - 1  # the lowest value wins
     controller_heart_beat_timeout_mills: Millis = 10_000
     sync_broker_metadata_period: Millis = 5_000
     sync_controller_metadata_period: Millis = 10_000
@@ -274,12 +274,12 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """`namesrv_addr` as single addresses."""
+        """The addresses in `namesrv_addr`."""
         return tuple(address for part in self.namesrv_addr.split(";") if (address := part.strip()))
 
     @property
     def message_memory(self) -> int:
-        """A message counts as in memory up to so many bytes before the end of the commit log."""
+        """Bytes before the end of the commit log within which a message counts as in memory."""
         ratio = self.access_message_in_memory_max_ratio
         if self.is_slave:
             ratio = max(ratio - _SLAVE_MEMORY, 0)
@@ -292,13 +292,13 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     @property
     def controllers(self) -> tuple[str, ...]:
-        """`controller_addr` as single addresses."""
+        """The addresses in `controller_addr`."""
         parts = self.controller_addr.split(";")
         return tuple(address for part in parts if (address := part.strip()))
 
     @property
     def epoch_file(self) -> Path:
-        """Where the epochs of the commit log are kept."""
+        """The file of the commit log's epochs."""
         if self.store_path_epoch_file:
             return Path(self.store_path_epoch_file).expanduser()
         return self.root / EPOCH_FILE
@@ -310,7 +310,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     @property
     def counts_replicas(self) -> bool:
-        """Whether what replicas say decides which messages are acknowledged."""
+        """Whether messages are acknowledged only when replicas report them."""
         if self.enable_controller_mode:
             most = max(self.in_sync_replicas, self.min_in_sync_replicas)
             return self.all_ack_in_sync_state_set or most > 1
@@ -320,7 +320,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
     @property
     def most_ha_bytes_per_second(self) -> float:
-        """How much of the log a slave gets in a second at most."""
+        """The most bytes of the log that a slave gets per second."""
         return self.max_ha_transfer_byte_in_second if self.ha_flow_control_enable else math.inf
 
     @property
@@ -332,7 +332,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
 
 
 def _own_address() -> str:
-    # Which interface leads outside; connecting a datagram socket sends nothing.
+    # Find the interface with the default route; connecting a datagram socket sends nothing.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address, never answered
@@ -385,7 +385,7 @@ def _check_addresses(key: str, value: str, usual_port: int) -> str | None:
     return None
 
 
-#: Checks of single properties: text for what is wrong with a value.
+#: Checks of single properties; they return what is wrong with a value.
 CHECKS: Final[Mapping[str, Check]] = {
     "controllerAddr": _check_controllers,
     "haAllowedAddresses": _check_allowed,
@@ -401,15 +401,16 @@ CHECKS: Final[Mapping[str, Check]] = {
 def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str]]:
     """Return the settings of official broker.conf files, and warnings for keys without effect.
 
-    Later sources win; a text is a file without a name. The settings of TLS are left to
-    `load_tls_config`. If no source sets `namesrvAddr`, the
-    environment variable NAMESRV_ADDR does, as with the official broker.
+    Later sources win; a string is the text of a file. `load_tls_config` reads the TLS settings. If
+    no source sets `namesrvAddr`, the environment variable NAMESRV_ADDR does, as with the official
+    broker.
 
     Raises:
-        ConfigErrors: some values are not allowed, or not together: a slave needs a brokerId above
-            0, and a master has 0. Another broker of that name in the routes would not have the
-            master's messages. A member of a controller group needs haListenPort if requests have
-            to be signed, and a broker that waits for replicas has to know which these are.
+        ConfigErrors: some values are not allowed, or contradict each other. A slave needs a
+            brokerId above 0, and a master has 0: otherwise routes would name a second master that
+            does not have the first one's messages. A member of a controller group needs
+            haListenPort if requests have to be signed, and a broker that waits for replicas needs
+            their addresses.
     """
     config, warnings = load_config(
         BrokerConfig, *map(without_tls, sources), known=BROKER_KEYS, checks=CHECKS
@@ -430,11 +431,11 @@ def load_broker_config(*sources: Settings | str) -> tuple[BrokerConfig, list[str
 
 
 def check_ha_port(config: BrokerConfig) -> None:
-    """Check that a member of a group opens its HA port knowingly where requests must be signed.
+    """Check that haListenPort is set on a member of a group if requests must be signed.
 
     Raises:
-        ConfigError: haListenPort is not set. A single broker would leave the port closed; a member
-            cannot do without it.
+        ConfigError: haListenPort is not set. The HA port has no signatures, so it must be opened
+            deliberately. A single broker leaves it closed instead; a member needs it.
     """
     if config.authentication_enabled and not config.ha_listen_port:
         text = (
@@ -445,7 +446,7 @@ def check_ha_port(config: BrokerConfig) -> None:
 
 
 def _check_replicas(config: BrokerConfig, warnings: list[str]) -> None:
-    """Raise ConfigErrors when anybody could acknowledge messages in the name of a replica."""
+    """Raise ConfigErrors if any host could acknowledge messages as a replica."""
     if (
         config.counts_replicas
         and not config.authentication_enabled
@@ -464,7 +465,7 @@ def _check_replicas(config: BrokerConfig, warnings: list[str]) -> None:
 
 
 def _check_identity(config: BrokerConfig, warnings: list[str]) -> None:
-    """Raise ConfigErrors when role and brokerId do not fit together; a controller gives both."""
+    """Raise ConfigErrors if role and brokerId contradict each other; a controller assigns both."""
     if config.enable_controller_mode:
         if not config.controllers:
             text = "enableControllerMode needs controllerAddr: host:port;host:port"

@@ -1,21 +1,21 @@
-"""Where late work goes: messages that the broker accepted earlier, and stores in a topic only now.
+"""Where late messages go: the broker accepted them earlier, and stores them in a topic only now.
 
-These are delayed and timed messages that are due, half messages that are committed, and messages
-that come back: popped ones that nobody acknowledged, retries, and those that consumers send back.
-Meanwhile their topic may have been deleted, created again, or given fewer queues. All of them ask
-here first, and this is the rule:
+These are delayed and timed messages that are due, half messages that are committed, popped messages
+that were not acknowledged, retries, and messages that consumers send back. Meanwhile their topic
+may have been deleted, created again, or given fewer queues. The rules are:
 
-- Each is known by the physical offset of the record that it was accepted with. One from before its
-  topic was created belongs to a topic that was deleted, and is dropped
-  (`pocketmq.message.incarnation`). One whose topic was deleted and does not exist is dropped, too.
-- What waits on is stored again, at a later offset: a timed message that is rolled, a half message
-  that is checked, a checkpoint that the timer delivers. It asks before that as well. So a record
-  from after the creation of a topic always belongs to that topic.
-- A retry also belongs to the topic that it came from (RETRY_TOPIC).
-- A message for a queue that nobody can read any more goes to one that can be read.
-- A topic that is in no table, but was never deleted, is created: the table was lost.
+- A message is identified by the physical offset of the record in which it was accepted. If that
+  record is older than its topic, the message belongs to a deleted topic of the same name and is
+  dropped (`pocketmq.message.incarnation`). So is a message whose topic was deleted and not created
+  again.
+- A message that has to wait longer is stored again, at a later offset: a timed message that is
+  rolled, a half message that is checked, a checkpoint that the timer delivers. These rules apply
+  before that, too. So a record that is newer than a topic always belongs to that topic.
+- A retry also depends on the topic that it came from (RETRY_TOPIC).
+- A message for a queue that is no longer readable goes to a readable one.
+- A topic that is missing from the table but was never deleted is created: the table was lost.
 
-So nothing brings back a deleted topic, neither in memory nor at the next start.
+So no late message restores a deleted topic, neither in memory nor at the next start.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from pocketmq.broker.tables.topic_config import TopicConfigs
 log = logging.getLogger(__name__)
 
 MOST_NAMED: Final = 1_000
-"""Topics whose dropped messages are counted one by one."""
+"""The most topics whose dropped messages are counted separately."""
 
 
 class Destinations:
-    """The destinations of one broker; without `topics` all are as they were.
+    """The destinations of one broker; without `topics`, no message is moved or dropped.
 
     Attributes:
-        dropped: how many messages were dropped, by topic.
+        dropped: number of dropped messages by topic.
     """
 
     def __init__(self, topics: TopicConfigs | None = None) -> None:
         self.dropped: Counter[str] = Counter()
         self._topics = topics
-        # The topics whose drops the log has, with the offset of their creation or deletion.
+        # The topics whose drops were logged, with the offset of their creation or deletion.
         self._told: dict[str, int] = {}
 
     def is_gone(self, topic: str, accepted_at: int) -> bool:
-        """Tell whether what was accepted at a physical offset was for a topic that was deleted."""
+        """Tell whether a message accepted at a physical offset was for a deleted topic."""
         return self._topics is not None and accepted_at < self._topics.created(topic)
 
     def queue_for(
@@ -70,12 +70,11 @@ class Destinations:
         readable = config.read_queue_nums
         if queue_id < readable or readable <= 0 or topics.is_system(topic):
             return queue_id
-        # The same for all that were in order. Those that are only read are to run empty.
+        # Ordered messages of one queue stay together. Queues that are only readable must drain.
         return queue_id % (min(readable, config.write_queue_nums) or readable)
 
     def drop(self, topic: str, what: str) -> None:
-        """Count a message that is dropped; `what` names its kind in the log, once for each
-        deletion."""
+        """Count a dropped message. The log names its kind, `what`, once per deletion."""
         if topic in self.dropped or len(self.dropped) < MOST_NAMED:
             self.dropped[topic] += 1
         created = 0 if self._topics is None else self._topics.created(topic)

@@ -1,4 +1,4 @@
-"""The health of a broker as a member of its group: facts, and what follows from them. No I/O.
+"""The health of a broker as a member of its group, derived from facts. No I/O.
 
 /ready, the metrics, brokerStatus, `pocketmq status` and the dashboard all show this.
 """
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE
 
-#: With less than this, in bytes, a disk counts as full: no new queue gets its file.
+#: With less than this, in bytes, a disk counts as full: the file of a new queue does not fit.
 LEAST_FREE: Final = 1 << 20
 
 
 class MemberRole(Enum):
-    """What a member does; a fenced one has no role in its controller group yet."""
+    """The role of a member; a fenced one has no role in its controller group yet."""
 
     MASTER = "MASTER"
     SLAVE = "SLAVE"
@@ -27,10 +27,10 @@ class DiskState(NamedTuple):
 
     Attributes:
         directory: a directory on it.
-        free: bytes that the broker's user may still write.
+        free: bytes that the broker's user can still write.
         used_percent: how full it is, rounded up.
         warning_percent: diskSpaceWarningLevelRatio.
-        trouble: why the store cannot write; empty if nothing is known.
+        trouble: why the store cannot write; empty if no reason is known.
         flush_failed: a flush failed, so only a restart helps.
     """
 
@@ -54,7 +54,7 @@ class DiskState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What an operator should know although messages are stored; empty if nothing."""
+        """A warning to operators while messages are still stored; empty if there is none."""
         if self.problem or self.used_percent <= self.warning_percent:
             return ""
         return (
@@ -72,8 +72,8 @@ class MasterLink(NamedTuple):
         seconds: how long it has been connected, or not.
         lag: bytes of the master's log that the slave lacks; None while that is not known.
         most_lag: haMaxGapNotInSync: with this lag or more, the slave is not in sync.
-        in_set: whether the slave is in the SyncStateSet of its controller group, as a controller
-            said last; None without a group, and for a learner, which never is.
+        in_set: whether the slave is in the SyncStateSet of its controller group, by the last report
+            of a controller; None without a group, and for a learner, which never is in the set.
         trouble: why the last connection failed or ended; empty once one works.
     """
 
@@ -114,15 +114,15 @@ class MemberHealth(NamedTuple):
     """One member at one moment.
 
     Attributes:
-        role: what it does.
-        epoch: the master epoch in which it has its role; None outside a controller group.
+        role: its role.
+        epoch: the master epoch of its role; None outside a controller group.
         permission: brokerPermission.
         disk: of its commit log.
         link: to its master; None on a master.
-        refusal: why the store refuses puts for another reason than the disk; empty if it does not.
-        unregistered: why no client finds it; empty if clients do.
-        copies, copies_needed: of a master: how many members are in sync, including itself, and how
-            many a send waits for.
+        refusal: why the store refuses puts, other than the disk; empty if it accepts them.
+        unregistered: why no client can find it; empty if clients can.
+        copies, copies_needed: of a master: the number of members in sync, including itself, and the
+            number that a send waits for.
     """
 
     role: MemberRole
@@ -144,7 +144,7 @@ class MemberHealth(NamedTuple):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What an operator should know although it is ready."""
+        """Warnings to operators while it is ready."""
         found = [self.disk.remark]
         if not self.permission & PERM_WRITE:
             found.append(
@@ -160,7 +160,7 @@ class MemberHealth(NamedTuple):
 
     @property
     def ready(self) -> bool:
-        """Whether it does what its role is for: a master stores messages, a slave has them."""
+        """Whether it fulfils its role: a master stores messages, a slave is in sync."""
         return not self.problems
 
     @property
@@ -172,5 +172,5 @@ class MemberHealth(NamedTuple):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All that is wrong or remarkable, the worst first."""
+        """All problems and remarks, the worst first."""
         return (*self.problems, *self.remarks)

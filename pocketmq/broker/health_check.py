@@ -1,4 +1,4 @@
-"""Looks at the parts of a broker, and says how it is."""
+"""Collects the health of a broker from its parts."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pocketmq.store.message_store import MessageStore
 
 
 class Membership(Protocol):
-    """What a broker's replication knows of its place in the group."""
+    """A broker's place in its group, known to its replication."""
 
     @property
     def member_role(self) -> MemberRole:
-        """What this broker does now."""
+        """The current role of this broker."""
 
     @property
     def epoch(self) -> int | None:
-        """The reign in which it has its role; None outside a controller group."""
+        """The master epoch of its role; None outside a controller group."""
 
     def master_link(self) -> MasterLink | None:
         """The connection to the master; None unless this broker is a slave."""
 
     @property
     def copies(self) -> int:
-        """How many members are in sync, this one among them."""
+        """The number of members in sync, including this one."""
 
     @property
     def copies_needed(self) -> int:
-        """How many copies a send waits for, this one among them."""
+        """The number of copies that a send waits for, including this one."""
 
     @property
     def why_fenced(self) -> str:
-        """Why there is no role yet; empty where there is one."""
+        """Why this broker has no role yet; empty if it has one."""
 
 
 class HealthCheck:
-    """The health of one broker. To be used on the event loop, with an open store.
+    """The health of one broker. Use it on the event loop, with an open store.
 
-    `unregistered()` says why no client finds this broker; it is empty if clients do.
+    `unregistered()` returns why no client can find this broker; empty if clients can.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HealthCheck:
         self._membership = membership
 
     def now(self) -> MemberHealth:
-        """Return the health at this moment."""
+        """Return the current health."""
         member, store = self._membership, self._store
         role = member.member_role
         refusal = member.why_fenced
@@ -92,12 +92,12 @@ class HealthCheck:
 
 
 def existing(path: Path) -> Path:
-    """Return the nearest directory above that exists, or the path itself."""
+    """Return the path if it exists, else its nearest parent that exists."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def used_percent(used: int, free: int) -> int:
-    """Return how full a disk is, rounded up; space that only root may use does not count."""
+    """Return the used percentage of a disk, rounded up; space reserved for root does not count."""
     return math.ceil(100 * used / (used + free)) if used + free else 0

@@ -57,7 +57,7 @@ class PutHooks:
     Attributes:
         hooks: called in this order until one moves the message. When the message comes back from
             there, the hooks are called again.
-        destinations: where messages go that were accepted earlier; to be asked before.
+        destinations: where late messages go; callers ask it before they put one.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class PutHooks:
         """Store a message, without calling the hooks if `direct`; do not wait for the disk.
 
         Raises:
-            RemotingError: a hook refuses the message, it claims to be an inner batch, or it has a
-                property that a properties text cannot carry.
+            RemotingError: a hook refuses the message, it has the property INNER_NUM, or it has a
+                property that cannot be encoded.
         """
         if not inner.accepted:
             refuse_inner(inner.properties)
@@ -105,11 +105,11 @@ class PutHooks:
         )
 
     def prepare(self, inner: InnerMessage) -> Put | None:
-        """Call the hooks for a message, and return what `MessageStore.put_many` takes; None if it
-        is for `put`, and not as it is now.
+        """Call the hooks for a message, and return an argument for `MessageStore.put_many`; None if
+        the caller must pass an unchanged copy of the message to `put`.
 
         Raises:
-            RemotingError: as `put`.
+            RemotingError: see `put`.
         """
         refuse_inner(inner.properties)
         self._run_hooks(inner)
@@ -130,8 +130,10 @@ class PutHooks:
         )
 
     def put_accepted(self, puts: Sequence[Put]) -> list[Stored]:
-        """Store the first of these messages, as many as one write can take: they were stored and
-        acknowledged before. No hooks are called. Give the first of the others to `put`."""
+        """Store the first of these messages, as many as fit into one write, without calling hooks.
+
+        They were stored and acknowledged before. Pass the first message that did not fit to `put`.
+        """
         if all(self._is_served(topic) for topic in {put[0] for put in puts}):
             return self._store.put_many(puts, accepted=True)
         return []
@@ -145,7 +147,7 @@ class PutHooks:
 
 
 def _text(inner: InnerMessage) -> str:
-    inner.properties.pop(names.CRC32, None)  # of the record that it was
+    inner.properties.pop(names.CRC32, None)  # the checksum of its former record
     try:
         return names.encode(inner.properties)
     except names.PropertiesError as error:

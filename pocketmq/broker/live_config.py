@@ -1,15 +1,15 @@
-"""The settings that can change while the broker runs, and where a change is kept.
+"""The settings that can change while the broker runs, and where a change is saved.
 
-A setting of `LIVE` is read whenever it is needed, so a new value takes effect at once. The other
-settings of `BrokerConfig` are fixed when the broker starts, and a change is refused by name. (The
-official broker answers success and goes on as before or, for an address, tells its clients a wrong
-one.) Official settings that this broker does not have are remembered and shown, with a warning;
-those of the file are shown from the start.
+A setting in `LIVE` is read whenever it is needed, so a new value takes effect at once. The other
+settings of `BrokerConfig` are fixed when the broker starts, and a change is refused with the name
+of the setting. (The official broker answers SUCCESS and continues unchanged or, for an address,
+gives its clients a wrong one.) Official settings that this broker does not have are stored and
+shown, with a warning; those in the file are shown from the start.
 
-A change is kept in the file that the broker was started with, as by the official broker. Without
-one, or with one that cannot be written (a ConfigMap), it is kept in the store, in
-config/broker.properties, and wins at the next start over the file and the command line: a broker
-that was drained stays drained.
+A change is saved in the file that the broker was started with, as by the official broker. If there
+is none, or it cannot be written (a ConfigMap), the change is saved in the store, in
+config/broker.properties. At the next start it takes precedence over the file and the command line,
+so a broker that was drained stays drained.
 Reference: remoting Configuration, broker AdminBrokerProcessor.updateBrokerConfig.
 """
 
@@ -127,15 +127,15 @@ _NEVER_CHANGED: Final = frozenset({"brokerConfigPath", "configBlackList", "rocke
 class LiveConfig:
     """The settings of one broker, and their changes.
 
-    `on_change(keys)` is called with the property names that have new values, and with
-    brokerPermission whenever it is set; `clock` gives milliseconds.
+    `on_change(keys)` is called with the property names whose values changed, and with
+    brokerPermission whenever it is set, even to the same value; `clock` gives milliseconds.
 
     Attributes:
         config: the settings. A copy of a value does not change with it.
-        path: the file in which changes are kept.
-        idle: official settings that have no effect here, by property name: those of the file that
-            the broker was started with, and those that were changed.
-        data_version: rises with each change.
+        path: the file in which changes are saved.
+        idle: official settings that have no effect here, by property name: those in the file that
+            the broker was started with, and those set since.
+        data_version: increases with each change.
     """
 
     def __init__(
@@ -164,10 +164,10 @@ class LiveConfig:
             )  # fmt: skip
 
     def update(self, properties: Mapping[str, str]) -> list[str]:
-        """Change the named settings: all of them or, with RemotingError, none.
+        """Change these settings: all of them or, with RemotingError, none.
 
-        Official settings that have no effect here are only remembered, because scripts of
-        administrators set them. Return a warning for each of those.
+        Official settings that have no effect here are stored, because administrators' scripts set
+        them. Return a warning for each of them.
         """
         refused = _NEVER_CHANGED.union(self.config.config_black_list.split(";"))
         if not refused.isdisjoint(properties):
@@ -194,7 +194,8 @@ class LiveConfig:
         for warning in warnings:
             log.warning("updateBrokerConfig: %s", warning)
         self.data_version = DataVersion(self.data_version.counter + 1, 0, self._clock())
-        # The permission as it was brings topics back that a name server keeps from producers.
+        # A name server may have removed the write permission (wipeWritePermOfBroker). Setting the
+        # same permission again restores it.
         told = changed.keys() | (values.keys() & {"brokerPermission"})
         if told:
             self._on_change(frozenset(told))
@@ -220,7 +221,7 @@ class LiveConfig:
         }
 
     def _take_kept(self) -> None:
-        """Take over the changes that were kept in the store."""
+        """Apply the changes that were saved in the store."""
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
@@ -247,7 +248,7 @@ class LiveConfig:
         return getattr(self.config, self._fields[key])
 
     def _fault(self, key: str, text: str) -> str | None:
-        """Say why a setting cannot be changed; None if it can."""
+        """Return why a setting cannot be changed; None if it can."""
         if key in LIVE:
             return None
         if key in self._fields:
@@ -260,7 +261,7 @@ class LiveConfig:
         return check(text.strip()) if check is not None else None
 
     def keep(self, properties: Mapping[str, str]) -> None:
-        """Write changed settings to `path`. Its other lines stay. Blocks; raises OSError."""
+        """Write changed settings to `path`, and keep its other lines. Blocks; raises OSError."""
         path = self.path
         text, encoding = decode_properties(path.read_bytes() if path.exists() else b"")
         Files().replace(
@@ -272,5 +273,5 @@ class LiveConfig:
 
 @functools.cache
 def _fields() -> dict[str, str]:
-    """Return the names of the fields by those of the properties. Reading the types takes 2 ms."""
+    """Return field names by property name. Reading the types takes 2 ms."""
     return {field.encode_name: field.name for field in msgspec.structs.fields(BrokerConfig)}

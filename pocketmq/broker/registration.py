@@ -2,8 +2,8 @@
 
 Name servers do not know each other, so each has its own link here that keeps it up to date: a full
 registration at start, every 30 s and after a lost connection, a registration of the changed topics
-right after a change, and a sign of life in between. A name server that cannot be reached is logged
-as a warning and tried again, soon at first. Reference: broker BrokerController
+right after a change, and heartbeats in between. A name server that cannot be reached is logged as a
+warning and retried, with growing pauses. Reference: broker BrokerController
 (registerBrokerAll, registerIncrementBrokerData), BrokerOuterAPI.
 """
 
@@ -52,7 +52,7 @@ LOST_MASTER_SECONDS: Final = 5.0
 
 
 class BrokerIdentity(NamedTuple):
-    """Names and addresses of a broker, as name servers and clients know it."""
+    """The names and addresses under which a broker is registered."""
 
     cluster: str
     name: str
@@ -63,16 +63,16 @@ class BrokerIdentity(NamedTuple):
 class Registration:
     """Keeps every configured name server up to date.
 
-    `on_order_topics(names)` is called with the topics that a name server lists as ordered. A name
-    server that does not answer is told again after `first_retry` seconds, then ever later. With
-    `tls`, the connections are encrypted.
+    `on_order_topics(names)` is called with the topics that a name server lists as ordered. If a
+    name server does not answer, the registration is retried after `first_retry` seconds, then with
+    growing pauses. With `tls`, the connections are encrypted.
 
     Attributes:
-        first_retry: seconds.
+        first_retry: pause before the first retry, in seconds.
         ha_address: host:port at which slaves copy this broker.
-        on_master: called on a slave with the HA address and the address of the master of its group,
-            as a name server says; both are empty while there is none.
-        lacks_master: tells whether a slave has no master; then it asks more often.
+        on_master: called on a slave with the HA address and the address of its master, from a name
+            server's answer; both are empty while the master is not registered.
+        lacks_master: tells whether a slave has no master; then it registers more often.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Registration:
         self._links = [_Link(self, address) for address in config.name_servers]
 
     async def start(self) -> None:
-        """Register everywhere; returns when each name server answered or proved unreachable."""
+        """Register everywhere; return when each name server has answered or proved unreachable."""
         if not self._links:
             log.warning("namesrvAddr is not set, so clients cannot find this broker")
         for link in self._links:
@@ -109,29 +109,29 @@ class Registration:
 
     @property
     def registered(self) -> int:
-        """At how many name servers the broker is registered."""
+        """The number of name servers at which the broker is registered."""
         return sum(link.registered for link in self._links)
 
     async def role_changed(self, broker_id: int) -> None:
-        """Register with this id from now on; if it is the first one, begin."""
+        """Register with this id from now on; start if it is the first one."""
         first = self._identity.broker_id < 0
         self._identity = self._identity._replace(broker_id=broker_id)
         if first:
             await self.start()
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Tell all name servers about these topics soon; returns at once."""
+        """Schedule the registration of these topics; return at once."""
         changed = list(names)
         for link in self._links:
             link.changed(changed)
 
     async def settled(self) -> None:
-        """Wait until each name server knows all changes so far, or proves unreachable."""
+        """Wait until each name server has all changes so far, or proves unreachable."""
         for link in self._links:
             await link.idle.wait()
 
     async def stop(self) -> None:
-        """Unregister, so that no client is sent here any more, and close the connections."""
+        """Unregister, so that routes no longer contain this broker, and close the connections."""
         self._pool.on_disconnected.remove(self._disconnected)
         await asyncio.gather(*(link.stop() for link in self._links))
         header = UnRegisterBrokerRequestHeader(
@@ -166,7 +166,7 @@ class Registration:
     async def register(self, address: str, names: Sequence[str] | None) -> None:
         """Register once at one name server; `names` None means all topics.
 
-        Raises `RemotingError`.
+        Raises RemotingError.
         """
         body = self._body(names)
         identity = self._identity
@@ -199,7 +199,7 @@ class Registration:
         chosen = table if names is None else {n: table[n] for n in names if n in table}
         permission = self._config.broker_permission
         if permission & PERM_READ_WRITE != PERM_READ_WRITE:
-            # What the broker as a whole may not do, none of its topics offers.
+            # No topic has a permission that the broker as a whole lacks.
             chosen = {name: _masked(topic, permission) for name, topic in chosen.items()}
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
@@ -208,7 +208,8 @@ class Registration:
         )
         if self._config.compressed_register:
             return body.encode_compressed()
-        # Standard JSON straight from C: no integer keys here, and thousands of topics.
+        # Standard JSON, encoded in C: the keys are not integers, and there may be thousands of
+        # topics.
         return msgspec.json.encode(body)
 
     def _read_order_topics(self, body: bytes) -> None:
@@ -222,7 +223,7 @@ class Registration:
         self._on_order_topics(table)
 
     async def ask(self, code: RequestCode, header: Header) -> Command:
-        """Ask one name server after another, until one answers. Raises `RemotingError`."""
+        """Ask one name server after another until one answers. Raises RemotingError."""
         last = HeldError(RemotingError(ResponseCode.SYSTEM_ERROR, "namesrvAddr is not set"))
         for link in self._links:
             try:
@@ -234,7 +235,7 @@ class Registration:
         raise last.take()
 
     async def heartbeat(self, address: str) -> None:
-        """Send a sign of life between registrations. Raises `RemotingError`."""
+        """Send a heartbeat between registrations. Raises RemotingError."""
         identity = self._identity
         await self._pool.send_oneway(
             address,
@@ -257,7 +258,7 @@ class Registration:
 
     @property
     def heartbeat_interval(self) -> float:
-        """Seconds between signs of life."""
+        """Seconds between heartbeats."""
         return self._config.broker_heartbeat_interval / 1000
 
 
@@ -266,12 +267,12 @@ def _masked(topic: TopicConfig, permission: int) -> TopicConfig:
 
 
 class _Link:
-    """One name server: the changes that it does not know yet, and the task that sends them."""
+    """One name server: the changes to send to it, and the task that sends them."""
 
     def __init__(self, registration: Registration, address: str) -> None:
         self.address = address
         self.registered = False
-        # Set while there is nothing that the name server could be told and was not.
+        # Set while there is nothing to send.
         self.idle = asyncio.Event()
         self._registration = registration
         self._changed: dict[str, None] = {}
@@ -293,7 +294,7 @@ class _Link:
         self._wake.set()
 
     def disconnected(self) -> None:
-        # The name server forgets a broker whose connection closes; it may be restarting.
+        # A name server removes a broker when the connection closes. It may also be restarting.
         if self.registered:
             log.warning("lost the connection to name server %s", self.address)
             self.registered = False
@@ -326,7 +327,7 @@ class _Link:
                 async with asyncio.timeout(max(pause, 0.0)):
                     await self._wake.wait()
             if not self.registered and not self._changed and told:
-                # Woken by a lost connection: give the name server a moment to come back.
+                # The connection was lost: give the name server a moment to restart.
                 await asyncio.sleep(self._registration.first_retry)
 
     async def _tell(self, names: list[str] | None) -> bool:
@@ -337,7 +338,7 @@ class _Link:
             self.registered = False
             return False
         except Exception:
-            # A bug here must not end the task that keeps the broker visible.
+            # A bug here must not end the task that keeps the broker registered.
             log.exception("registration at name server %s failed", self.address)
             self.registered = False
             return False

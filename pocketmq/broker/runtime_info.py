@@ -1,8 +1,8 @@
-"""The broker's state as GET_BROKER_RUNTIME_INFO shows it: names and forms of the reference.
+"""The broker's state for GET_BROKER_RUNTIME_INFO, with the names and formats of the reference.
 
-Everything is text. Rates are three numbers over 10, 60 and 600 s. This broker has no thread
-pools: sends that wait for the disk, and held pulls, take the place of the official broker's thread
-pool queues; the other queues are 0. Reference: AdminBrokerProcessor.prepareRuntimeInfo,
+All values are text. Rates are three numbers over 10, 60 and 600 s. This broker has no thread
+pools: sends that wait for the disk, and held pulls, are shown as the official broker's thread pool
+queues; the other queues are 0. Reference: AdminBrokerProcessor.prepareRuntimeInfo,
 StoreStatsService.getRuntimeInfo.
 """
 
@@ -29,8 +29,8 @@ from pocketmq.store.message_store import MessageStore
 
 VERSION_TEXT: Final = "V5_3_3"
 SEPARATOR: Final = "; "
-"""Between two problems in one figure."""
-_UNLIMITED: Final = 2**31 - 1  # how the reference says that it has no such buffers
+"""Separates the problems in one figure."""
+_UNLIMITED: Final = 2**31 - 1  # the reference's value when it has no such buffers
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -163,7 +163,7 @@ class RuntimeInfo:
 
 
 def _health(health: MemberHealth) -> dict[str, object]:
-    """Return what `pocketmq status` reads, under keys that RocketMQ does not have."""
+    """Return the figures that `pocketmq status` reads, under keys that RocketMQ does not have."""
     figures: dict[str, object] = {
         "memberReady": health.ready,
         "memberAcceptsSends": health.accepts_sends,
@@ -199,7 +199,7 @@ _IDLE_QUEUES: Final = (
 
 
 def _size(count: float) -> str:
-    """Return bytes in a readable form: `"1.5 GiB"`."""
+    """Return a size in bytes as text, such as `"1.5 GiB"`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024

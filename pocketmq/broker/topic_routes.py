@@ -1,6 +1,6 @@
-"""Which queues a topic has at all brokers, as the name servers tell it.
+"""The queues of a topic at all brokers, from the name servers.
 
-The broker asks only for clients that let it share out the queues (QUERY_ASSIGNMENT). Reference:
+The broker queries them only for clients whose queues it assigns (QUERY_ASSIGNMENT). Reference:
 broker TopicRouteInfoManager.
 """
 
@@ -22,17 +22,17 @@ from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 
 log = logging.getLogger(__name__)
 
-#: Asks one name server after another; raises RemotingError when none answers.
+#: Sends a request to one name server after another; raises RemotingError if none answers.
 AskNameServers: TypeAlias = Callable[[RequestCode, Header], Awaitable[Command]]
 
 
 async def ask_nobody(code: RequestCode, header: Header) -> Command:
-    """There are no name servers. Raises RemotingError."""
+    """Raise RemotingError: no name servers are configured."""
     raise RemotingError(ResponseCode.SYSTEM_ERROR, "there are no name servers")
 
 
 class TopicRoutes:
-    """The routes as one broker knows them."""
+    """The topic routes of one broker."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigs, ask: AskNameServers) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class TopicRoutes:
         self._log = LimitedLog(log)
 
     async def readable_queues(self, topic: str) -> list[MessageQueue] | None:
-        """Return the readable queues of a topic, sorted; None when they are not known."""
+        """Return the readable queues of a topic, sorted; None if they are not known."""
         if not self._config.name_servers:
             return self._own_queues(topic)
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)

@@ -1,8 +1,8 @@
 """Spans of a broker for an OpenTelemetry collector (extra `otlp`): messages stored and delivered.
 
-Only a message that brings a W3C context in its property `traceparent` gets spans; the send's span
-is the parent of both. This wraps the handlers of sends, pulls and pops in a dispatcher, so a broker
-that does not trace has the handlers as they are.
+Only a message with a W3C context in its property `traceparent` gets spans; the producer's send span
+is the parent of both. The handlers of sends, pulls and pops in a dispatcher are wrapped, so tracing
+costs nothing while it is off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = LimitedLog(logging.getLogger(__name__))
 
 PARENT: Final = "traceparent"
 STATE: Final = "tracestate"
-EXPORT_SECONDS: Final = 2  # for each batch, with retries; a stop sends what waits, up to four
+EXPORT_SECONDS: Final = 2  # per batch, with retries; a stop sends up to four queued batches
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
@@ -46,14 +46,14 @@ _DELIVERIES: Final = (
     RequestCode.POP_MESSAGE,
 )
 
-#: Ends what was begun for a request, by its answer.
+#: Called with the answer to a request, to end its spans.
 _End = Callable[[Request[Any], Response | bytes], None]
 
 
 class Tracing:
     """The spans of one broker, sent to the collector at `target` (`http://host:port`).
 
-    They are sent in batches by a thread of the SDK; what it cannot hold is dropped.
+    A thread of the SDK sends them in batches; when its queue is full, spans are dropped.
     """
 
     def __init__(self, target: str, *, cluster: str, broker_name: str) -> None:
@@ -73,11 +73,11 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def close(self) -> None:
-        """Send what is left. Blocks."""
+        """Send the remaining spans. Blocks."""
         self._provider.shutdown()
 
     def trace(self, dispatcher: Dispatcher) -> None:
-        """Trace the requests that a dispatcher serves, of those codes that it has now."""
+        """Trace the requests of a dispatcher, for the codes that are registered now."""
         for code in _SENDS:
             if code in dispatcher.codes:
                 dispatcher.wrap(code, self._around_send)
@@ -93,7 +93,7 @@ class Tracing:
             if parent is None:
                 return handler(request)
             began = time_ns()
-            size = len(request.body)  # a send that waits for the disk lets go of it
+            size = len(request.body)  # a send that waits for the disk drops its body
 
             def end(request: Request[Any], answer: Response | bytes) -> None:
                 self._stored(request, answer, parent, state, began, size)
@@ -165,7 +165,7 @@ class Tracing:
 
 
 def _context_of(request: Request[Any]) -> tuple[str | None, str | None]:
-    """Return `traceparent` and `tracestate` of a send; of a batch, those of its first message."""
+    """Return `traceparent` and `tracestate` of a send; for a batch, of its first message."""
     header = request.header
     properties: str = header.properties or ""
     if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
@@ -209,7 +209,7 @@ async def _awaited(
 
 
 def _call(end: _End, request: Request[Any], answer: Response | bytes) -> None:
-    """Make spans, and let no fault of that become one of the request."""
+    """Make spans; an error in this must not fail the request."""
     try:
         end(request, answer)
     except Exception as error:

@@ -29,8 +29,8 @@ NOT_STORED: Final = {
 
 
 def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
-    """Return code and remark for a message that was put, but is not known to be on the disk."""
-    # Too few replicas are a reason to refuse later messages. This one is stored.
+    """Return the code and remark for a message that was put, but may not be on the disk."""
+    # With too few replicas, later messages are refused, but this one is stored.
     if store.refusal and store.refusal != TOO_FEW:
         code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
         return code, f"{remark}: {store.refusal}"
@@ -38,7 +38,7 @@ def not_flushed(store: MessageStore) -> tuple[ResponseCode, str | None]:
 
 
 class SendAnswers:
-    """Answers of one broker; `store_host` is its packed address, with which message ids begin."""
+    """Answers of one broker; `store_host` is its packed address, the beginning of message ids."""
 
     def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
         self._msg_id_prefix = store_host.hex().upper()
@@ -75,11 +75,11 @@ class SendAnswers:
         return Response(code, remark, self.header())
 
     def not_stored(self, result: PutResult) -> Response:
-        """Return the answer to a message that the store did not take."""
+        """Return the answer to a message that the store refused."""
         code, remark = NOT_STORED[result.status]
         return self.refusal(code, f"{remark}: {result.remark}" if result.remark else remark)
 
     def not_available(self, reason: str) -> Response:
-        """Return the answer to a message that the store took, but could not write."""
+        """Return the answer to a message that the store accepted, but could not write."""
         code, remark = NOT_STORED[PutStatus.SERVICE_NOT_AVAILABLE]
         return self.refusal(code, f"{remark}: {reason}")

@@ -14,10 +14,10 @@ from pocketmq.remoting.headers import SendMessageResponseHeader
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.log.slow_waits import SlowWaits
 
-_LONG_WAITS: Final = 20_000  # more than a disk answers in a second
+_LONG_WAITS: Final = 20_000  # more than the flushes that a disk completes in a second
 
-#: A send, and the answer to it if all goes well: the header of the answer, or its frame where the
-#: request takes frames.
+#: A send, and its answer on success: the header of the answer, or its frame if the request takes
+#: frames.
 Waiting = tuple[Request[Any], SendMessageResponseHeader | bytes]
 
 
@@ -49,11 +49,11 @@ class GroupCommit:
         self._most_bytes = config.max_in_flight_bytes
 
     def answer_when_safe(self, sends: Sequence[Waiting], end_offset: int, size: int) -> None:
-        """Answer these when the log is safe up to the physical offset `end_offset`; with
-        FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT when that takes too long, and with
-        SERVICE_NOT_AVAILABLE when it fails.
+        """Answer these sends when the log is safe up to the physical offset `end_offset`: with
+        FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT if that takes too long, and with
+        SERVICE_NOT_AVAILABLE if it fails.
 
-        Drop the bodies now: each keeps its read buffer alive, and new input would need fresh
+        The bodies are dropped now: each keeps its read buffer alive, and new input would need more
         memory.
         """
         count = len(sends)
@@ -78,7 +78,7 @@ class GroupCommit:
         self._safety.when_safe(end_offset, safe)
 
     def nearly_full(self, count: int, size: int) -> bool:
-        """Tell whether `count` more sends of `size` bytes might pass the limits."""
+        """Tell whether `count` more sends of `size` bytes could exceed the limits."""
         return self.count + count >= self._most or self.size + size > self._most_bytes
 
     def _add(self, count: int, size: int) -> None:

@@ -1,7 +1,8 @@
 """When a put may be acknowledged: once it is on the disk (SYNC_FLUSH), and on replicas.
 
-The two waits run side by side, and the worse outcome is the answer. Where neither is asked for,
-`waits` is false, and senders do not come here. Reference: CommitLog.handleDiskFlushAndHA.
+The broker waits for both at the same time, and answers with the worse result. If neither is
+configured, `waits` is false and sends are answered without this module. Reference:
+CommitLog.handleDiskFlushAndHA.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ SafetyListener: TypeAlias = Callable[[int, str | None], None]
 
 
 class Replicas(Protocol):
-    """What replicates the log."""
+    """The replication of the log."""
 
     @property
     def needed(self) -> int:
-        """How many copies a put needs, the master's among them, before it is acknowledged."""
+        """The number of copies, including the master's, before a put is acknowledged."""
 
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
-        """Call `listener` when `needed` copies have the log up to the physical offset `end`; with
-        False when that takes too long."""
+        """Call `listener(True)` when `needed` copies have the log up to the physical offset `end`,
+        or `listener(False)` if that takes too long."""
 
 
 class PutSafety:
-    """What puts of one broker wait for.
+    """Tells when puts of one broker may be acknowledged.
 
     Attributes:
-        waits: puts are not acknowledged at once.
+        waits: puts have to wait before they are acknowledged.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -44,12 +45,12 @@ class PutSafety:
         self.waits = self._sync
 
     def wait_for(self, replicas: Replicas | None) -> None:
-        """Wait for these replicas, too, from now on; or for none."""
+        """Also wait for these replicas from now on; None: for no replicas."""
         self._replicas = replicas
         self.waits = self._sync or replicas is not None
 
     def when_safe(self, end: int, listener: SafetyListener) -> None:
-        """Call `listener` when the log is safe up to the physical offset `end`, or when that takes
+        """Call `listener` when the log is safe up to the physical offset `end`, or if that takes
         too long."""
         replicas = self._replicas
         if replicas is None or replicas.needed == 1:
@@ -67,7 +68,8 @@ class PutSafety:
             if not first:
                 first.append((code, remark))
                 return
-            # What replicas say goes before what the disk says, unless the message is lost.
+            # The result of replicas takes precedence over that of the disk, unless the message is
+            # lost.
             outcomes = sorted((first[0], (code, remark)), key=lambda outcome: _RANK[outcome[0]])
             listener(*outcomes[-1])
 
@@ -81,7 +83,7 @@ class PutSafety:
         if done:
             return ResponseCode.SUCCESS, None
         code, remark = not_flushed(self._store)
-        if code == ResponseCode.FLUSH_DISK_TIMEOUT:  # it could be written
+        if code == ResponseCode.FLUSH_DISK_TIMEOUT:  # the store can still write
             return ResponseCode.FLUSH_SLAVE_TIMEOUT, None
         return code, remark
 

@@ -1,11 +1,11 @@
-"""The duration of puts: its distribution over a minute, the 99th and the 99.9th percentile.
+"""The latency of puts: its distribution over a minute, and the 99th and 99.9th percentile.
 
-A put costs microseconds, except where it waits: for the page cache to take what a turn of the
-event loop gathered, for a new commit-log file, or, with SYNC_FLUSH, for the disk. These waits are
-measured once for all messages that share one. Long waits are noted, and a tick collects the notes,
-so a message costs nothing. A put without a note took less than a millisecond. How many messages a
-long write held is estimated from its bytes. Names, borders and the minute that is shown (the last
-full one) are those of the reference's StoreStatsService.
+A put takes microseconds unless it waits: for the write of all records of a turn of the event loop
+to the page cache, for a new commit-log file, or, with SYNC_FLUSH, for the disk. Such a wait is
+measured once for all messages that share it. Only waits of a millisecond or more are recorded, and
+a tick collects them, so the measurement costs nothing per message. The number of messages in a long
+write is estimated from its bytes. The names, the bounds of the buckets and the minute that is shown
+(the last full one) are those of the reference's StoreStatsService.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FINE_ENDS: Final = tuple(accumulate(chain.from_iterable(repeat(*step) for step 
 
 
 class _Minute:
-    """The puts of one minute, by how many milliseconds they took."""
+    """The puts of one minute, by their duration in milliseconds."""
 
     def __init__(self) -> None:
         self._coarse = [0] * len(_NAMES)
@@ -48,7 +48,7 @@ class _Minute:
         return " ".join(f"{name}:{count}" for name, count in pairs)
 
     def percentile(self, share: float) -> float:
-        """Return the milliseconds within which this share of the puts was done, interpolated."""
+        """Return the milliseconds within which this share of the puts ended, interpolated."""
         wanted = int(sum(self._fine) * share)
         begin = 0
         for end, count in zip(_FINE_ENDS, self._fine, strict=False):
@@ -63,7 +63,7 @@ class PutTimes:
     """The put times of one broker.
 
     Attributes:
-        longest: milliseconds, since the start.
+        longest: the longest put since the start, in milliseconds.
     """
 
     def __init__(self, store: MessageStore, unflushed: GroupCommit, clock: MonotonicClock) -> None:
@@ -75,12 +75,12 @@ class PutTimes:
         self._minute = _Minute()
         self._shown = _Minute()
         self._next_minute = clock() + MINUTE_MS
-        # How much was known at the last tick.
+        # The totals at the last tick.
         self._messages = 0
         self._bytes = 0
 
     def tick(self) -> None:
-        """Take what happened since the last time; called about once a second."""
+        """Collect the puts since the last tick; called about once a second."""
         if self._sync:
             self._add(self._unflushed.answered, self._unflushed.long_waits.take())
         else:
@@ -97,7 +97,7 @@ class PutTimes:
             self._shown, self._minute = self._minute, _Minute()
 
     def figures(self) -> dict[str, object]:
-        """Return what brokerStatus shows of the last full minute, in milliseconds."""
+        """Return the figures of the last full minute for brokerStatus, in milliseconds."""
         return {
             "putMessageDistributeTime": self._shown.text(),
             "putMessageEntireTimeMax": self.longest,
@@ -106,8 +106,8 @@ class PutTimes:
         }
 
     def _add(self, messages: int, waits: Sequence[tuple[int, int]]) -> None:
-        """Count the messages up to the total `messages`, of which `waits` names those that took a
-        millisecond or more: how many, and how many messages each."""
+        """Count the messages up to the total `messages`. `waits` has the waits of a millisecond or
+        more: their milliseconds, and the number of messages that shared each."""
         left, self._messages = messages - self._messages, messages
         for milliseconds, count in waits:
             count = min(max(count, 1), left)

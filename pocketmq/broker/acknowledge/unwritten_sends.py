@@ -1,12 +1,12 @@
 """Sends that are answered although their messages are still in the buffer of the commit log.
 
-The buffer is written before any answer leaves, so an answer that leaves is true. When the disk is
-full or fails, these answers would lie: each is replaced by SERVICE_NOT_AVAILABLE and the reason.
-The messages stay in the buffer, since deliveries of the broker's own lie between them. So a message
-that was refused in this way may be stored all the same, as after a timeout.
+The buffer is written before any answer is sent. If the disk is full or fails, each of these answers
+is replaced by SERVICE_NOT_AVAILABLE and the reason. The messages stay in the buffer, because
+messages that the broker itself delivers are among them. So a message refused in this way may still
+be stored later, as after a timeout.
 
-What is noted here is bounded by what the server executes before it flushes: one turn of the event
-loop, in which each connection has two milliseconds.
+The number of these sends is bounded by what the server executes before it writes the buffer: one
+turn of the event loop, in which each connection has two milliseconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pocketmq.store.message_store import MessageStore
 
 
 class UnwrittenSends:
-    """The sends of one broker that were answered since the store wrote its buffer.
+    """The sends of one broker that were answered since the store last wrote its buffer.
 
     Attributes:
-        note: takes the channel and the opaque of a request whose answer acknowledges a message that
-            was put in this turn; to be called before the answer is given. It is the list's own
-            method, since a call of ours would cost 3 % of a send.
+        note: records the channel and the opaque of a request whose answer acknowledges a message
+            put in this turn; call it before answering. It is the list's `append`, because a Python
+            function here would cost 3 % of a send.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, store_host: bytes) -> None:
@@ -37,16 +37,16 @@ class UnwrittenSends:
         self.note = self._waiting.append
 
     def add(self, request: Request[Any]) -> None:
-        """Note a request."""
+        """Record a request."""
         self.note((request.channel, request.opaque))
 
     def add_run(self, channel: Channel, opaques: Collection[int]) -> None:
-        """Note several requests of one channel."""
+        """Record several requests of one channel."""
         self._runs.append((channel, opaques))
 
     def settle(self) -> None:
-        """Have what was put written, or refuse the sends whose answers would be untrue; to be
-        called before answers leave."""
+        """Write the buffer; if that fails, refuse the sends whose messages are in it. Call this
+        before answers are sent."""
         try:
             self._store.settle()
         except OSError:
@@ -56,7 +56,7 @@ class UnwrittenSends:
             self._runs.clear()
 
     def _refuse(self) -> None:
-        """Replace the answers that were given; those that come later stay noted."""
+        """Replace the answers that exist already; keep the sends that are answered later."""
         by_channel: dict[Channel, set[int]] = {}
         for channel, opaque in self._waiting:
             by_channel.setdefault(channel, set()).add(opaque)

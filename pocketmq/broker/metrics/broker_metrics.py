@@ -1,8 +1,8 @@
-"""All metrics of one broker, from the counters that its parts keep anyway.
+"""All metrics of one broker, from counters that its parts keep for other purposes.
 
-Nothing here is on the way of a message. A scrape reads the tables on the event loop, which alone
-changes them, a millisecond at a time. Names, labels and units are those that a broker of 5.3.3
-shows; what begins with `pocketmq_` is this broker's own. Reference: BrokerMetricsManager,
+This module is not on the hot path. A scrape reads the tables on the event loop, where they are
+changed, a millisecond at a time. Names, labels and units are those of a 5.3.3 broker; RocketMQ does
+not have the metrics that begin with `pocketmq_`. Reference: BrokerMetricsManager,
 DefaultStoreMetricsManager, RemotingMetricsManager.
 """
 
@@ -62,14 +62,14 @@ _PROCESSORS: Final = (
     "transaction", "consumer_manager", "admin", "reply",
 )  # fmt: skip
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
-#: Seconds from now: how many timed messages are due between one and the next.
+#: Seconds from now, the bounds of the counts of timed messages that are due.
 TIMER_BOUNDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 
 class BrokerMetrics:
-    """The metrics of one broker. `clock` gives milliseconds; `replication` the figures
-    of its copies; `connections` and `name_servers` how many there are: open, and registered at;
-    `expires_at` when the certificate expires, in Unix seconds.
+    """The metrics of one broker. `clock` gives milliseconds, `replication` the figures of its
+    copies, `connections` the number of open connections, `name_servers` the number of name servers
+    at which it is registered, and `expires_at` the expiry of its certificate in Unix seconds.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class BrokerMetrics:
             FINISH_BOUNDS,
         )
 
-    # --- ours alone -----------------------------------------------------------------------------
+    # --- metrics that RocketMQ does not have ----------------------------------------------------
 
     def _own(self) -> Iterator[Family]:
         store = self._store

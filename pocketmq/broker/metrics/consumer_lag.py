@@ -1,13 +1,13 @@
-"""How far each group is behind in each topic. Reference: ConsumerLagCalculator.
+"""The lag of each group in each topic. Reference: ConsumerLagCalculator.
 
 - lag: messages between the committed offset and the end of the queue;
-- inflight: those of them that were pulled;
-- ready: the others;
-- lag latency: the age of the oldest message that is not committed, ms; 0 without one;
-- queueing latency: the same of the oldest one that was not pulled.
+- inflight: the part of the lag that was pulled;
+- ready: the rest of the lag;
+- lag latency: the age of the oldest message that is not committed, in ms; 0 if there is none;
+- queueing latency: the age of the oldest message that was not pulled, in ms; 0 if there is none.
 
-A queue without a committed offset does not count. Unlike the official broker's, the figures of
-retry topics are among them.
+A queue without a committed offset does not count. Unlike the official broker's figures, these
+include retry topics.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = LimitedLog(logging.getLogger(__name__))
 
 
 class GroupLag(NamedTuple):
-    """How far a group is behind in a topic: messages, and milliseconds."""
+    """The lag of a group in a topic, in messages and milliseconds."""
 
     topic: str
     group: str
@@ -65,19 +65,19 @@ class ConsumerLag:
         self._consumers = tables.consumers
         self._offsets = tables.offsets
         self._clock = clock
-        # Store times of the messages that groups wait at, by topic, queue id and offset. A group
-        # that stands still has its message read from the disk once, not at each scrape.
+        # Store times of the messages at the groups' offsets, by topic, queue id and offset. While a
+        # group makes no progress, its message is read from the disk once, not at each scrape.
         self._times: dict[tuple[str, int, int], int] = {}
 
     async def largest(self, pace: Pace, most: int) -> tuple[list[GroupLag], int]:
-        """Return the largest lags of groups in topics, `most` of them, and how many others there
-        are. Only these are looked at more closely, which may read the disk."""
+        """Return the `most` largest lags of groups in topics, and the number of the others. Only
+        for the returned ones are latencies computed, which may read the disk."""
         times, self._times = self._times, {}
         ends: dict[str, Mapping[int, int] | None] = {}
         readers: dict[str, Collection[str] | None] = {}
         found: list[_Pair] = []
         for number, (topic, group, consumed, pulled) in enumerate(self._offsets.progress()):
-            # There may be a hundred thousand, of which each takes about a microsecond.
+            # There may be a hundred thousand; each takes about a microsecond.
             if number % _AT_ONCE == 0:
                 await pace.breathe()
             if topic in ends:
@@ -110,15 +110,15 @@ class ConsumerLag:
         return lags, dropped
 
     def _reads(self, group: str) -> Collection[str] | None:
-        """The topics that a group reads, as far as it is known; empty for any, None if the group
-        does not exist. It may have old offsets of a topic that it has dropped."""
+        """Return the topics that a group subscribes to, empty if unknown, None if the group does
+        not exist. Its offsets may contain topics that it no longer subscribes to."""
         if group not in self._groups.table:
             return None
         online = self._consumers.get(group)
         return () if online is None else online.subscriptions
 
     def _ends(self, topic: str) -> Mapping[int, int] | None:
-        """The ends of a topic's queues by id; None for one that nobody can read."""
+        """Return the ends of a topic's queues by id; None if the topic is not readable."""
         known = self._topics.get(topic)
         if known is None or not known.perm & self._config.broker_permission & PERM_READ:
             return None

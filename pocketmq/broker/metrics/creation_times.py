@@ -1,4 +1,4 @@
-"""How long admin requests take that create topics and groups."""
+"""The duration of admin requests that create topics and groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pocketmq.monitoring.families import HISTOGRAM, Family, Histogram
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.serving.request import Request
 
-#: Milliseconds.
+#: Milliseconds, the upper bounds of the buckets.
 BOUNDS: Final = (10, 100, 1000, 3000, 5000)
 
 

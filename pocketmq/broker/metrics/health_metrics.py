@@ -1,4 +1,4 @@
-"""Whether a broker does what its role is for: pocketmq_ready and others."""
+"""The health of a broker as metrics: pocketmq_ready and others."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _OF_MESSAGES = ("topic", "consumer_group")
 
 
 def pop_metrics(pop: PopConsumption, counts: PopCounts) -> Iterator[Family]:
-    """Return what is popped now, and what went through the revive log since the start."""
+    """Return the current state of POP, and the counts of the revive log since the start."""
     buffer = pop.deliveries.buffer
     for name, text, size in (
         ("checkpoint", "Checkpoints in memory", len(buffer)),

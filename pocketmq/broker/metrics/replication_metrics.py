@@ -1,4 +1,4 @@
-"""How far the copies of a broker's log are: pocketmq_replication_*."""
+"""The progress of the copies of a broker's log: pocketmq_replication_*."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from pocketmq.monitoring.families import GAUGE, Family
 
-#: By name in brokerStatus: the metric, its unit and what it tells.
+#: By name in brokerStatus: the metric, its unit and its help text.
 _METRICS: Final = {
     "haSlaves": ("slaves", "", "Slaves that are connected"),
     "haSlavesInSync": ("slaves_in_sync", "", "Slaves that keep up"),
@@ -19,7 +19,7 @@ _METRICS: Final = {
 
 
 def replication_metrics(figures: Mapping[str, object]) -> Iterator[Family]:
-    """Return the replication's figures; those of a master have no series on a slave."""
+    """Return the figures of replication; those of a master have no series on a slave."""
     for key, (name, unit, text) in _METRICS.items():
         value = figures.get(key)
         points = [((), int(value))] if isinstance(value, int) else []

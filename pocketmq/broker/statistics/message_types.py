@@ -1,8 +1,8 @@
-"""How the messages of a topic divide by type and size, for the metrics of the broker.
+"""The messages of a topic by type and size, for the metrics of the broker.
 
-Nearly all messages are normal and small, and counting each of them again would cost the hot path.
-So only the others are counted here; the small normal ones are what the topic's `Traffic` has beyond
-them. Types and borders are those of RocketMQ 5.3.3 (BrokerMetricsManager).
+Nearly all messages are normal and small, and counting each of them twice would slow the hot path.
+So only the others are counted here; the number of small normal messages is the total of the topic's
+`Traffic` less these. Types and bounds are those of RocketMQ 5.3.3 (BrokerMetricsManager).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIFO: Final = "fifo"
 DELAY: Final = "delay"
 TRANSACTION: Final = "transaction"
 
-#: Bytes of a record, the upper borders of rocketmq_message_size.
+#: Bytes of a record, the upper bounds of rocketmq_message_size.
 SIZE_BOUNDS: Final = (1024, 4096, 524_288, 1_048_576, 2_097_152, 4_194_304)
 SMALL, LARGE = SIZE_BOUNDS[:2]
 
@@ -31,7 +31,7 @@ _DELAYS: Final = (
 
 
 class TypeCounts(NamedTuple):
-    """The messages of one type: how many, their bytes, and how many in each bucket of sizes."""
+    """The messages of one type: their number, their bytes, and the number in each size bucket."""
 
     kind: str
     messages: int
@@ -53,7 +53,7 @@ class MessageTypes:
 
     Attributes:
         large: normal messages of more than `SMALL` bytes, by `large_bucket`. The hot path counts
-            them itself: a call would cost it 5 %.
+            them itself: a function call would cost it 5 %.
     """
 
     __slots__ = ("_special", "large")
@@ -92,7 +92,7 @@ class MessageTypes:
 
 
 def large_bucket(size: int) -> int:
-    """Return the bucket of a message of more than `SMALL` bytes, where 0 is the one above that."""
+    """Return the bucket of a message of more than `SMALL` bytes; 0 is the first above `SMALL`."""
     return 0 if size <= LARGE else bisect_left(SIZE_BOUNDS, size) - 1
 
 
@@ -105,7 +105,7 @@ def _type_counts(kind: str, messages: int, size: int, large: list[int]) -> TypeC
 
 
 def message_type(properties: Mapping[str, str]) -> str:
-    """Return the type that a message with these properties counts as."""
+    """Return the type of a message with these properties."""
     if properties.get(names.TRAN_MSG, "").lower() == "true":
         return TRANSACTION
     if names.SHARDING_KEY in properties:

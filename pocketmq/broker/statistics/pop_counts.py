@@ -1,4 +1,4 @@
-"""What went into the revive log of POP and came out of it, for the metrics of the broker.
+"""Records written to and read from POP's revive log, for the metrics of the broker.
 
 Reference: PopMetricsManager.
 """
@@ -14,13 +14,13 @@ ACK: Final = "ACK"
 
 
 class PopCounts:
-    """The records of one broker since its start. The first two parts of a key are the topic and the
-    group of the popped messages.
+    """The counts of one broker since its start. The first two parts of each key are the topic and
+    the group of the popped messages.
 
     Attributes:
-        written: with the kind of the record and the status of the put.
-        read: with the revive queue and the kind of the record.
-        retried: messages that went to a retry topic, with the status of the put.
+        written: records, also by the kind of the record and the status of the put.
+        read: records, also by the revive queue and the kind of the record.
+        retried: messages put into a retry topic, also by the status of the put.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ MINUTE: Final = "minute"
 HOUR: Final = "hour"
 DAY: Final = "day"
 
-# window → (ms between two samples, number of samples that span it)
+# window → (ms between two samples, number of samples in the window)
 WINDOWS: Final = {
     MINUTE: (10_000, 7),
     HOUR: (600_000, 7),
@@ -33,7 +33,7 @@ WINDOWS: Final = {
 
 
 class Rates(NamedTuple):
-    """The figures of one window: the sum, its mean per second, and the mean per call."""
+    """The figures of one window: the sum, the mean per second, and the mean per call."""
 
     sum: int
     tps: float
@@ -55,13 +55,13 @@ class Traffic:
         }
 
     def add(self, messages: int, times: int, size: int) -> None:
-        """Count so many messages, the calls that carried them, and their bytes."""
+        """Count messages, the calls that carried them, and their stored bytes."""
         self.messages += messages
         self.times += times
         self.size += size
 
     def sample(self, window: str, now: int) -> None:
-        """Remember the counts of this moment as a border of `window`."""
+        """Record the current counts as a sample of `window`."""
         self._samples[window].append((now, self.messages, self.times, self.size))
 
     def messages_in(self, window: str, now: int) -> Rates:
@@ -80,7 +80,7 @@ class Traffic:
 
 
 def _rates(total: int, times: int, elapsed_ms: int) -> Rates:
-    seconds = max(elapsed_ms, 1000) / 1000  # a counter born just now shows no wild rate
+    seconds = max(elapsed_ms, 1000) / 1000  # a new counter would show too high a rate
     return Rates(total, total / seconds, total / times if times else 0.0)
 
 
@@ -106,13 +106,13 @@ class _PerSecond:
 
 
 class Statistics:
-    """All counters of one broker. `clock` gives milliseconds since the epoch: it tells the days.
+    """All counters of one broker. `clock` gives milliseconds since the epoch, which divide days.
 
     Attributes:
-        detailed: messages are also counted by type and size (`types_of`), as metrics need it.
-        dead_letters: messages that went to the dead letters, by topic and group.
-        timers, transactions: what became of timed messages and of transactions.
-        pops: what went through the revive log of POP.
+        detailed: messages are also counted by type and size (`types_of`), for metrics.
+        dead_letters: messages put into a dead-letter queue, by topic and group.
+        timers, transactions: counts of timed messages and of transactions.
+        pops: counts of POP's revive log.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class Statistics:
         self.get_found = 0
         self.get_miss = 0
         self.longest_get = 0  # nanoseconds
-        self.timer_enqueued = 0  # timed messages that were read from their queue
-        self.timer_dequeued = 0  # and stored where they were to go
+        self.timer_enqueued = 0  # timed messages that the timer has read
+        self.timer_dequeued = 0  # timed messages that were delivered to their topics
         self.put_rate = _PerSecond()
         self.get_transferred_rate = _PerSecond()
         self.get_found_rate = _PerSecond()
@@ -184,8 +184,7 @@ class Statistics:
             self.types_of(topic).add(message_type(properties), size)
 
     def count_puts(self, messages: Iterable[tuple[str, int, str]]) -> None:
-        """Count messages that were stored: the topic, size in bytes and encoded properties of
-        each."""
+        """Count stored messages, each given by its topic, size in bytes and encoded properties."""
         sizes: dict[str, list[int]] = {}
         for topic, size, properties in messages:
             sizes.setdefault(topic, []).append(size)
@@ -196,12 +195,12 @@ class Statistics:
                 traffic.add(len(each), len(each), sum(each))
 
     def count_dead_letter(self, topic: str, group: str) -> None:
-        """Count one message of `topic` that `group` gave up."""
+        """Count one message of `topic` that `group` put into its dead-letter queue."""
         key = topic, group
         self.dead_letters[key] = self.dead_letters.get(key, 0) + 1
 
     def get_of(self, topic: str, group: str) -> Traffic:
-        """Return the counter of what `group` pulled from `topic`."""
+        """Return the counter of messages that `group` pulled from `topic`."""
         key = f"{topic}@{group}"
         traffic = self.group_get.get(key)
         if traffic is None:
@@ -209,7 +208,7 @@ class Statistics:
         return traffic
 
     def send_back_of(self, topic: str, group: str) -> Traffic:
-        """Return the counter of what `group` sent back of `topic`."""
+        """Return the counter of messages of `topic` that `group` sent back."""
         key = f"{topic}@{group}"
         traffic = self.group_send_back.get(key)
         if traffic is None:
@@ -239,7 +238,7 @@ class Statistics:
                 del table[name]
 
     def item(self, name: str, key: str, window: str) -> Rates | None:
-        """Return the figures behind VIEW_BROKER_STATS_DATA; None for an unknown name or key."""
+        """Return the figures for VIEW_BROKER_STATS_DATA; None for an unknown name or key."""
         tables: dict[str, tuple[dict[str, Traffic], bool]] = {
             "TOPIC_PUT_NUMS": (self.topic_put, False),
             "TOPIC_PUT_SIZE": (self.topic_put, True),
@@ -284,7 +283,7 @@ class Statistics:
 
 
 class DayTotals:
-    """A growing count as it stood at the last two midnights (local time)."""
+    """The values of a growing count at the last two midnights (local time)."""
 
     def __init__(self) -> None:
         self.yesterday_morning = 0

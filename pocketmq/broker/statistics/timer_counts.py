@@ -1,4 +1,4 @@
-"""The timed messages by topic, for the metrics of the broker. Reference: TimerMetrics."""
+"""Timed messages by topic, for the metrics of the broker. Reference: TimerMetrics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from pocketmq.message.tags import string_hash
 from pocketmq.monitoring.families import Histogram
 
-#: Seconds, the upper borders of rocketmq_delay_message_latency.
+#: Seconds, the upper bounds of rocketmq_delay_message_latency.
 DELAY_BOUNDS: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
 
-MOST_TOPICS: Final = 20_000  # the one that a waiting message names need not exist
+MOST_TOPICS: Final = 20_000  # a limit is needed: waiting messages may name topics that do not exist
 
 
 _hash_of: Final = lru_cache(MOST_TOPICS)(string_hash)
@@ -22,12 +22,13 @@ class TimerCounts:
     """The timed messages of one broker.
 
     Waiting messages are counted by the hash of their topic. The units of the timer log contain it,
-    so a start can count them without reading the messages. A recall counts as -1 while it waits in
-    the slot of the message that it takes back, as in the timer wheel.
+    so a broker that starts can count them without reading the messages. A recall counts as -1 while
+    it waits in the slot of the message that it recalls, as in the timer wheel.
 
     Attributes:
-        enqueued, dequeued: how many entered the timer and were delivered since the start, by topic.
-        delays: seconds that messages were to wait when they came.
+        enqueued, dequeued: messages that entered the timer, and that were delivered, since the
+            start, by topic.
+        delays: the delays of the messages when they were sent, in seconds.
     """
 
     def __init__(self) -> None:
@@ -44,22 +45,22 @@ class TimerCounts:
         return {topic: count for topic, count in counts if count > 0}
 
     def begin(self, waiting: Mapping[int, int]) -> None:
-        """Begin with what waits already, by the hash of its topic."""
+        """Set the number of messages that already wait, by the hash of their topic."""
         self._waiting = dict(waiting)
 
     def enter(self, topic: str, *, is_recall: bool) -> None:
-        """Count a message, or a recall, that begins to wait."""
+        """Count a message or a recall that starts to wait."""
         self._add(topic, -1 if is_recall else 1)
 
     def sent(self, topic: str, delay_ms: int) -> None:
-        """Count a message that was sent, to wait for `delay_ms`."""
+        """Count a message that was sent with a delay of `delay_ms`."""
         if topic not in self.enqueued and len(self.enqueued) >= MOST_TOPICS:
             return
         self.enqueued[topic] = self.enqueued.get(topic, 0) + 1
         self.delays.add((topic,), max(delay_ms, 0) / 1000)
 
     def leave(self, topic: str, *, is_recall: bool = False) -> None:
-        """Count a message, or a recall, that waits no more, or is about to enter again."""
+        """Count a message or a recall that stops waiting, or that is about to `enter` again."""
         self._add(topic, 1 if is_recall else -1)
 
     def deliver(self, topic: str) -> None:

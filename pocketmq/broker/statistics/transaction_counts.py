@@ -1,4 +1,5 @@
-"""How transactions end, by topic, for the metrics of the broker. Reference: TransactionMetrics."""
+"""The outcomes of transactions by topic, for the metrics of the broker. Reference:
+TransactionMetrics."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 
 from pocketmq.monitoring.families import Histogram
 
-#: Seconds, the upper borders of rocketmq_finish_message_latency.
+#: Seconds, the upper bounds of rocketmq_finish_message_latency.
 FINISH_BOUNDS: Final = (5, 60, 600, 3600, 43_200, 86_400)
 
 
@@ -15,7 +16,7 @@ class TransactionCounts:
     """The transactions of one broker since its start.
 
     Attributes:
-        committed, rolled_back: how many, by topic.
+        committed, rolled_back: number of transactions by topic.
         finish: seconds from the birth of a half message to its commit.
     """
 
@@ -27,11 +28,11 @@ class TransactionCounts:
 
     @property
     def pending(self) -> dict[str, int]:
-        """Half messages that are not ended, by topic."""
+        """Half messages that are neither committed nor rolled back, by topic."""
         return self._pending
 
     def begin_with(self, pending: Mapping[str, int]) -> None:
-        """Begin with the half messages that are there already, by topic."""
+        """Set the number of pending half messages, by topic."""
         self._pending = dict(pending)
 
     def begin(self, topic: str) -> None:
@@ -39,7 +40,7 @@ class TransactionCounts:
         self._pending[topic] = self._pending.get(topic, 0) + 1
 
     def commit(self, topic: str, milliseconds: int) -> None:
-        """Count a commit, so long after the birth of its message."""
+        """Count a commit this many milliseconds after the birth of its half message."""
         self.committed[topic] = self.committed.get(topic, 0) + 1
         self.finish.add((topic,), max(milliseconds, 0) / 1000)
         self.end(topic)
@@ -50,7 +51,7 @@ class TransactionCounts:
         self.end(topic)
 
     def end(self, topic: str) -> None:
-        """A half message is ended, or given up."""
+        """Stop counting a half message: it ended, or its checks were given up."""
         left = self._pending.get(topic, 0)
         if left:
             self._pending[topic] = left - 1

@@ -1,1 +1,1 @@
-"""Requests that wait: held pulls, their filters, and whose turn is next."""
+"""Requests that wait: held pulls, the cost of their filters, and the order of execution."""

@@ -1,6 +1,6 @@
-"""What filters of consumers may cost: the memory of those that wait, and the work of one turn.
+"""Limits for consumers' filters: the memory of waiting requests, and the work in one turn.
 
-A client chooses how long its filter is, and how many messages it is asked about.
+They are needed because a client chooses the length of its filter, and the messages it is tried on.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pocketmq.remoting.serving.request import Request
 
 PropertyFilter = Callable[[Mapping[str, str]], bool]
 
-#: Bytes that requests of an unusual size may keep while they wait, as `Budget` shares them out.
+#: Bytes that unusually large requests may keep while they wait; `Budget` divides them.
 MAX_BYTES: Final = 64 << 20
 
-#: Tags and comparisons whose memory a limit on the number of requests covers.
+#: Up to these numbers of tags and comparisons, the limit on the number of requests also bounds the
+#: memory.
 _USUAL_TAGS: Final = 32
 _USUAL_COST: Final = 8
 _BYTES_PER_TAG: Final = 72
@@ -27,8 +28,8 @@ _BYTES_PER_COMPARISON: Final = 1500
 
 
 class WaitingBytes:
-    """What waiting requests and their filters keep. Those of the usual size count as nothing: the
-    limits on their number cover them."""
+    """The bytes that waiting requests and their filters keep. Requests of the usual size count as
+    0, since their number is limited."""
 
     def __init__(self, limit: int, what: str, log: LimitedLog) -> None:
         self._budget = Budget(limit, what, "bytes", log)
@@ -36,8 +37,8 @@ class WaitingBytes:
     def take(
         self, request: Request[Any], codes: frozenset[int] | None, accept: PropertyFilter | None
     ) -> int | None:
-        """Return what a request that begins to wait keeps, 0 for one of the usual size, or None if
-        that is too much. The request loses what only its first execution needs."""
+        """Reserve and return the bytes that a request keeps while it waits: 0 for the usual size,
+        None if there is not enough left. The request drops what only its first execution needs."""
         weight = request.keep()
         size = _size(codes, accept)
         if not weight and not size:
@@ -57,7 +58,7 @@ class WaitingBytes:
         codes: frozenset[int] | None,
         accept: PropertyFilter | None,
     ) -> None:
-        """A request no longer waits, for which `take` returned `kept`, which is not 0."""
+        """Release `kept`, the result of `take` for a request that no longer waits; it is not 0."""
         size = _size(codes, accept)
         if size:
             self._budget.give_back_shared(request, codes or accept, size)
@@ -80,14 +81,14 @@ class FilterTurn:
         self._left = FILTER_WORK
 
     def may_ask(self, accept: PropertyFilter) -> bool:
-        """Tell whether there is time left to ask a filter about a message."""
+        """Tell whether enough time is left to apply a filter to a message."""
         if self._left == FILTER_WORK:
             asyncio.get_running_loop().call_soon(self._next)
         self._left -= cost_of(accept)
         return self._left >= 0
 
     def asked(self, accept: PropertyFilter, properties: Mapping[str, str]) -> None:
-        """Take what a message with these properties took more than `may_ask` knew."""
+        """Subtract the work for a message with these properties beyond `may_ask`'s estimate."""
         self._left -= work_of(accept, properties) - cost_of(accept)
 
     def _next(self) -> None:

@@ -1,14 +1,13 @@
-"""Long polls: pulls that found nothing wait here for a message, their time, or their client's end.
+"""Long polls: pulls that found nothing wait here for a message, their deadline, or a disconnection.
 
-A held pull is woken by the first append to its queue that passes its filter (of tags or of
-properties) and is then executed once more, with holding forbidden, so that it is answered whatever
-it finds. Woken pulls run from the next turn of the event loop on, a bounded part of them in each
-turn: the append that woke them finishes first, and a batch is seen whole. Deadlines are kept in
-buckets of 100 ms with a single timer for the earliest one; a pull never ends before its deadline
-and at most one bucket late.
-Reference: broker PullRequestHoldService, which looks at deadlines only every 5 s; here that
-interval remains for comparing every held pull with its queue's end, should an append ever go
-unnoticed.
+A held pull is woken by the first append to its queue that passes its filter (by tags or
+properties). It is then executed once more, without being held again, so that it is answered in any
+case. Woken pulls run from the next turn of the event loop on, a bounded part of them in each turn:
+so the append that woke them finishes first, and they see a batch as a whole. Deadlines are kept in
+buckets of 100 ms, with a single timer for the earliest one; a pull never ends before its deadline,
+and at most one bucket after it.
+Reference: broker PullRequestHoldService, which checks deadlines only every 5 s. Here, every held
+pull is compared with the end of its queue at this interval, in case an append was missed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 BUCKET_SECONDS: Final = 0.1
 RECHECK_SECONDS: Final = 5.0
-#: Pulls whose time is over that are woken in one turn of the loop, in about 2 ms.
+#: The most timed-out pulls that are woken in one turn of the loop; it takes about 2 ms.
 WAKE_AT_ONCE: Final = 1000
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
@@ -37,7 +36,7 @@ ArrivalListener = Callable[[int, int, int], None]
 
 
 class ArrivalSource(Protocol):
-    """What the hold service needs of the message store."""
+    """The part of the message store that the hold service uses."""
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
     def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
@@ -46,8 +45,8 @@ class ArrivalSource(Protocol):
 
 
 class HeldPull:
-    """One waiting pull: what it waits for (`codes` None: any tag, `accept` None: any properties)
-    and until when."""
+    """One waiting pull: its filter (`codes` None: any tag, `accept` None: any properties) and its
+    deadline."""
 
     __slots__ = ("accept", "bucket", "codes", "offset", "queue", "request", "timeout_ms", "weight")
 
@@ -73,10 +72,10 @@ class HeldPull:
 
 
 class _WaitingQueue:
-    """The pulls held for one queue, whose appends it listens to.
+    """The pulls held for one queue; listens to its appends.
 
-    It is kept until the next append that nobody waits for, because a consumer that was answered
-    usually asks again at once, and to listen costs more than to be called once in vain.
+    It stays until an append finds no held pull, because a consumer usually pulls again right after
+    an answer, and one useless call costs less than registering the listener again.
     """
 
     __slots__ = ("_filters", "_log", "forget", "held", "queue_id", "store", "topic", "wake")
@@ -101,8 +100,8 @@ class _WaitingQueue:
         self._log = log
 
     def arrived(self, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
-        """An append: wake the pulls that want it. Runs inside `MessageStore.put`, so it stays
-        short."""
+        """Wake the pulls whose filters accept the new message. This runs inside `MessageStore.put`,
+        so it must be short."""
         if not self.held:
             self.forget(self)
             return
@@ -111,9 +110,9 @@ class _WaitingQueue:
         for held in tuple(self.held):
             if queue_offset < held.offset or not (held.codes is None or tags_code in held.codes):
                 continue
-            # Without time left to ask the filter, its pull asks it in a turn of its own.
+            # If no time is left for the filter, the pull is woken and applies it in another turn.
             if held.accept is not None and self._filters.may_ask(held.accept):
-                # Read for the first pull that asks, and once for all of them.
+                # Read the properties once, when the first filter needs them.
                 if not read:
                     properties = self._properties(queue_offset)
                     read = True
@@ -124,7 +123,7 @@ class _WaitingQueue:
             self.wake(held)
 
     def _properties(self, queue_offset: int) -> Mapping[str, str] | None:
-        """None when the message cannot be read: the pulls that are woken report why."""
+        """Return None if the message cannot be read: the woken pulls report the reason."""
         try:
             return self.store.properties_at(self.topic, self.queue_id, queue_offset)
         except Exception:
@@ -138,8 +137,8 @@ class _WaitingQueue:
 
 
 def _accepts(accept: PropertyFilter, properties: Mapping[str, str]) -> bool:
-    """Also True when the filter fails: its pull fails again when it is executed, and is answered
-    with the error."""
+    """Return True also if the filter fails: the pull is woken, fails again and is answered with the
+    error."""
     try:
         return accept(properties)
     except Exception:
@@ -147,17 +146,17 @@ def _accepts(accept: PropertyFilter, properties: Mapping[str, str]) -> bool:
 
 
 class HoldService:
-    """Holds pulls; `execute` runs a woken one again, must answer it, and returns the answer's size
-    in bytes.
+    """Holds pulls. `execute` executes a woken pull again; it must answer it, and returns the size
+    of the answer in bytes.
 
-    `limit` bounds how many may wait at once, a tenth of it how many of one connection, and half of
-    it how many of one address: one above any of them is not held. Nor is one that keeps more bytes
-    than `max_bytes` leaves, of which only pulls of an unusual size take some.
+    At most `limit` pulls wait at once, at most a tenth of that from one connection and half from
+    one address; further pulls are not held. Unusually large pulls share `max_bytes`, and are not
+    held when these are used up.
 
     Attributes:
         woken: runs the woken pulls, in the order in which they were woken.
-        parents: for what executes and answers parents of pulls (Batch-Protocol). They have a queue
-            of their own because a parent takes longer than a pull.
+        parents: executes and answers parents of pulls (Batch-Protocol). They have a separate queue
+            because a parent takes longer than a pull.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class HoldService:
         self._bytes = WaitingBytes(max_bytes, "held pulls", self._log)
         self._filters = FilterTurn()
         self._queues: dict[tuple[str, int], _WaitingQueue] = {}
-        # By identity of the request: two requests are never "equal" here.
+        # By identity: equal requests must not be confused.
         self._by_request: dict[int, HeldPull] = {}
         self._buckets: dict[int, dict[HeldPull, None]] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -186,11 +185,11 @@ class HoldService:
         self._recheck_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """How many pulls wait now."""
+        """Return the number of waiting pulls."""
         return len(self._by_request)
 
     def __contains__(self, request: Request[Any]) -> bool:
-        """Whether this request, and not one that is equal to it, waits now."""
+        """Tell whether this very request, not an equal one, is waiting."""
         return id(request) in self._by_request
 
     def hold(
@@ -205,10 +204,10 @@ class HoldService:
     ) -> bool:
         """Keep `request` until a message at `offset` or later arrives, or for `timeout_ms`.
 
-        Of messages, only those with one of the tag `codes` and with properties that `accept` likes
-        count; None: all do.
+        Only messages with one of the tag `codes` and with properties that `accept` accepts wake it;
+        None: any.
 
-        False when a limit is reached or the client is gone: the caller answers at once.
+        Return False if a limit is reached or the client is gone: the caller answers at once.
         """
         connection = request.connection
         of_connection = len(connection.attributes.get(_HOLDS, ()))
@@ -238,7 +237,7 @@ class HoldService:
         return True
 
     def renew(self, request: Request[Any]) -> None:
-        """Let a held pull wait as long as if it came now; does nothing when it is not held."""
+        """Restart the timeout of a held pull; do nothing if it is not held."""
         held = self._by_request.get(id(request))
         if held is None:
             return
@@ -250,7 +249,7 @@ class HoldService:
         self._arm(loop, bucket)
 
     def cancel(self, request: Request[Any]) -> bool:
-        """Forget a held pull without answering it; False when it is not held (any more)."""
+        """Remove a held pull without answering it; return False if it is not held."""
         held = self._by_request.get(id(request))
         if held is None:
             return False
@@ -258,13 +257,13 @@ class HoldService:
         return True
 
     def wake_topic(self, topic: str) -> None:
-        """Execute everything that waits for `topic` again: it was deleted or its queues changed."""
+        """Execute all held pulls of `topic` again: it was deleted, or its queues changed."""
         for queue in [queue for (name, _), queue in self._queues.items() if name == topic]:
             for held in tuple(queue.held):
                 self._wake(held)
 
     def end_all(self) -> None:
-        """Answer all held pulls now as if their time were over, and hold none from now on."""
+        """Answer all held pulls now, as if they had timed out, and hold none from now on."""
         self._limit = 0
         for held in tuple(self._by_request.values()):
             self._wake(held)
@@ -272,7 +271,7 @@ class HoldService:
             pass
 
     def close(self) -> None:
-        """Forget all held pulls and stop the timers; their connections are about to close."""
+        """Remove all held pulls and stop the timers; the connections are about to close."""
         for held in tuple(self._by_request.values()):
             self._remove(held)
         for queue in tuple(self._queues.values()):
@@ -287,7 +286,7 @@ class HoldService:
     # --- waking ---------------------------------------------------------------------------
 
     def _wake(self, held: HeldPull) -> None:
-        # Callers go through a snapshot: a pull in it may have been woken since.
+        # Callers iterate over a snapshot: this pull may have been woken since.
         if held not in held.queue.held:
             return
         self._remove(held)
@@ -307,7 +306,7 @@ class HoldService:
         held.request.connection.attributes[_HOLDS].pop(held, None)
 
     def _forget(self, queue: _WaitingQueue) -> None:
-        # Callers go through a snapshot: a queue in it may be forgotten or replaced by now.
+        # Callers iterate over a snapshot: this queue may have been removed or replaced since.
         if self._queues.get((queue.topic, queue.queue_id)) is queue:
             del self._queues[queue.topic, queue.queue_id]
             self._store.unlisten(queue.topic, queue.queue_id, queue.arrived)
@@ -318,10 +317,10 @@ class HoldService:
         if not bucket:
             del self._buckets[held.bucket]
 
-    # --- the client's end -----------------------------------------------------------------
+    # --- disconnections -------------------------------------------------------------------
 
     def _remember_on_connection(self, held: HeldPull) -> None:
-        # One close callback per connection, not one per pull: a consumer pulls for days.
+        # One close callback per connection, not per pull: a consumer may pull for days.
         connection = held.request.connection
         holds: dict[HeldPull, None] | None = connection.attributes.get(_HOLDS)
         if holds is None:
@@ -348,7 +347,7 @@ class HoldService:
     def _deadline(self) -> None:
         self._deadline_timer = None
         loop = asyncio.get_running_loop()
-        # 2 ms of slack: a timer may fire a little early by the clock's resolution.
+        # 2 ms of tolerance: a timer may fire a little early, by the resolution of the clock.
         due = int(loop.time() / BUCKET_SECONDS + 0.02)
         ended = (held for bucket in sorted(self._buckets) if bucket <= due
                  for held in self._buckets[bucket])  # fmt: skip
@@ -356,7 +355,7 @@ class HoldService:
             for held in tuple(islice(ended, WAKE_AT_ONCE)):
                 self._wake(held)
         finally:
-            # Also for what is left of a bucket: its time is over, so it comes with the next turn.
+            # The rest of a bucket is due already, so this runs in the next turn.
             if self._buckets:
                 self._arm(loop, min(self._buckets))
 
@@ -375,7 +374,7 @@ class HoldService:
                 self._forget(queue)
                 continue
             try:
-                # This may open the queue and enter messages, which arrive here within the call.
+                # This may open the queue and dispatch messages, which call `arrived` meanwhile.
                 end = self._store.max_offset(queue.topic, queue.queue_id)
             except OSError as error:
                 self._log.error(
@@ -386,13 +385,13 @@ class HoldService:
                 )
                 continue
             for held in tuple(queue.held):
-                # With a filter, messages past the offset may all have been judged already.
+                # A filter may already have rejected all messages after the offset.
                 if held.codes is None and held.accept is None and end > held.offset:
                     self._wake(held)
 
 
 def _bucket(now: float, timeout_ms: int) -> int:
-    """The bucket whose end is the first one after the deadline."""
+    """Return the first bucket that ends after the deadline."""
     return int((now + timeout_ms / 1000) / BUCKET_SECONDS) + 1
 
 

@@ -1,4 +1,4 @@
-"""How many long polls wait, and how many of them may be one client's."""
+"""The number of waiting long polls, and the share that one client may have."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Final
 
 from pocketmq.remoting.address_counts import AddressCounts
 
-#: The polls of one connection, and of one address, are at most one of so many parts of all.
+#: One connection, and one address, may have at most one such part of the limit.
 _CONNECTION_SHARE: Final = 10
 _ADDRESS_SHARE: Final = 2
 
 
 class PollShares:
-    """Counts the polls that wait, so that one client leaves room for those of others."""
+    """Counts waiting polls, so that one client cannot use up the limit."""
 
     def __init__(self) -> None:
         self._waiting = AddressCounts()
 
     def are_full(self, limit: int, address: str, of_connection: int) -> bool:
-        """Tell whether no other poll of a connection may wait.
+        """Tell whether another poll of a connection would exceed a limit.
 
         Args:
-            limit: how many may wait in all.
-            address: where the connection is from.
-            of_connection: how many polls of it wait.
+            limit: the most waiting polls of all clients.
+            address: the IP address of the client.
+            of_connection: the waiting polls of the connection.
         """
         return (
             self._waiting.total >= limit
@@ -32,9 +32,9 @@ class PollShares:
         )
 
     def add(self, address: str) -> None:
-        """Count a poll that begins to wait."""
+        """Count a poll that starts to wait."""
         self._waiting.add(address)
 
     def remove(self, address: str) -> None:
-        """Count a poll no longer."""
+        """Stop counting a poll."""
         self._waiting.remove(address)

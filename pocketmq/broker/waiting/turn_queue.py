@@ -1,9 +1,9 @@
-"""Work that may wait: a few milliseconds of it in each turn of the event loop.
+"""Deferred work: a few milliseconds of it in each turn of the event loop.
 
-One message can wake thousands of long polls, and their clients ask again at once. If all of that
-ran in one turn, every other client would wait for it. So such work is cut into steps and runs in
-the order in which it came, a bounded part of it in each turn; reads and answers of all clients
-have their place between two turns.
+One message can wake thousands of long polls, and their clients poll again at once. If all of that
+ran in one turn, every other client would wait for it. So such work is divided into steps and runs
+in the order of arrival, a bounded part of it in each turn; reads and answers of all clients are
+handled between two turns.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ log = logging.getLogger(__name__)
 
 #: Seconds of steps in one turn; the last step may take longer.
 TURN_SECONDS: Final = 0.002
-#: Bytes of answers that the steps of one turn may make. Answers are written between two turns, so
-#: that the steps after them know which client does not read.
+#: Bytes of answers that the steps of one turn may produce. Answers are written between two turns,
+#: so that later steps know which clients do not read.
 TURN_BYTES: Final = 4 << 20
-#: Seconds between two turns, at most, when a step took long.
+#: The longest pause between two turns after a long step, in seconds.
 LONGEST_REST: Final = 1.0
 
 
 class TurnQueue:
     """Runs steps on the running event loop, `seconds` of them in each turn by `clock`.
 
-    Work is an iterator: each `next` is a step, and gives the bytes of answers that it made. Work
-    that fails is logged and ends.
+    Work is an iterator: each `next` executes a step, and returns the bytes of answers that it
+    produced. Work that raises an exception is logged and ends.
 
     Attributes:
-        after_turn: called when a turn's steps are done; must not raise. The server sends their
-            answers here, which would otherwise wait for another turn of the loop.
+        after_turn: called after the steps of a turn; must not raise. The server sends their answers
+            here; otherwise they would wait for another turn of the loop.
     """
 
     def __init__(
@@ -47,30 +47,30 @@ class TurnQueue:
         self._clock = clock
         self.after_turn: Callable[[], None] = lambda: None
         self._queue: deque[Iterator[int]] = deque()
-        self._left = 0.0  # seconds of this turn
+        self._left = 0.0  # seconds that are left in this turn
         self._scheduled = False
         self._taking_turn = False
 
     def add(self, work: Iterator[int]) -> None:
-        """Run this after everything that was added before it; not within this call."""
+        """Run this after all work that was added before it; not within this call."""
         self._queue.append(work)
         self._schedule()
 
     def begin(self, work: Iterator[int]) -> None:
-        """Run this after everything that was added before it, and begin within this call if
-        nothing else waits and this turn has time left."""
+        """Run this after all work that was added before it; start within this call if the queue is
+        empty and this turn has time left."""
         self._schedule()
         self._queue.append(work)
         if len(self._queue) == 1:
             self._run()
 
     def run(self) -> None:
-        """Take the steps that fit into this turn now, if any wait, and not in the next turn."""
+        """Run queued steps now, as many as fit into this turn, instead of in the next turn."""
         if self._queue and not self._taking_turn:
             self._take_turn()
 
     def finish_first(self) -> bool:
-        """Run what was added first to its end; False when nothing waits."""
+        """Run the oldest work to its end; return False if the queue is empty."""
         if not self._queue:
             return False
         try:
@@ -81,7 +81,7 @@ class TurnQueue:
         return True
 
     def clear(self) -> None:
-        """Forget all that waits."""
+        """Drop all queued work."""
         self._queue.clear()
 
     def _schedule(self) -> None:
@@ -96,11 +96,11 @@ class TurnQueue:
         self._take_turn()
         took = self._clock() - began
         if self._queue and took > 2 * self._seconds:
-            # Others have as much time, as after a request that takes long.
+            # Give other clients the same time, as the server does after a long request.
             rest = min(took, LONGEST_REST)
             asyncio.get_running_loop().call_later(rest, self._turn)
             return
-        # Only now, so that what these steps asked the loop to do comes before the next ones.
+        # Only now, so that callbacks scheduled by these steps run before the next steps.
         self._scheduled = False
         if self._queue:
             self._schedule()
