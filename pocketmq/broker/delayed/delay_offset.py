@@ -1,8 +1,8 @@
-"""How far each delay level is delivered, kept in config/delayOffset.json.
+"""The progress of each delay level, saved in config/delayOffset.json.
 
-Offsets are queue offsets of the level's queue in SCHEDULE_TOPIC_XXXX: the next message to deliver.
-Levels of the file that are not configured any more are kept. Reference: ScheduleMessageService,
-DelayOffsetSerializeWrapper.
+For each level, it has the offset of the next message to deliver in the level's queue of
+SCHEDULE_TOPIC_XXXX. Levels in the file that are no longer configured are kept. Reference:
+ScheduleMessageService, DelayOffsetSerializeWrapper.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pocketmq.remoting.bodies.registration import DataVersion
 
 
 class _Stored(msgspec.Struct, rename="camel"):
-    """The fields of the file that are read."""
+    """The fields that are read from the file."""
 
     offset_table: dict[int, int] = {}
     data_version: DataVersion | None = None
 
 
 class DelayOffsets(OffsetFile):
-    """The offset table of one broker, by level. `clock` gives milliseconds; the data version rises
-    every `version_step` changes."""
+    """The offset table of one broker, by level. `clock` gives milliseconds; the data version
+    increases every `version_step` changes."""
 
     def __init__(self, path: Path, clock: Callable[[], int], version_step: int = 200) -> None:
         super().__init__(path, "delay levels' progress", clock, version_step)
@@ -41,12 +41,12 @@ class DelayOffsets(OffsetFile):
         return self.table.get(level, 0)
 
     def update(self, level: int, offset: int) -> None:
-        """Note that everything before `offset` is delivered."""
+        """Record that all messages before `offset` are delivered."""
         self.table[level] = offset
         self._changed()
 
     def follow(self, table: Mapping[int, int], version: DataVersion | None) -> None:
-        """Take over how far a master has delivered."""
+        """Copy the progress of a master."""
         if version is not None:
             self.data_version = version
         if self.table != table:
@@ -54,6 +54,6 @@ class DelayOffsets(OffsetFile):
             self._dirty = True
 
     def document(self) -> dict[str, Any]:
-        """Return the table as the file holds it and as GET_ALL_DELAY_OFFSET answers it."""
+        """Return the table in the form of the file and of the answer to GET_ALL_DELAY_OFFSET."""
         version = msgspec.to_builtins(self.data_version)
         return {"dataVersion": version, "offsetTable": dict(self.table)}

@@ -49,7 +49,7 @@ class DelayedDelivery:
         )
 
     def figures(self) -> dict[str, object]:
-        """Return what brokerStatus shows: `delivered,stored` by level, and the timer's figures."""
+        """Return the figures for brokerStatus: `delivered,stored` by level, and the timer's."""
         levels = self.schedule.progress().items()
         return {
             **{
@@ -59,8 +59,8 @@ class DelayedDelivery:
         }
 
     def follow(self, stack: StopSteps) -> None:
-        """Deliver nothing, but keep the timers ready, until `stack` is closed: this broker is a
-        slave. Raises StoreError."""
+        """Run as a slave until `stack` is closed: deliver nothing, but keep the timer index up to
+        date. Raises StoreError."""
         times = PeriodicSave(self._config.timer_flush_interval_ms / 1000, self.timer.save)
         stack.callback(self.timer.close)
         stack.push_step(times.stop)
@@ -69,7 +69,7 @@ class DelayedDelivery:
         times.start()
 
     def take_over(self, stack: StopSteps) -> None:
-        """After `follow`: deliver from now on, until `stack` is closed; then follow again."""
+        """After `follow`: deliver until `stack` is closed; then follow again."""
         delays = PeriodicSave(self._config.flush_delay_offset_interval / 1000, self.schedule.save)
         stack.push_step(self.timer.retire)
         stack.push_step(delays.stop)
@@ -79,7 +79,7 @@ class DelayedDelivery:
         delays.start()
 
     def was_cut(self) -> None:
-        """The end of the queues is gone: do not go on behind it."""
+        """Continue at the new ends of the queues: they were truncated."""
         self.timer.was_cut()
         self.schedule.was_cut()
 

@@ -1,9 +1,9 @@
-"""Stores messages that are due, in their order: together where one write takes them, else alone.
+"""Stores due messages in order: together where they fit into one write, otherwise one by one.
 
-Messages that become due at the same time are many, and nearly all of them are alike: they go to
-queues that have been written to, and the store takes them. Together, such a run costs each of them
-a third of what it costs alone. What is not alike is stored alone, where the others wait for it: so
-the order stays, and the careful path is the only one that deals with what goes wrong.
+Many messages become due at the same time, and nearly all of them are ordinary: their queues exist,
+and the store accepts them. Stored together, such a message costs a third of what it costs alone.
+Any other message is stored alone, before the messages after it: this keeps the order, and only the
+single path has to handle errors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pocketmq.broker.inner_message import PutHooks
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.store.writer import Put
 
-#: What one turn of the event loop does before it serves others: so many messages (in about 1 ms),
-#: or the first of them up to so many bytes.
+#: Limits for one turn of the event loop: messages (which take about 1 ms), and bytes.
 TURN: Final = 128
 TURN_BYTES: Final = 1 << 20
 
@@ -28,11 +27,11 @@ def store_in_order(
     done: Callable[[int, int], None],
     alone: Callable[[int], bool],
 ) -> None:
-    """Store a run of messages, each of them after the ones before it.
+    """Store a run of messages in order.
 
-    A message that is None is for `alone`, and so is each one that does not fit into a write with
-    others. `alone(n)` stores the n-th one, or drops it; it returns False to end the run there.
-    `done(first, end)` is called when those from the first one on, before the end, are stored.
+    Where `puts` has None, or a message does not fit into a write with others, `alone(n)` is called.
+    It stores or drops message n, and returns False to end the run there. `done(first, end)` is
+    called when the messages from `first` up to but not including `end` are stored.
     """
     at = 0
     while at < len(puts):

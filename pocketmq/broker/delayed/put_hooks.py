@@ -1,8 +1,8 @@
 """The put hooks of messages that consumers must not read at once: delay levels and delivery times.
 
 A delayed message (property DELAY) waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a timed
-one (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) in rmq_sys_wheel_timer. Both take their
-destination along in REAL_TOPIC and REAL_QID. Reference: HookUtils.handleScheduleMessage.
+message (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) waits in rmq_sys_wheel_timer. Both have
+their destination in REAL_TOPIC and REAL_QID. Reference: HookUtils.handleScheduleMessage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMES: Final = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELA
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """Return the property DELAY, or 0 without it. Raises RemotingError (MESSAGE_ILLEGAL)."""
+    """Return the property DELAY; 0 if it is missing. Raises RemotingError (MESSAGE_ILLEGAL)."""
     text = properties.get(names.DELAY)
     return 0 if text is None else _integer(names.DELAY, text)
 
@@ -39,7 +39,8 @@ class DelayLevelHook:
         self._levels = levels
 
     def __call__(self, inner: InnerMessage) -> None:
-        """Raises RemotingError (MESSAGE_ILLEGAL) for a level that is not a number."""
+        """Move a message with a level. Raises RemotingError (MESSAGE_ILLEGAL) for a level that is
+        not a number."""
         properties = inner.properties
         if names.DELAY not in properties or inner.sys_flag & TRANSACTION_PREPARED:
             return
@@ -66,13 +67,16 @@ class TimerHook:
         self._clock = clock
 
     def __call__(self, inner: InnerMessage) -> None:
-        """A time in the past is not a delay. Raises RemotingError: MESSAGE_ILLEGAL for a time
-        that is not a number or too far away, SYSTEM_ERROR for too many messages of one time."""
+        """Move a message whose time is in the future.
+
+        Raises RemotingError: MESSAGE_ILLEGAL for a time that is not a number or too far away,
+        SYSTEM_ERROR if too many messages wait for the same time.
+        """
         properties = inner.properties
         if inner.sys_flag & TRANSACTION_PREPARED or not any(name in properties for name in _TIMES):
             return
         if delay_level(properties) > 0:
-            # A delay level counts more than a time.
+            # A delay level takes precedence over a time.
             for name in _TIMES:
                 properties.pop(name, None)
             return
@@ -100,7 +104,7 @@ class TimerHook:
                     "timer message illegal: the message to be deleted is due already",
                 )
             return
-        # The slot before: its messages are delivered when it has passed, never too early.
+        # The previous slot: its messages are delivered when it has passed, never too early.
         precision = config.timer_precision
         slot = (deliver - 1) // precision * precision
         self._flow_control(self._congestion(slot))
@@ -116,7 +120,7 @@ class TimerHook:
 
     def _flow_control(self, waiting: int) -> None:
         limit = self._config.timer_congest_num_each_slot
-        # Between the limit and its double some are refused, the more the fuller it is.
+        # Between the limit and twice the limit, refuse a growing share of the messages.
         if waiting > limit and random.random() < (waiting - limit) / (limit + 0.1):
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
@@ -130,7 +134,7 @@ def recall_handle(inner: InnerMessage, topic: str, broker_name: str) -> str | No
     if inner.topic != TIMER_TOPIC or topic == TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
         return None
     properties = inner.properties
-    time = int(properties[names.TIMER_OUT_MS]) + 1  # rounded up it is the same slot again
+    time = int(properties[names.TIMER_OUT_MS]) + 1  # rounded up, this gives the same slot again
     return RecallHandle(
         properties[names.REAL_TOPIC], broker_name, str(time), properties[names.UNIQ_KEY]
     ).encode()

@@ -1,18 +1,18 @@
 """Delivers delayed messages when they are due.
 
-All messages of a level wait equally long, so its queue in SCHEDULE_TOPIC_XXXX is in the order of
-delivery, and its consume-queue entries hold the time of delivery. Only the first undelivered entry
-of a level matters. Levels without one cost nothing until a message arrives; the others share one
+All messages of a level have the same delay, so its queue in SCHEDULE_TOPIC_XXXX is in the order of
+delivery, and its consume-queue entries contain the time of delivery. Only the first undelivered
+entry of a level matters. Levels without undelivered messages cost nothing; the others share one
 alarm at the earliest time.
 
-A message is delivered when the clock of the broker has reached its time. The offset of a level
-moves on when the delivered message is stored. Every flushDelayOffsetInterval it is written to
-delayOffset.json, after the delivered messages are on the disk, so a crash loses nothing. A clean
-stop writes the offsets last, and nothing is delivered twice. After a kill, the messages delivered
+A message is delivered when the broker's clock has reached its time. The offset of a level advances
+when the delivered message is stored. Every flushDelayOffsetInterval the offsets are written to
+delayOffset.json, after the delivered messages are on the disk, so a crash loses no message. A clean
+stop writes the offsets last, so no message is delivered twice. After a kill, the messages delivered
 since the last write are delivered again, as with the official broker.
 
-A message whose queue cannot be written (the store has no file for it) waits again, for the
-next level, and does not hold up the messages behind it. With the official broker it would.
+A message whose queue cannot be written (the store has no file for it) waits again, with the next
+level, and does not block the messages after it. With the official broker it would.
 Reference: ScheduleMessageService.
 """
 
@@ -42,11 +42,11 @@ from pocketmq.store.writer import Put
 
 log = logging.getLogger(__name__)
 
-AGAIN_MS: Final = 1_000  # after the store took no message
+AGAIN_MS: Final = 1_000  # retry after the store refused a message
 
 
 class _Overdue(NamedTuple):
-    """A message that is due; in the order of delivery."""
+    """A message that is due; sorts in the order of delivery."""
 
     due: int
     level: int
@@ -75,36 +75,36 @@ class ScheduleService:
         self._clock = clock
         self._alarm = Alarm(clock, call_later, self._deliver)
         self._levels = store.delay_levels
-        # level → when its first undelivered message is due; levels without one are not here.
+        # level → due time of its first undelivered message; levels without one are missing.
         self._due: dict[int, int] = {}
-        self._now = 0  # when one of them was noted last
+        self._now = 0  # time of the last change of `_due`
         self._arrived = {
             level: partial(self._on_arrival, level) for level in range(1, len(self._levels) + 1)
         }
 
     def start(self) -> None:
-        """Go on where the offsets say."""
+        """Start to deliver, at the saved offsets."""
         for level, listener in self._arrived.items():
             self._store.listen(SCHEDULE_TOPIC, level - 1, listener)
             self._look(level)
         self._set_alarm()
 
     def stop(self) -> None:
-        """Deliver no more; what is delivered is for `save`."""
+        """Stop delivering. Call `save` afterwards."""
         self._alarm.cancel()
         self._due.clear()
         for level, listener in self._arrived.items():
             self._store.unlisten(SCHEDULE_TOPIC, level - 1, listener)
 
     def was_cut(self) -> None:
-        """The queues may have become shorter: go on where they end now."""
+        """Continue at the new ends of the queues: they may have been truncated."""
         for level in self._arrived:
             end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if self._offsets.next(level) > end:
                 self._offsets.update(level, end)
 
     async def save(self) -> None:
-        """Write the offsets, if they changed, after what was delivered is on the disk."""
+        """Write the offsets, if they changed, after the delivered messages are on the disk."""
         content = self._offsets.unsaved()
         if content is None:
             return
@@ -117,9 +117,7 @@ class ScheduleService:
         self._offsets.not_written()
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """Return by level the offset of the next message to deliver, and the offset behind the
-        newest one.
-        """
+        """Return by level the offset of the next message to deliver, and the end of the queue."""
         return {
             level: (offset, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
             for level, offset in sorted(self._offsets.table.items())
@@ -136,13 +134,13 @@ class ScheduleService:
             self._alarm.set(min(self._due.values()))
 
     def _look(self, level: int) -> None:
-        """Note when the first undelivered message of a level is due, if there is one."""
+        """Find the due time of the first undelivered message of a level, if there is one."""
         self._due.pop(level, None)
         queue = self._queue(level)
         if queue is None:
             return
         known = self._offsets.next(level)
-        # The log may have expired, or the queue be a new one.
+        # Messages may have expired, or the queue may be new.
         offset = min(max(known, queue.min_offset), queue.max_offset)
         if offset != known:
             self._log.error(
@@ -153,17 +151,18 @@ class ScheduleService:
         if entry is not None:
             now = self._now = self._clock()
             latest = now + self._levels.milliseconds(level)
-            # Later than a message stored now: the clock was set back. It is due.
+            # It is due later than a message stored now would be: the clock was set back. Deliver
+            # it now.
             self._due[level] = entry[2] if entry[2] <= latest else 0
 
     def _queue(self, level: int) -> ConsumeQueue | None:
         return self._store.queues.get(SCHEDULE_TOPIC, {}).get(level - 1)
 
     def _deliver(self) -> None:
-        """Deliver what is due, but no more than a turn's worth: the longest overdue first."""
+        """Deliver due messages, the longest overdue first, within the limits of one turn."""
         now = self._clock()
         if now < self._now:
-            # The clock was set back, and what was stored before may seem to be due much later.
+            # The clock was set back: messages stored before may seem to be due much later.
             for level in list(self._due):
                 self._look(level)
         levels = [level for level, due in self._due.items() if due <= now]
@@ -197,7 +196,7 @@ class ScheduleService:
         self._set_alarm()
 
     def _overdue(self, level: int, now: int) -> Iterator[_Overdue]:
-        """The first messages of a level that are due by `now`."""
+        """Yield the first messages of a level that are due by `now`."""
         queue = self._queue(level)
         offset = self._offsets.next(level)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
@@ -205,7 +204,7 @@ class ScheduleService:
         due = self._due[level]
         latest = now + self._levels.milliseconds(level)
         for physical_offset, size, at in queue.read(offset, TURN):
-            # The clock may have been set back; but a level has an order.
+            # The clock may have been set back, but the order of a level stays.
             due = max(due, at if at <= latest else 0)
             if due > now:
                 return
@@ -213,16 +212,18 @@ class ScheduleService:
             offset += 1
 
     def _put_of(self, one: _Overdue) -> Put | None:
-        """None if it takes `_delivered` to see what is to become of it."""
+        """Return the put for an ordinary message; None if `_delivered` must handle it."""
         record = waiting_at(self._store, one.physical_offset)
         if record is None or record.size != one.size:
             return None
         return put_of(record, record.properties_text, self._put_hooks.destinations)
 
     def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
-        """Deliver one message; False to try it again. So that it does not hold up the level, one
-        that can never be delivered is skipped, and one whose queue cannot be written now waits
-        for another level; both with an error in the log."""
+        """Deliver one message; return False to try it again.
+
+        To not block the level, a message that can never be delivered is skipped, and one whose
+        queue cannot be written now waits in another level; both are logged as errors.
+        """
         record = read_waiting(self._store, physical_offset, size, self._log)
         inner = None
         if record is not None:
@@ -239,12 +240,12 @@ class ScheduleService:
         )
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             return True
-        # The next one: what stays unwritable is then tried, and stored, ever less often. This one
-        # if the queue of that cannot be written either.
+        # Use the next level, so that the message is retried, and stored, less and less often. If
+        # the queue of that level cannot be written either, use the same level.
         return self._waits_again(record, level + 1) or self._waits_again(record, level)
 
     def _waits_again(self, record: Record, level: int) -> bool:
-        """Store a waiting message behind those of `level`; False when the store refuses it."""
+        """Store a waiting message at the end of `level`; return False if the store refuses it."""
         level = min(level, len(self._levels))
         inner = inner_message_of(record)
         inner.queue_id = level - 1

@@ -1,24 +1,24 @@
 """Delivers timed messages when they are due.
 
 They wait in queue 0 of rmq_sys_wheel_timer, with the slot of their delivery in the property
-TIMER_OUT_MS; which slot holds which messages is in `store.timer.timer_index`, in the official
-broker's own files. The service reads what arrives in the queue into the index, and when a slot has
-passed delivers its messages: at the asked time rounded up to timerPrecisionMs, never before.
-Between two events it sleeps until the next slot that has messages. A broker that never saw a timed
-message has none of the files.
+TIMER_OUT_MS. `store.timer.timer_index` maps slots to messages, in the official broker's files. The
+service enters new messages of the queue into the index, and delivers the messages of a slot when it
+has passed: at the requested time rounded up to timerPrecisionMs, never earlier. In between, it
+sleeps until the next slot with messages. A broker that never had a timed message does not have the
+files.
 
-A message with TIMER_DEL_UNIQKEY recalls the one of its slot with that `topic+unique key`. A message
-that would wait for longer than timerRollWindowSlot is stored again in between.
+A message with TIMER_DEL_UNIQKEY recalls the message with that `topic+unique key` in the same slot.
+A message that has to wait longer than timerRollWindowSlot is rolled: it is stored again meanwhile.
 
 The progress is written every timerFlushIntervalMs, after the delivered messages are on the disk, so
-a crash loses nothing. A clean stop writes the progress last, and nothing is delivered twice. After
-a kill, the slots since the last write are delivered again, as with the official broker. Recalled
-messages are not delivered, however long the broker was down. This broker and the official one
-deliver each other's timed messages. The official one may enter a message twice after a kill, and
-then delivers it twice; here it is delivered once.
+a crash loses no message. A clean stop writes the progress last, so no message is delivered twice.
+After a kill, the slots since the last write are delivered again, as with the official broker.
+Recalled messages are not delivered, however long the broker was down. This broker and the official
+one can continue with each other's files. After a kill, the official broker may enter a message
+twice, and then delivers it twice; this broker delivers it once.
 
-A message whose queue cannot be written (the store has no file for it) is stored again too, and
-waits twice as long each time. It does not hold up the others; with the official broker it would.
+A message whose queue cannot be written (the store has no file for it) is also stored again, and
+waits twice as long each time. It does not block the others; with the official broker it would.
 Reference: TimerMessageStore.
 """
 
@@ -54,40 +54,40 @@ from pocketmq.store.writer import Put
 
 log = logging.getLogger(__name__)
 
-AGAIN_MS: Final = 1_000  # after the store took no message
-# A message that is due so soon is not stored again to wait on, as one that comes late from its slot
-# may be: it would come behind what it recalls, or what recalls it.
+AGAIN_MS: Final = 1_000  # retry after the store refused a message
+# A message that is due this soon is not rolled, even if its slot is delivered late: it would then
+# follow the message that it recalls, or that recalls it.
 SOON_MS: Final = 1_000
-LATE_MS: Final = 60_000  # how long a message that came late may wait at a master
-DOUBLINGS: Final = 12  # of that for a queue that stays unwritable: somewhat more than an hour
+LATE_MS: Final = 60_000  # the longest time that a late message waits at a master
+DOUBLINGS: Final = 12  # of AGAIN_MS for a queue that stays unwritable: a little over an hour
 
 
 class _DueSlot:
-    """A slot that has passed, while its messages are delivered.
+    """A slot that has passed, during the delivery of its messages.
 
-    Its units come newest first, but the oldest is to be delivered first: they are noted on the way,
-    24 bytes each, and 8 when they are delivered.
+    The timer log gives its units newest first, but the oldest is delivered first. So they are
+    collected here, with 24 bytes each, and 8 bytes after delivery.
     """
 
     def __init__(self, time: int, units: Iterator[TimerUnit]) -> None:
         self.time = time
         self.units: Iterator[TimerUnit] | None = units
-        self.waiting = array("q")  # physical offset, magic, time of entry of each
+        self.waiting = array("q")  # physical offset, magic and time of entry of each unit
         self.deleted: set[TimedMessage] = set()
-        self.messages = 0  # as the wheel counts them: one that takes another back counts less
-        # Recalls by topic whose message was not met yet.
+        self.messages = 0  # the count of the wheel, which subtracts recalls
+        # Recalls by topic whose message was not found yet.
         self.recalls: Counter[str] = Counter()
         self._recalls_met: set[int] = set()
         self.is_searched = False  # the whole timer log and queue were searched for its messages
-        self._done = array("q")  # physical offsets, sorted; they nearly always come in order
+        self._done = array("q")  # physical offsets, sorted; they are nearly always in order
 
     @property
     def last_done(self) -> int:
-        """The highest physical offset of those that are delivered; -1 without one."""
+        """The highest physical offset of a delivered message; -1 if there is none."""
         return self._done[-1] if self._done else -1
 
     def next_units(self, most: int) -> Iterator[tuple[int, int, int]]:
-        """Physical offset, magic and time of entry of the next ones, up to so many."""
+        """Yield the physical offset, magic and time of entry of the next units, at most `most`."""
         waiting = self.waiting
         for end in range(len(waiting), max(len(waiting) - 3 * most, 0), -3):
             entered, magic, physical_offset = waiting[end - 3 : end]
@@ -100,25 +100,25 @@ class _DueSlot:
     def recall(self, key: TimedMessage, physical_offset: int) -> None:
         self.deleted.add(key)
         self.messages -= 1
-        # A search for damage gives it again.
+        # A search after damage returns it again.
         if physical_offset not in self._recalls_met:
             self._recalls_met.add(physical_offset)
             self.recalls[key.topic] += 1
 
     def known(self) -> set[int]:
-        """The physical offsets of all that was noted."""
+        """The physical offsets of all collected units."""
         return {*self.waiting[2::3], *self._done}
 
     @property
     def first(self) -> tuple[int, int, int]:
-        """Physical offset, magic and time of entry of the next one."""
+        """Physical offset, magic and time of entry of the next unit."""
         entered, magic, physical_offset = self.waiting[-3:]
         return physical_offset, magic, entered
 
     @property
     def first_is_repeated(self) -> bool:
-        """Whether the message of the next unit had one before: after a kill the official broker
-        reads its queue again from the checkpoint on, and enters messages that have their unit."""
+        """Whether the message of the next unit already had another unit. After a kill, the official
+        broker reads its queue from the checkpoint on, and enters some messages again."""
         done, physical_offset = self._done, self.waiting[-1]
         if not done or physical_offset > done[-1]:
             return False
@@ -130,7 +130,7 @@ class _DueSlot:
         del self.waiting[-3:]
 
     def done(self, count: int) -> None:
-        """The next ones are delivered, which come in the order of their physical offsets, behind
+        """Record the next units as delivered; their physical offsets increase, and are greater than
         `last_done`."""
         end = len(self.waiting)
         self._done.extend(reversed(self.waiting[end + 2 - 3 * count :: 3]))
@@ -138,19 +138,19 @@ class _DueSlot:
 
 
 class TimedMessage(NamedTuple):
-    """What recalls name a message by: the topic that it was sent to, and its unique key."""
+    """The name of a message in recalls: the topic that it was sent to, and its unique key."""
 
     topic: str
     unique_key: str
 
     def recalled_by(self) -> str:
-        """Return the value of TIMER_DEL_UNIQKEY that recalls it."""
+        """Return the value of TIMER_DEL_UNIQKEY that recalls the message."""
         return f"{self.topic}+{self.unique_key}"
 
 
 class TimerBehind(NamedTuple):
-    """How far the service is behind: messages of its queue that it has not read, the age of the
-    first of them, and how long the next message has been overdue; both in ms."""
+    """The lag of the service: unread messages of its queue, the age of the first of them in ms, and
+    the time since the next message was due in ms."""
 
     unread: int
     unread_ms: int
@@ -176,24 +176,24 @@ class TimerService:
         self._clock = clock
         self._alarm = Alarm(clock, call_later, self._work)
         self._slot: _DueSlot | None = None
-        # Messages whose slot is before this time are due. It goes back only in `_set_back`.
+        # Messages whose slot is before this time are due. Only `_set_back` decreases it.
         self._now_slot = 0
-        # It went back, and the progress that says so is not on the disk yet.
+        # It was decreased, and the progress with the new value is not on the disk yet.
         self._is_set_back = False
         self._late_slot = 0
         self._next: Record | None = None  # the next message of the queue
         self._saved: tuple[int, int, int] | None = None
         self._is_slave = False
-        self._master = (0, 0)  # how far the master is: read time, queue offset
+        self._master = (0, 0)  # the progress of the master: read time, queue offset
 
     def follow(self) -> None:
-        """Enter what arrives, and deliver nothing: a master does, and `master_at` tells how far it
-        is. Blocks; raises StoreError."""
+        """Start as a slave: enter new messages, but deliver nothing. `master_at` gives the progress
+        of the master, which delivers. Blocks; raises StoreError."""
         self._is_slave = True
         self.start()
 
     async def retire(self) -> None:
-        """Be the slave's timers from now on, after the slot that is begun."""
+        """Become a slave, after the current slot."""
         self._alarm.cancel()
         try:
             while self._slot is not None:
@@ -206,7 +206,7 @@ class TimerService:
         self._alarm.set(0)
 
     def take_over(self) -> None:
-        """Be the master's timers from now on."""
+        """Become the master, which delivers."""
         self._is_slave = False
         self._now_slot = self.index.read_time
         self._next = None
@@ -215,21 +215,21 @@ class TimerService:
         self._alarm.set(0)
 
     def was_cut(self) -> None:
-        """The queue may have become shorter: read it from where it ends now."""
+        """Continue at the new end of the queue: it may have been truncated."""
         self._next = None
         if self.index.opened:
             end = self._store.max_offset(TIMER_TOPIC, 0)
             self.index.queue_offset = min(self.index.queue_offset, end)
 
     def master_at(self, read_time: int, queue_offset: int) -> None:
-        """Count as delivered what the master has delivered: the slots before `read_time` (ms) of
-        the messages before `queue_offset`."""
+        """Set the progress of the master: of the messages before `queue_offset`, it has delivered
+        those with slots before `read_time` (ms)."""
         self._master = read_time, queue_offset
         if self._is_slave and self.index.opened:
             self._alarm.set(0)
 
     def checkpoint(self) -> TimerCheckpointBody | None:
-        """Return how far messages are delivered, for slaves; None while there are no timers."""
+        """Return the progress of delivery, for slaves; None while there are no timed messages."""
         index = self.index
         if not index.opened:
             return None
@@ -239,15 +239,15 @@ class TimerService:
         )
 
     def start(self) -> None:
-        """Go on where the index says. Blocks; raises StoreError."""
+        """Start to deliver, at the saved progress. Blocks; raises StoreError."""
         if self.index.exists or self._store.max_offset(TIMER_TOPIC, 0):
             self._open()
             self._alarm.set(0)
         self._store.listen(TIMER_TOPIC, 0, self._on_arrival)
 
     async def stop(self) -> None:
-        """Deliver no more, after the slot that is begun: progress is counted in whole slots. What
-        is delivered is for `save`, and then `close`."""
+        """Stop delivering, after the current slot: the progress counts whole slots. Call `save` and
+        then `close` afterwards."""
         self._alarm.cancel()
         self._store.unlisten(TIMER_TOPIC, 0, self._on_arrival)
         try:
@@ -258,7 +258,7 @@ class TimerService:
             log.error("timed messages of one slot will be delivered again: %s", refused)
 
     async def save(self) -> None:
-        """Write the progress, if there is any, after what was delivered is on the disk."""
+        """Write the progress, if it changed, after the delivered messages are on the disk."""
         if not self.index.opened or self.index.progress() == self._saved:
             return
         progress, is_set_back = self.index.progress(), self._is_set_back
@@ -274,8 +274,8 @@ class TimerService:
             log.error("timed messages: cannot save the progress: %s", error)
 
     def figures(self) -> dict[str, int]:
-        """Return what brokerStatus shows: how many seconds and messages the service is behind, and
-        how many messages wait.
+        """Return the figures for brokerStatus: the lag in seconds and in messages, and the number
+        of waiting messages.
         """
         behind = self.behind()
         return {
@@ -285,7 +285,7 @@ class TimerService:
         }
 
     def behind(self) -> TimerBehind:
-        """Return how far the service is behind."""
+        """Return the lag of the service."""
         index = self.index
         slot = index.next_slot()
         late = 0 if slot is None else max(0, self._clock() - slot - index.precision)
@@ -298,8 +298,7 @@ class TimerService:
 
     @property
     def delivered_until(self) -> int:
-        """The time (Unix ms) up to which each message is delivered that was stored before that time
-        and is due by then."""
+        """A time (Unix ms): all messages that were stored and due before it are delivered."""
         index, end = self.index, self._clock()
         if not index.opened:
             return 0 if self._store.max_offset(TIMER_TOPIC, 0) else index.floor(end)
@@ -312,7 +311,7 @@ class TimerService:
         return index.floor(end if self._slot is None else min(end, self._slot.time))
 
     def close(self) -> None:
-        """Close the files, sealed if what was delivered is noted in them."""
+        """Close the files; seal them if they contain the latest progress."""
         if self.index.opened and self.index.progress() == self._saved:
             try:
                 self.index.seal()
@@ -327,7 +326,7 @@ class TimerService:
         )
         if not self._is_slave:
             self._statistics.timers.begin(self.index.waiting_by_topic())
-        # Also if the clock was set back since: what comes shows whether that matters.
+        # Even if the clock was set back since: new messages show whether that matters.
         self._now_slot = self.index.read_time
 
     def _on_arrival(self, offset: int, tags_code: int, store_timestamp: int) -> None:
@@ -336,7 +335,7 @@ class TimerService:
     # --- a turn -------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Deliver what is due and enter what arrived, but no more than a turn's worth."""
+        """Deliver due messages and enter new ones, within the limits of one turn."""
         index = self.index
         if not index.opened:
             self._open()
@@ -346,7 +345,7 @@ class TimerService:
         try:
             left = TURN
             while left > 0:
-                # Deliver first: a slot of the wheel must be free before it is used again.
+                # Deliver first: a slot of the wheel must be empty before it is reused.
                 done = self._deliver_next(left) or self._enter_next(left)
                 if not done:
                     break
@@ -363,7 +362,7 @@ class TimerService:
             self._alarm.set(slot + index.precision)
 
     def _follow_turn(self) -> None:
-        """Enter what arrived, as the master has done or will do it."""
+        """Enter new messages like the master."""
         read_time, entered = self._master
         index = self.index
         index.delivered_before(read_time)
@@ -385,8 +384,8 @@ class TimerService:
             self._alarm.set(0)
 
     def _enter_copied(self, record: Record, *, by_master: bool) -> None:
-        """Take a message of a master into the index, unless that has delivered it, or has stored it
-        anew. `by_master`: the master has it in its index."""
+        """Enter a message copied from a master, unless the master has delivered it or stored it
+        again. `by_master`: the master has entered it."""
         index = self.index
         deliver = _slot_of(record)
         if deliver < 0:
@@ -396,24 +395,25 @@ class TimerService:
         if slot >= index.read_time:
             self._add(record, max(deliver, stored), stored)
         elif not by_master or slot >= index.read_time - LATE_MS:
-            # It came late to the master, too, which may not have delivered it yet.
+            # It was late at the master, too, which may not have delivered it yet.
             self._add(record, max(deliver, index.read_time), index.read_time)
 
     def _tell_time(self) -> None:
-        """It is not later here than when the next message of the queue was stored: what was due
-        after that may be taken back by it. A broker that reads its queue again after a kill, or
-        has come late, so delivers what it would have delivered in time."""
+        """Update the current slot, at most to the time at which the next unread message was stored:
+        that message may recall others that were due later. So a broker that reads its queue again
+        after a kill, or that is late, delivers the same messages as it would have in time."""
         record = self._next = self._next or self._read_next(self._queue())
         self._now_slot = max(self._now_slot, self._time_until(record))
 
     def _time_until(self, record: Record | None) -> int:
-        """The slot of now, or of when the next message was stored, if there is one."""
+        """Return the slot of the current time, or of the time at which `record` was stored, if that
+        is earlier."""
         now = self._clock()
         return self.index.floor(now if record is None else min(now, record.store_timestamp))
 
     def _deliver_next(self, most: int) -> int:
-        """Do the next step of delivering what is due, for at most so many messages. Return for how
-        many; 0 when nothing is due."""
+        """Execute the next step of delivery, for at most `most` messages. Return the number of
+        messages; 0 if none is due."""
         due = self._slot
         if due is None:
             self._tell_time()
@@ -449,7 +449,7 @@ class TimerService:
         return count + 1
 
     def _deliver_run(self, due: _DueSlot, most: int) -> int:
-        """Deliver the oldest messages of a slot that are not delivered."""
+        """Deliver the oldest undelivered messages of a slot."""
         puts, size = self._next_puts(due, most)
 
         def done(first: int, end: int) -> None:
@@ -468,8 +468,8 @@ class TimerService:
         return len(puts) if size < TURN_BYTES else most
 
     def _next_puts(self, due: _DueSlot, most: int) -> tuple[list[Put | None], int]:
-        """What puts the oldest messages of a slot where they were sent to, up to the first one that
-        needs a closer look, which is None; and their bytes."""
+        """Return the puts that deliver the oldest messages of a slot, and their bytes. The puts end
+        with None at the first message that `_deliver_first` must handle."""
         puts: list[Put | None] = []
         size = 0
         before = due.last_done
@@ -488,15 +488,15 @@ class TimerService:
         return puts, size
 
     def _put_of(self, due: _DueSlot, record: Record, entered: int, dequeued: int) -> Put | None:
-        """None if it takes `_deliver_first` to see what is to become of it."""
+        """Return the put for an ordinary message; None if `_deliver_first` must handle it."""
         text = record.properties_text
         slot = self.index.floor(_as_number(find(text, names.TIMER_OUT_MS), -1))
         if (
             record.topic != TIMER_TOPIC
-            # It came late, or it is of another slot.
+            # It was late, or it belongs to another slot.
             or (slot != due.time and (slot > due.time or entered <= slot))
             or (due.deleted and timed_message(record.properties) in due.deleted)
-            # It has been stored anew. What it then got is replaced, not repeated.
+            # It was stored again: the properties from that time must be replaced, not repeated.
             or names.TIMER_ENQUEUE_MS in text
             or names.TIMER_DEQUEUE_MS in text
         ):
@@ -509,7 +509,7 @@ class TimerService:
         )
 
     def _deliver_first(self, due: _DueSlot) -> None:
-        """Deliver the oldest message of a slot that is not delivered."""
+        """Deliver the oldest undelivered message of a slot."""
         physical_offset, magic, entered = due.first
         if due.first_is_repeated:
             self._search(due, f"there are two units for the message at {physical_offset}")
@@ -523,7 +523,7 @@ class TimerService:
         if entered <= self.index.floor(slot) < due.time:
             self._search(due, f"the message at {physical_offset} is of an earlier time")
             return
-        # One that is in the slot before its own, by damage, waits on.
+        # A message that is in an earlier slot because of damage must wait longer.
         roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
         if roll and due.time < slot < self._clock() + SOON_MS:
             self._add(record, slot, due.time)
@@ -537,16 +537,16 @@ class TimerService:
         record = read_waiting(self._store, unit.physical_offset, None, self._log)
         recalled = "" if record is None else record.properties.get(names.TIMER_DEL_UNIQKEY, "")
         if record is None or not recalled:
-            due.note(unit)  # damaged: what it leads to shows the rest
+            due.note(unit)  # damaged: its delivery detects that
             return
-        # Whoever sends to one topic recalls no message of another.
+        # A recall applies only to messages of its own topic, where its sender has permission.
         topic = record.properties.get(names.REAL_TOPIC, "")
         key = TimedMessage(topic, recalled.removeprefix(f"{topic}+"))
         due.recall(key, unit.physical_offset)
 
     def _search(self, due: _DueSlot, damage: str, position: int = NOWHERE) -> None:
-        """Look, once, for all messages of a slot that has a damaged unit, perhaps the one at a
-        `position`. What is found goes before what was noted; what was delivered is passed over."""
+        """Search, once, for all messages of a slot with a damaged unit, which may be the one at
+        `position`. The results replace the collected units; delivered messages are skipped."""
         due.units = None
         if due.is_searched:
             return
@@ -565,7 +565,7 @@ class TimerService:
             due.units = iter(found)
 
     def _without_unit(self, slot: int, damaged: int) -> list[TimerUnit]:
-        """Return units for the messages of a slot that have none, or the `damaged` one."""
+        """Return units for the messages of a slot that have no unit, or only the `damaged` one."""
         index = self.index
         queue = self._queue()
         if queue is None:
@@ -588,7 +588,7 @@ class TimerService:
         return self._store.queues.get(TIMER_TOPIC, {}).get(0)
 
     def _read_next(self, queue: ConsumeQueue | None) -> Record | None:
-        """Return the next message of the queue, past a turn's worth of those that are gone."""
+        """Return the next message of the queue; skip missing messages, at most TURN of them."""
         index = self.index
         if queue is None:
             return None
@@ -604,8 +604,8 @@ class TimerService:
         return None
 
     def _enter_next(self, most: int) -> int:
-        """Take the next messages of the queue into the index, at most so many, and none that would
-        let others become due. Return how many; 0 when there is none."""
+        """Enter the next messages of the queue into the index, at most `most`, and stop before one
+        that lets others become due. Return their number; 0 if there is none."""
         if self._is_set_back:
             return 0
         queue = self._queue()
@@ -624,19 +624,19 @@ class TimerService:
         if entered or self._next is not None or self._is_set_back:
             return entered
         if self.index.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
-            return most  # all that was looked at is gone
+            return most  # all messages that were looked up are missing
         self.index.entered_all()
         return 0
 
     def _is_behind(self, record: Record) -> bool:
-        """Tell whether a message would come late because the clock was set back: its slot, or the
-        one of late messages, was delivered by the time before. (It does come late if the clock was
-        set back by a week and more while others wait.)"""
+        """Tell whether a message would be delivered late because the clock was set back: its slot,
+        or the slot of late messages, was already delivered by the former time. (It is delivered
+        late if the clock was set back by a week or more while other messages wait.)"""
         now = self.index.floor(self._clock())
         return max(_slot_of(record), now) < self._now_slot and self.index.can_set_back(now)
 
     def _set_back(self) -> None:
-        """Follow the clock, and take no more messages until that is on the disk."""
+        """Adopt the time of the clock, and enter no messages until that is on the disk."""
         time = self.index.floor(self._clock())
         log.warning(
             "timed messages follow the clock, which was set back by more than %d ms",
@@ -670,7 +670,7 @@ class TimerService:
         self._statistics.timer_enqueued += 1
 
     def _add(self, record: Record, slot: int, now_slot: int) -> None:
-        """Let a message wait for a slot. Raises _NotStored."""
+        """Enter a message into a slot. Raises _NotStored."""
         properties = record.properties
         try:
             self.index.add(
@@ -685,8 +685,8 @@ class TimerService:
             raise _NotStored(str(error)) from error
 
     def _slot_of_late_ones(self) -> int:
-        """For a message that was due when it was stored, as one that is stored anew after its time
-        may be: one slot for all that are in the queue by now, since some may take others back."""
+        """Return the slot for messages that were due before they were entered. All messages in the
+        queue at one time get the same slot, since some may recall others."""
         if self._late_slot < self._now_slot:
             self._late_slot = max(self._now_slot, self.index.floor(self._clock()))
         return self._late_slot
@@ -701,10 +701,11 @@ class TimerService:
         *,
         roll: bool,
     ) -> None:
-        """Store a message where it was sent, or, to `roll` it, in the timer topic again.
+        """Store a message in the topic that it was sent to or, with `roll`, in the timer topic
+        again.
 
-        Raises _NotStored when that is to be tried again; a message that can never be stored is
-        dropped with an error in the log.
+        Raises _NotStored if it must be tried again; a message that can never be stored is dropped
+        and logged as an error.
         """
         properties = record.properties
         timers = self._statistics.timers
@@ -712,7 +713,7 @@ class TimerService:
         is_recall = names.TIMER_DEL_UNIQKEY in properties
         if due.deleted and timed_message(properties) in due.deleted:
             if due.recalls[topic]:
-                due.recalls[topic] -= 1  # both leave
+                due.recalls[topic] -= 1  # the message and its recall are both removed
             else:
                 timers.leave(topic)
             return
@@ -749,8 +750,8 @@ class TimerService:
             )
 
     def _put(self, inner: InnerMessage, stamps: dict[str, str]) -> PutResult:
-        """Store it with `stamps` among its properties, or without where these do not fit: the
-        message was accepted, and they only tell its way."""
+        """Store a message with `stamps` added to its properties, or without them if they do not
+        fit: they are only informative, and the message was accepted."""
         own = inner.properties
         inner.properties = {**own, **stamps}
         result = self._put_hooks.put(inner, direct=True)
@@ -760,7 +761,8 @@ class TimerService:
         return result
 
     def _waits_again(self, record: Record) -> bool:
-        """Store a message in the timer topic once more, for later; False when the store refuses."""
+        """Store a message in the timer topic again, for a later time; return False if the store
+        refuses it."""
         inner = inner_message_of(record)
         rolled = _rolled(record)
         later = self._clock() + (AGAIN_MS << min(rolled, DOUBLINGS))
@@ -770,17 +772,17 @@ class TimerService:
 
 
 def timed_message(properties: dict[str, str]) -> TimedMessage:
-    """Return which message is the one with `properties`."""
+    """Return the name in recalls of the message with `properties`."""
     return TimedMessage(properties.get(names.REAL_TOPIC, ""), properties.get(names.UNIQ_KEY, ""))
 
 
 def _slot_of(record: Record) -> int:
-    """Return TIMER_OUT_MS of a waiting message; -1 without it."""
+    """Return TIMER_OUT_MS of a waiting message; -1 if it is missing."""
     return _number(record, names.TIMER_OUT_MS, -1)
 
 
 def _rolled(record: Record) -> int:
-    """Return how often a message was stored again: TIMER_ROLL_TIMES."""
+    """Return TIMER_ROLL_TIMES: how often a message was stored again."""
     return _number(record, names.TIMER_ROLL_TIMES, 0)
 
 
@@ -795,4 +797,4 @@ def _as_number(text: str | None, default: int) -> int:
 
 
 class _NotStored(Exception):
-    """The store takes no messages now."""
+    """The store refuses messages now."""

@@ -1,9 +1,9 @@
-"""Restores a waiting message as the message that consumers will see.
+"""Restores a waiting message to the message that consumers get.
 
-Delayed and timed messages wait in topics of the broker's own, with their destination in the
-properties REAL_TOPIC and REAL_QID. On the disk the delivered message has all properties of the
-waiting one, as with the official broker, whose code removes some of them only after it has encoded
-them. Reference: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
+Delayed and timed messages wait in system topics, with their destination in the properties
+REAL_TOPIC and REAL_QID. The delivered message is stored with all properties of the waiting one, as
+with the official broker, whose code removes some of them only after it has encoded them. Reference:
+ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put
 
-# Anybody may send into the timer topic: what no record can hold must not get as far as the store.
+# Clients can send to the timer topic directly, so values that do not fit into a record must be
+# rejected here.
 _QUEUE_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
@@ -32,9 +33,9 @@ def read_waiting(
     store: MessageStore, physical_offset: int, size: int | None, log: LimitedLog
 ) -> Record | None:
     """Return the waiting message that a consume-queue entry or a timer-log unit points to; `size`
-    is what a queue entry says.
+    is the size in the queue entry.
 
-    If it is not there, say so in the `log` and return None.
+    If it is missing, log an error and return None.
     """
     try:
         record = decode(store.record_at(physical_offset))
@@ -42,7 +43,7 @@ def read_waiting(
         log.error("delayed message cannot be delivered: %s", error)
         return None
     if size is not None and record.size != size:
-        # A filler, in place of a message that a crash took: it points to the log's beginning.
+        # A filler entry for a message lost in a crash: it points to the beginning of the log.
         log.error(
             "delayed message cannot be delivered: the log no longer has it at %d", physical_offset
         )
@@ -51,7 +52,7 @@ def read_waiting(
 
 
 def waiting_at(store: MessageStore, physical_offset: int) -> Record | None:
-    """Return the waiting message at a physical offset; None where there is none."""
+    """Return the waiting message at a physical offset; None if there is none."""
     try:
         return decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError):
@@ -59,11 +60,11 @@ def waiting_at(store: MessageStore, physical_offset: int) -> Record | None:
 
 
 def put_of(record: Record, text: str, destinations: Destinations, added: str = "") -> Put | None:
-    """Return what puts a waiting message where it was sent to, with `added` behind its properties,
-    whose `text` is. None if they do not say where that is, or if it is gone.
+    """Return the put that delivers a waiting message, with its properties `text` followed by
+    `added`. Return None if the properties do not contain the destination, or if it is deleted.
 
-    This is `returned` for runs of messages: the properties are searched and not taken apart, which
-    is half of the work. The body is still that of the record.
+    This is `returned` for runs of messages: it searches the properties instead of parsing them,
+    which would be half of the work. The body is not copied out of the record.
     """
     topic = find(text, names.REAL_TOPIC)
     queue_id = find(text, names.REAL_QID) or ""
@@ -92,10 +93,10 @@ def put_of(record: Record, text: str, destinations: Destinations, added: str = "
 
 
 def returned(record: Record, destinations: Destinations, log: LimitedLog) -> InnerMessage | None:
-    """Return the message as it is to be stored where it was sent to.
+    """Return the message to store in the topic that it was sent to.
 
-    If its properties do not say where that is, say so in the `log` and return None. Return None
-    also if it was dropped, as its topic is gone.
+    If its properties do not contain the destination, log an error and return None. Also return None
+    if it was dropped because its topic was deleted.
     """
     inner = inner_message_of(record)
     topic = inner.properties.get(names.REAL_TOPIC)

@@ -1,18 +1,18 @@
-"""Checks: finds half messages whose transactions are not ended, and asks their producers.
+"""Checks: finds half messages whose transactions have not ended, and asks their producers.
 
 A round reads the half queue from where the last round stopped, and skips ended transactions. The
-first half message that is too young for a check ends the round. To ask a producer, the broker puts
-a copy of the half message at the end of the queue, which counts the checks; so no half message
-holds up those behind it. A half message that was checked too often, or is older than the store
-keeps messages, goes to TRANS_CHECK_MAX_TIME_TOPIC. One without room for the properties that a copy
-adds is checked once, without a copy. The positions in both queues are consumer offsets of the group
-CID_RMQ_SYS_TRANS.
+first half message that is too young for a check ends the round. For a check, the broker puts a copy
+of the half message, with the number of checks, at the end of the queue, so that no half message
+blocks those after it. A half message that was checked too often, or that is older than the store's
+retention time, goes to TRANS_CHECK_MAX_TIME_TOPIC. If the properties that a copy adds do not fit,
+the half message is checked once, without a copy. The positions in both queues are consumer offsets
+of the group CID_RMQ_SYS_TRANS.
 
 Three things differ from the reference on purpose. A half message that is put again without a check,
-because its producer asked for some time, does not count as checked. Every copy names its origin
-(TRAN_PREPARED_QUEUE_OFFSET; in the reference only copies without a check do), so one commit or
-rollback counts for all copies, also after a crash that set the position back. The round that checks
-a half message for the last time does not give it up: the answer still counts.
+because its producer requested more time, does not count as checked. Every copy has the offset of
+the original (TRAN_PREPARED_QUEUE_OFFSET; in the reference only copies without a check have it), so
+one commit or rollback ends all copies, even after a crash that reset the position. The round of the
+last check does not give up the half message: the answer to that check still counts.
 
 Reference: TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener,
 DefaultTransactionalMessageCheckListener.
@@ -61,7 +61,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class TransactionChecks:
-    """The checks of one broker; `clock` gives milliseconds. `asked`: how often producers were."""
+    """The checks of one broker; `clock` gives milliseconds. `asked` counts the sent checks."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class TransactionChecks:
         self._store_host = store_host
         self._clock = clock
         self.asked = 0
-        self._offset = 0  # of the next half message to look at
-        self._handled: set[int] = set()  # origins of those put again or given up in this round
+        self._offset = 0  # of the next half message to examine
+        self._handled: set[int] = set()  # origins that were put again or given up in this round
 
     def load(self) -> None:
-        """Take up both queues where the group's offsets are; reads the ops that are ahead."""
+        """Load the positions in both queues from the group's offsets, and read the later ops."""
         self._offset = self._position(HALF_TOPIC)
         self._ops.load(self._position(OP_HALF_TOPIC), self._offset)
         self._counts.begin_with(self._ops.read_open())
 
     async def check(self) -> None:
-        """Make one round of checks."""
-        # A crash from here on does not ask about what was ended before.
+        """Run one round of checks."""
+        # So that after a crash during the round, ended transactions are not checked.
         self._ops.write()
         self._handled.clear()
-        # Copies that the round itself puts are for the next one.
+        # Copies that this round puts belong to the next round.
         end = self._store.max_offset(HALF_TOPIC, QUEUE_ID)
         more = True
         while more:
@@ -112,11 +112,11 @@ class TransactionChecks:
     def _position(self, topic: str) -> int:
         low = self._store.min_offset(topic, QUEUE_ID)
         offset = self._offsets.query(GROUP, topic, QUEUE_ID)
-        # Behind the end: the last messages of the queue were lost with the machine's power.
+        # The offset may be after the end: a power cut lost the last messages of the queue.
         return max(low, min(offset, self._store.max_offset(topic, QUEUE_ID)))
 
     def _check_some(self, end: int) -> bool:
-        """Look at the next half messages before `end`; False when the round is over."""
+        """Examine the next half messages before `end`; return False when the round is over."""
         last = min(self._offset + HALVES_PER_TURN, end)
         while self._offset < last:
             if self._offset in self._ops.ended:
@@ -148,9 +148,9 @@ class TransactionChecks:
         return 0 if entry is None else entry[0]  # None: put, but not flushed and readable yet
 
     def _next_half(self, end: int) -> Record | None:
-        """Return the half message at the position, and skip those that are no longer there.
+        """Return the half message at the position; skip messages that no longer exist.
 
-        Return None when nothing is there before `end`.
+        Return None if there is none before `end`.
         """
         store = self._store
         while self._offset < end:
@@ -164,11 +164,11 @@ class TransactionChecks:
         return None
 
     def _look_at(self, half: Record) -> bool:
-        """Do what is due with one that is not ended; False when it must wait."""
+        """Check a half message or give it up; return False if it is too young."""
         config = self._config
         properties = half.properties
         age = self._clock() - half.born_timestamp
-        # After a crash that took the position back there may be two copies: one is enough.
+        # After a crash that reset the position, there may be two copies: process only one.
         origin = origin_of(half)
         if self._ops.covers(half):
             self._ops.checked.discard(origin)
@@ -183,7 +183,7 @@ class TransactionChecks:
         if times >= config.transaction_check_max or age > config.file_reserved_time * _HOUR_MS:
             return self._give_up(half)
         immunity = immunity_ms(half, config.transaction_time_out)
-        # A producer whose clock is ahead is asked at once.
+        # If the producer's clock is ahead (negative age), check at once.
         if immunity is None and 0 <= age < config.transaction_time_out:
             return False
         is_asked = immunity is None or age >= immunity
@@ -203,7 +203,7 @@ class TransactionChecks:
         return put.ok
 
     def _put(self, half: Record, inner: InnerMessage) -> PutResult:
-        """Put a message; if the store takes nothing, the next round goes on from there."""
+        """Put a message; if the store refuses it, the next round continues here."""
         result = self._put_hooks.put(inner, direct=True)
         if result.ok:
             self._handled.add(origin_of(half))
@@ -215,12 +215,12 @@ class TransactionChecks:
 
     def _give_up(self, half: Record) -> bool:
         self._topics.create_if_absent(TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        inner = copy_of(half)  # which names its origin: by that it is known when it is resumed
+        inner = copy_of(half)  # has the offset of its origin, which identifies it when resumed
         inner.topic = TRANS_CHECK_MAX_TIME_TOPIC
         inner.queue_id = 0
         result = self._put(half, inner)
         if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
-            # Perhaps only that queue has no file: then it waits behind the others.
+            # Perhaps only that queue has no file. Put a copy at the end of the half queue instead.
             is_copied = self._put(half, copy_of(half)).ok
             if is_copied:
                 self._ops.checked.add(origin_of(half))
@@ -239,8 +239,8 @@ class TransactionChecks:
     def _ask(
         self, half: Record, copy: InnerMessage, queue_offset: int, physical_offset: int
     ) -> None:
-        """Ask a producer of the group what became of its transaction, by the copy that lies at
-        these offsets."""
+        """Ask a producer of the group for the state of its transaction, with the copy that is
+        stored at these offsets."""
         group = half.properties.get(names.PGROUP, "")
         topic = half.properties.get(names.REAL_TOPIC, "")
         producer = self._producers.available(group, topic)

@@ -1,5 +1,5 @@
-"""Half messages: a send puts one into the half topic, a check puts a copy there, and a commit puts
-the message where it was sent to.
+"""Half messages: a send puts one into the half topic, a check puts a copy there, and a commit
+stores the message in the topic that it was sent to.
 
 Reference: broker TransactionalMessageBridge, EndTransactionProcessor.endMessageTransaction,
 TransactionalMessageUtil.
@@ -33,22 +33,25 @@ from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put
 
-#: All half messages of a broker, and all ops, are in one queue.
+#: The half topic and the op topic have one queue each.
 QUEUE_ID: Final = 0
 
 
 class HalfMessageHook:
-    """The put hook of sends that begin a transaction."""
+    """The put hook of sends that start a transaction."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
 
     def __call__(self, inner: InnerMessage) -> None:
-        """Move what is to be a half message. Raises NO_PERMISSION where none are taken."""
+        """Move a half message to the half topic.
+
+        Raises RemotingError (NO_PERMISSION) if transactions are disabled.
+        """
         properties = inner.properties
         if (
             properties.get(names.TRAN_MSG, "").lower() != "true"
-            # Committed, and those that a consumer sent back later, keep the property.
+            # Committed messages keep the property, also when a consumer sends them back.
             or inner.accepted
             or (inner.reconsume_times > 0 and delay_level(properties) > 0)
         ):
@@ -62,19 +65,19 @@ class HalfMessageHook:
         unique_id = properties.get(names.UNIQ_KEY)
         if unique_id:
             properties[names.TRANSACTION_ID] = unique_id
-        # Of another life, when a consumer sends on what it got: not of this transaction.
+        # A consumer may forward a message with this property from an earlier transaction.
         properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
         properties.pop(names.TRANSACTION_CHECK_TIMES, None)
         properties[names.REAL_TOPIC] = inner.topic
         properties[names.REAL_QID] = str(inner.queue_id)
         inner.topic = HALF_TOPIC
         inner.queue_id = QUEUE_ID
-        # With the bits of a prepared one it would get no entry in the half queue.
+        # A message with the prepared bits would get no entry in the half queue.
         inner.sys_flag &= ~sysflag.TRANSACTION_MASK
 
 
 def half_at(store: MessageStore, physical_offset: int) -> Record | None:
-    """Return the half message that lies at a physical offset, if one does."""
+    """Return the half message at a physical offset; None if there is none."""
     try:
         record = decode(store.record_at(physical_offset))
     except (RecordNotFound, RecordError):
@@ -83,7 +86,8 @@ def half_at(store: MessageStore, physical_offset: int) -> Record | None:
 
 
 def is_gone(half: Record, destinations: Destinations) -> bool:
-    """Tell whether the topic that a half message was sent to was deleted since; if so, drop it."""
+    """Tell whether the topic that a half message was sent to was deleted since. If so, count the
+    message as dropped."""
     topic = half.properties.get(names.REAL_TOPIC, "")
     gone = destinations.is_gone(topic, half.physical_offset)
     if gone:
@@ -92,13 +96,13 @@ def is_gone(half: Record, destinations: Destinations) -> bool:
 
 
 def committed(half: Record, destinations: Destinations) -> InnerMessage:
-    """Return the message that a commit stores, if its topic is not gone.
+    """Return the message that a commit stores, if its topic was not deleted.
 
-    It has all properties of the half message except TRAN_PREPARED_QUEUE_OFFSET: only copies that
-    were made for a check have that one, and it means nothing outside the half topic.
+    It has all properties of the half message except TRAN_PREPARED_QUEUE_OFFSET: only copies made
+    for a check have it, and it has no meaning outside the half topic.
 
     Raises:
-        RemotingError: the half message does not name the queue that it was sent to.
+        RemotingError: the half message does not contain the queue that it was sent to.
     """
     inner = inner_message_of(half)
     inner.properties.pop(names.TRAN_PREPARED_QUEUE_OFFSET, None)
@@ -111,8 +115,8 @@ def committed(half: Record, destinations: Destinations) -> InnerMessage:
 
 
 def usual_commit(half: Record, group: str | None, destinations: Destinations) -> Put | None:
-    """Return what stores the message that a commit of a producer `group` stores, as `committed`
-    does. None if that takes a closer look: what is not as usual, or may have to wait first.
+    """Return the put for a commit of a producer `group`, equivalent to `committed`. None if the
+    message is unusual, or may have to wait first: then use `committed`.
     """
     text = half.properties_text
     if (
@@ -148,10 +152,8 @@ def real_queue(half: Record) -> tuple[str, int]:
 
 
 def origin_of(half: Record) -> int:
-    """Return the half queue offset of the send, which is the same for a half message and all its
-    copies.
-    """
-    # Not taken apart for this: few half messages are copies.
+    """Return the half queue offset of the original half message, the same for all its copies."""
+    # Search the text instead of parsing all properties: few half messages are copies.
     origin = number(find(half.properties_text, names.TRAN_PREPARED_QUEUE_OFFSET))
     return half.queue_offset if origin is None else origin
 
@@ -164,9 +166,9 @@ def copy_of(half: Record) -> InnerMessage:
 
 
 def immunity_ms(half: Record, default: int) -> int | None:
-    """Return the milliseconds from its birth in which the producer asked not to be checked.
+    """Return the time after its birth during which it must not be checked, in ms.
 
-    None when it did not ask for any; `default` when it asked for something else than a number.
+    None if the producer did not request any; `default` if the request is not a number.
     """
     text = half.properties.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
@@ -187,7 +189,8 @@ def encode_for_check(
     half: InnerMessage, queue_offset: int, physical_offset: int, source: Record
 ) -> bytes:
     """Return the body of CHECK_TRANSACTION_STATE: `half`, stored at these offsets, as a record of
-    the topic that it was sent to. `source` is the record it was made from. Raises RemotingError.
+    the topic that it was sent to. `source` is the record that it was copied from. Raises
+    RemotingError.
     """
     topic, queue_id = real_queue(source)
     name = topic.encode()

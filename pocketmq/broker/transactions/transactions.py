@@ -1,4 +1,4 @@
-"""The transactions of one broker: it wires their parts together and runs their periodic work."""
+"""The transactions of one broker: creates their parts and runs their periodic tasks."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ class Transactions:
         self._tasks: list[KeptTask] = []
 
     def start(self) -> None:
-        """Begin to write ops and to check; to be called on the event loop."""
+        """Start to write ops and to check; call this on the event loop."""
         self._tasks = [
             KeptTask(self._write_regularly, "ops of transactions"),
             KeptTask(self._check_regularly, "checks of transactions"),
         ]
 
     def take_over(self) -> None:
-        """Go on where another master of this group has stopped."""
+        """Continue where another master of this group has stopped."""
         self.checks.load()
         self.start()
 
     def stop(self) -> None:
-        """Write the ops that are noted, and end."""
+        """Write the recorded ops, and stop."""
         for task in self._tasks:
             task.cancel()
         self.ops.write()
@@ -90,5 +90,5 @@ class Transactions:
             try:
                 await self.checks.check()
             except Exception:
-                # A bug must not end the checks: the next round may do better.
+                # A bug must not end the checks: the next round may succeed.
                 log.exception("checking half messages failed")
