@@ -1,13 +1,14 @@
-"""POP: the broker hands out messages and takes them back when they are not acknowledged.
+"""POP: the broker delivers messages, and delivers them again unless they are acknowledged in time.
 
-A consumer asks for messages of a topic, of any queue; what it gets is invisible to others for a
-while. A checkpoint says which messages one pop took from one queue. Acknowledged messages are
-marked in it. What is left when its time is over goes to a retry topic of the group.
+A consumer requests messages of a topic, from any queue; the messages that it gets are invisible to
+other consumers of the group for a while. A checkpoint contains the messages that one pop took from
+one queue, and marks those that are acknowledged. When the invisible time is over, the others are
+revived: they go to a retry topic of the group.
 
 - `check_point`: the records of the revive log;
-- `buffer`: checkpoints in memory, and how far the consumer offsets may move;
-- `revive_log`, `revive`: what the revive log says, and taking back what was not acknowledged;
-- `order_info`: messages popped in order;
-- `parked`: pops that wait for messages;
-- `request_mode`, `assignment`: who pops, and who pulls.
+- `buffer`: checkpoints in memory, and the progress of consumer offsets;
+- `revive_log`, `revive`: reading the revive log, and reviving messages;
+- `order_info`, `order_table`, `order_locks`: messages popped in order;
+- `long_polling`: pops that wait for messages;
+- `request_mode`, `assignment`: which groups pop and which pull, and from which queues.
 """

@@ -1,7 +1,7 @@
-"""Which queues of a topic a client of a group reads, as the broker shares them out. No I/O.
+"""Assigns the queues of a topic to the clients of a group. No I/O.
 
-In POP mode every client may take messages of every queue: it is told the queue -1 of each broker,
-unless the mode says with how many others a client shares its queues. Reference:
+In POP mode, every client may pop from every queue: it is assigned queue -1 of each broker, unless
+the mode limits the number of clients that share a queue. Reference:
 QueryAssignmentProcessor, AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle.
 """
 
@@ -14,12 +14,13 @@ from pocketmq.message.message import MessageQueue
 
 ANY_QUEUE: Final = -1
 
-#: All queues, and a client's place among so many; gives the client's queues.
+#: Takes all queues, a client's index and the number of clients; returns the client's queues.
 Strategy: TypeAlias = Callable[[Sequence[MessageQueue], int, int], list[MessageQueue]]
 
 
 def averagely(queues: Sequence[MessageQueue], index: int, clients: int) -> list[MessageQueue]:
-    """Give each client a run of queues; the first ones get one more if they do not divide."""
+    """Assign consecutive queues to each client; the first clients get one more if there is a
+    remainder."""
     size, more = divmod(len(queues), clients)
     begin = index * size + min(index, more)
     return list(queues[begin : begin + size + (index < more)])
@@ -28,7 +29,7 @@ def averagely(queues: Sequence[MessageQueue], index: int, clients: int) -> list[
 def averagely_by_circle(
     queues: Sequence[MessageQueue], index: int, clients: int
 ) -> list[MessageQueue]:
-    """Deal the queues out like cards."""
+    """Assign the queues to the clients in turn."""
     return list(queues[index::clients])
 
 
@@ -54,8 +55,8 @@ def assigned_for_pop(
     client: str,
     shared_with: int,
 ) -> list[MessageQueue]:
-    """Return the queues of a client that pops, which shares them with so many others (all of them
-    with 0 or less); both lists are sorted."""
+    """Return the queues of a client that pops and shares them with `shared_with` other clients (0
+    or less: with all); both lists are sorted."""
     if shared_with <= 0 or shared_with >= len(clients) - 1:
         places = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)
         return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in places]

@@ -1,13 +1,13 @@
-"""Checkpoints in memory, and how far the consumer offsets may move. No I/O.
+"""Checkpoints in memory, and the progress of consumer offsets. No I/O.
 
-Most messages are acknowledged soon. So a checkpoint stays in memory for a while, where
-acknowledgements are marked in it. If all come in time, nothing of it is ever written. What is left
-when it has stayed for popCkStayBufferTime, or when its messages are to be visible again in
-popCkStayBufferTimeOut, must be written to the revive log.
+Most messages are acknowledged soon. So a checkpoint stays in memory for a while, and
+acknowledgements are marked in it. If all arrive in time, it is never written. Otherwise it is
+written to the revive log after popCkStayBufferTime, or popCkStayBufferTimeOut before its messages
+become visible again.
 
-The consumer offset of a queue moves behind a checkpoint when that is written or all of its messages
-are acknowledged, and all before it are too. So after a crash a group begins before every checkpoint
-that was in memory only: messages come again, none is lost. Until then, pops read from
+The consumer offset of a queue advances past a checkpoint when this and all earlier checkpoints are
+written or completely acknowledged. So after a crash, a group continues before the first checkpoint
+that was only in memory: messages are delivered again, but none is lost. Meanwhile, pops read from
 `latest_offset` on. Reference: PopBufferMergeService.
 """
 
@@ -27,7 +27,7 @@ from pocketmq.broker.pop.check_point import (
 )
 
 SPARE_MS: Final = 1_500
-"""A checkpoint that would have to be written in so short a time is written at once."""
+"""A checkpoint that must be written within this time is written at once."""
 BUCKET_MS: Final = 100
 
 #: Topic, group, queue id.
@@ -37,13 +37,13 @@ Commit: TypeAlias = Callable[[str, str, int, int], None]
 
 
 class BufferedCheckPoint:
-    """A checkpoint, and what is known of it in memory.
+    """A checkpoint and its state in memory.
 
     Attributes:
         offsets: queue offsets of its messages, ascending.
-        waiting: those that are not acknowledged.
-        next_offset: of the queue behind everything that the pop looked at.
-        done: the consumer offset may move behind it.
+        waiting: queue offsets that are not acknowledged.
+        next_offset: the queue offset after the last message that the pop examined.
+        done: the consumer offset may advance past it.
         write_at: when it must be written (Unix ms).
     """
 
@@ -79,12 +79,12 @@ class BufferedCheckPoint:
 
     @property
     def revive_time(self) -> int:
-        """When its messages are visible again (Unix ms)."""
+        """When its messages become visible again (Unix ms)."""
         return self.id.pop_time + self.invisible_time
 
     def check_point(self, broker_name: str, created: int = 0) -> CheckPoint:
-        """Return it as the revive log holds it: without what is acknowledged. The topic was
-        `created` at that physical offset."""
+        """Return the record for the revive log, without acknowledgements. `created` is the physical
+        offset at which the topic was created."""
         start = self.id.start_offset
         return CheckPoint(
             broker_name=broker_name,
@@ -101,7 +101,8 @@ class BufferedCheckPoint:
         )
 
     def acks(self, broker_name: str, *, together: bool) -> list[AckMessage]:
-        """Return what was acknowledged, for the revive log: each by itself, or `together`."""
+        """Return the acknowledgements for the revive log: one record each, or one for all
+        (`together`)."""
         acked = [offset for offset in self.offsets if offset not in self.waiting]
         if not acked:
             return []
@@ -112,36 +113,36 @@ class BufferedCheckPoint:
 
 
 class PopBuffer:
-    """The checkpoints of one broker that are in memory; `commit` moves a consumer offset.
+    """The checkpoints of one broker in memory; `commit` sets a consumer offset.
 
-    A checkpoint either stays here (`keep`) until it is acknowledged or taken by `due`, or is
-    written at once (`pass_by`). `written` says that it is written.
+    A checkpoint either stays here (`keep`) until it is acknowledged or returned by `due`, or is
+    written at once (`pass_by`). The caller reports a write with `written`.
     """
 
     def __init__(self, config: BrokerConfig, commit: Commit) -> None:
         self._config = config
         self._commit = commit
         self._kept: dict[tuple[str, str, int, int, int], BufferedCheckPoint] = {}
-        # In the order of pops; the first is not done.
+        # In the order of pops; the first checkpoint of each queue is not done.
         self._queues: dict[PopQueue, deque[BufferedCheckPoint]] = {}
         self._buckets: dict[int, dict[BufferedCheckPoint, None]] = {}
 
     def __len__(self) -> int:
-        """How many checkpoints stay here."""
+        """Return the number of checkpoints in memory."""
         return len(self._kept)
 
     @property
     def unfinished(self) -> int:
-        """How many checkpoints hold up a consumer offset."""
+        """The number of checkpoints that keep a consumer offset from advancing."""
         return sum(map(len, self._queues.values()))
 
     def latest_offset(self, queue: PopQueue) -> int:
-        """Return where the next pop of a queue reads, if not at the consumer offset: -1 then."""
+        """Return the offset at which the next pop of a queue reads; -1: at the consumer offset."""
         waiting = self._queues.get(queue)
         return waiting[-1].next_offset if waiting else -1
 
     def has_room(self, queue: PopQueue, pop_time: int, invisible_time: int) -> bool:
-        """Tell whether a checkpoint that is made now may stay here."""
+        """Tell whether a new checkpoint may stay in memory."""
         config = self._config
         if (
             not config.enable_pop_buffer_merge
@@ -153,11 +154,12 @@ class PopBuffer:
         return waiting is None or len(waiting) < config.pop_ck_offset_max_queue_size
 
     def knows(self, id: CheckPointId) -> bool:
-        """Tell whether there is such a checkpoint here: two of one time cannot be told apart."""
+        """Tell whether a checkpoint with this id is here. Ids must be unique, but two pops in the
+        same millisecond have the same id."""
         return id in self._kept
 
     def keep(self, point: BufferedCheckPoint) -> None:
-        """Let a checkpoint stay here."""
+        """Keep a checkpoint in memory."""
         config, id = self._config, point.id
         point.write_at = min(
             id.pop_time + config.pop_ck_stay_buffer_time,
@@ -168,25 +170,25 @@ class PopBuffer:
         self._enqueue(point)
 
     def pass_by(self, point: BufferedCheckPoint) -> None:
-        """Note a checkpoint that was written at once."""
+        """Add a checkpoint that was written at once."""
         point.done = True
         self._enqueue(point)
         self._advance(point.queue)
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
-        """Note that a pop of a queue found nothing that it wanted before `next_offset`."""
+        """Record that a pop found no matching message in a queue before `next_offset`."""
         waiting = self._queues.get(queue)
         if not waiting:
             topic, group, queue_id = queue
             self._commit(group, topic, queue_id, next_offset)
         else:
-            # Nothing can be acknowledged between, so the last checkpoint stands for it.
+            # Nothing was popped in between, so this belongs to the last checkpoint.
             waiting[-1].next_offset = next_offset
 
     def ack(self, id: tuple[str, str, int, int, int], offset: int) -> bool:
-        """Mark a message as acknowledged; False when its checkpoint is not here (any more).
+        """Mark a message as acknowledged; return False if its checkpoint is not in memory.
 
-        The id is a `CheckPointId`, or a plain tuple, which is quicker to make.
+        The id is a `CheckPointId`, or a plain tuple, which is faster to create.
         """
         point = self._kept.get(id)
         if point is None:
@@ -198,29 +200,29 @@ class PopBuffer:
         return True
 
     def next_due(self) -> int | None:
-        """Return when `due` has something to give (Unix ms); None while nothing waits."""
+        """Return when `due` next has a checkpoint (Unix ms); None if there are no checkpoints."""
         return (min(self._buckets) + 1) * BUCKET_MS if self._buckets else None
 
     def due(self, now: int) -> Iterator[BufferedCheckPoint]:
-        """Give the checkpoints that must be written by now. One for which the caller does not call
-        `written` is given again the next time."""
+        """Yield the checkpoints that must be written by now. If the caller does not call `written`
+        for one, it is yielded again next time."""
         for bucket in sorted(bucket for bucket in self._buckets if (bucket + 1) * BUCKET_MS <= now):
             yield from tuple(self._buckets.get(bucket, ()))
 
     def all(self) -> Iterator[BufferedCheckPoint]:
-        """Give all checkpoints, to be written, as before a stop."""
+        """Yield all checkpoints, to write them before a stop."""
         yield from tuple(self._kept.values())
 
     def written(self, point: BufferedCheckPoint) -> None:
-        """Let a checkpoint go that is in the revive log, with what is acknowledged of it."""
+        """Drop a checkpoint: it and its acknowledgements are in the revive log."""
         self._finish(point)
 
     def forget_queue(self, queue: PopQueue) -> None:
-        """Let the consumer offset of a queue not follow its checkpoints: it was set."""
+        """Detach the consumer offset of a queue from its checkpoints: the offset was set."""
         self._queues.pop(queue, None)
 
     def forget(self, concerned: Callable[[PopQueue], bool]) -> None:
-        """Forget the checkpoints of a topic or group that was deleted."""
+        """Drop the checkpoints of a deleted topic or group."""
         for queue in [queue for queue in self._queues if concerned(queue)]:
             del self._queues[queue]
         for point in [point for point in self._kept.values() if concerned(point.queue)]:

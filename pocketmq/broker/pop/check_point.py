@@ -1,8 +1,8 @@
-"""Checkpoints and acknowledgements, as the official broker writes them into its revive log. No I/O.
+"""Checkpoints and acknowledgements, in the official broker's format of the revive log. No I/O.
 
 Both are timed messages to a queue of the topic `rmq_sys_REVIVE_LOG_<cluster>`, with a JSON body and
-a tag that says what they are. A checkpoint is due a second before the acknowledgements to it, so
-that it is read first. Reference: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor.
+their type as tag. A checkpoint is due a second before its acknowledgements, so that it is read
+first. Reference: PopCheckPoint, AckMsg, BatchAckMsg, PopMessageProcessor.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYSTEM_GROUP_PREFIX
 from pocketmq.remoting.bodies.base import Body
 
 REVIVE_GROUP: Final = SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
-"""The group whose offsets say how far the revive log is worked off."""
+"""The group whose offsets are the progress in the revive log."""
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ACK_INTERVAL_MS: Final = 1_000
-"""A checkpoint is due so long before its messages are visible again."""
+"""A checkpoint is due this long before its messages become visible again."""
 MOST_MESSAGES: Final = 32
-"""Messages of one checkpoint: its bits are an int of Java."""
+"""The most messages of one checkpoint: its bit map is a Java int."""
 
 _SEPARATOR: Final = "@"
 _MASK: Final = (1 << 32) - 1
@@ -35,7 +35,7 @@ def revive_topic(cluster: str) -> str:
 
 
 class CheckPointId(NamedTuple):
-    """One pop from one queue: by this an acknowledgement says which checkpoint it means."""
+    """Identifies one pop from one queue; acknowledgements refer to checkpoints by it."""
 
     topic: str
     group: str
@@ -49,14 +49,13 @@ class CheckPoint(Body):
 
     Attributes:
         bit_map: bit n is set when message n is acknowledged.
-        num: how many messages there are.
-        differences: from start_offset to the queue offset of each message; None in those of old
-            releases, whose messages lie side by side.
-        revive_offset: where it was read from the revive log.
-        put_again: how often an official broker wrote it again, as a message could not be read.
-        created: where the topic was created that it was popped from, as a physical offset
-            (`pocketmq.message.incarnation`); None in those of official brokers, which do not know
-            the field.
+        num: the number of messages.
+        differences: the queue offset of each message less start_offset; None in checkpoints of old
+            releases, whose messages are consecutive.
+        revive_offset: its queue offset in the revive log.
+        put_again: how often an official broker wrote it again because a message could not be read.
+        created: physical offset at which the topic was created (`pocketmq.message.incarnation`);
+            None in checkpoints of official brokers, which do not have the field.
     """
 
     bit_map: int = field(name="bm", default=0)
@@ -76,16 +75,16 @@ class CheckPoint(Body):
 
     @property
     def id(self) -> CheckPointId:
-        """What acknowledgements name it by."""
+        """The id to which acknowledgements refer."""
         return CheckPointId(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time)
 
     @property
     def revive_time(self) -> int:
-        """When its messages are visible again."""
+        """When its messages become visible again."""
         return self.pop_time + self.invisible_time
 
     def index_of(self, offset: int) -> int | None:
-        """Return which of its messages has this queue offset; None if none has."""
+        """Return the index of the message with this queue offset; None if there is none."""
         difference = offset - self.start_offset
         if not self.differences:
             return difference if 0 <= difference < min(self.num, MOST_MESSAGES) else None
@@ -96,7 +95,7 @@ class CheckPoint(Body):
         return index if index < MOST_MESSAGES else None
 
     def ack(self, offset: int) -> bool:
-        """Mark a message as acknowledged; False if it is not one of these."""
+        """Mark a message as acknowledged; return False if it is not in this checkpoint."""
         index = self.index_of(offset)
         if index is None:
             return False
@@ -132,7 +131,7 @@ class AckMessage(Body):
 
     @property
     def id(self) -> CheckPointId:
-        """The checkpoint that is meant."""
+        """The id of the checkpoint."""
         return CheckPointId(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time)
 
 
@@ -184,10 +183,10 @@ _KINDS: Final[dict[str, type[ReviveRecord]]] = {
 
 
 def decode_revive_record(tag: str, body: bytes | memoryview) -> ReviveRecord | None:
-    """Return what a message of the revive log says; None for a tag without meaning.
+    """Decode a message of the revive log; return None for an unknown tag.
 
     Raises:
-        BodyError: it cannot be read.
+        BodyError: the body cannot be decoded.
     """
     kind = _KINDS.get(tag)
     return None if kind is None else kind.decode(body)
@@ -196,7 +195,7 @@ def decode_revive_record(tag: str, body: bytes | memoryview) -> ReviveRecord | N
 def unique_key(record: ReviveRecord, tag: str, own_name: str) -> str:
     """Return the UNIQ_KEY of a revive record.
 
-    For a batch of acknowledgements 5.3.3 writes the form of a single one, of offset -1.
+    For a batch of acknowledgements, 5.3.3 writes the key of a single one with offset -1.
     """
     offset = record.start_offset if isinstance(record, CheckPoint) else record.ack_offset
     return _SEPARATOR.join(

@@ -1,4 +1,4 @@
-"""The POP consumption of one broker: it wires the parts together, and starts and stops them."""
+"""The POP consumption of one broker: creates, starts and stops its parts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from pocketmq.store.message_store import MessageStore
 
 
 class PopConsumption:
-    """What is popped from one broker. `store_host` is its packed address, `clock` gives ms.
+    """The POP consumption of one broker. `store_host` is its packed address, `clock` gives ms.
 
     The constructor reads consumerOrderInfo.json and messageRequestMode.json.
 
     Raises:
-        ConfigFileError: one of them is damaged.
+        ConfigFileError: one of these files is damaged.
 
     Attributes:
-        deliveries: what was handed out, but for what was popped in order.
-        orders: what was popped in order.
-        offset: where the next pop of a queue reads.
-        in_flight: how much was handed out.
-        modes: who pops and who pulls.
-        revive: takes back what was not acknowledged.
+        deliveries: the delivered messages, except those popped in order.
+        orders: the messages popped in order.
+        offset: the offsets at which the next pops read.
+        in_flight: the number of delivered messages.
+        modes: which groups pop and which pull.
+        revive: revives messages that were not acknowledged.
     """
 
     def __init__(
@@ -92,31 +92,31 @@ class PopConsumption:
         self.offset = PopOffset(config, store, tables.offsets, self.deliveries.buffer, self.orders)
 
     def follow(self, stack: StopSteps) -> None:
-        """Keep what is copied from a master, until `stack` is closed: this broker is a slave."""
+        """Run as a slave until `stack` is closed: keep the tables copied from the master."""
         self.modes.start()
         stack.push_step(self.modes.stop)
 
     def start(self, stack: StopSteps) -> None:
-        """Take back from now on what is not acknowledged, until `stack` is closed."""
+        """Revive unacknowledged messages, until `stack` is closed."""
         self.follow(stack)
         self.take_over(stack)
 
     def take_over(self, stack: StopSteps) -> None:
-        """After `follow`: take back what is not acknowledged, until `stack` is closed."""
+        """After `follow`: revive unacknowledged messages, until `stack` is closed."""
         orders = PeriodicSave(self._config.flush_consumer_offset_interval / 1000, self.orders.save)
         orders.start()
         stack.push_step(orders.stop)
-        # Also if no timed message ever came: the timer counts as caught up then.
+        # Even if there never was a timed message: then the timer counts as caught up.
         self.revive.start()
         stack.callback(self.deliveries.stop)
         stack.callback(self.revive.stop)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
+        """Remove a deleted topic."""
         self.deliveries.forget_topic(topic)
         self.orders.forget_topic(topic)
         self.modes.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """Forget a deleted group."""
+        """Remove a deleted group."""
         self.deliveries.forget_group(group)

@@ -1,7 +1,7 @@
-"""What was handed out by pops and is not acknowledged: in memory, in the revive log, or taken back.
+"""Messages that were popped and not acknowledged: in memory, in the revive log, or revived.
 
-Pops ask where to read on, and note what they hand out; acknowledgements end that. Messages popped
-in order are not here, but in the order table.
+Pops record the messages that they deliver; acknowledgements end a delivery. Messages popped in
+order are in the order table instead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pocketmq.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-AGAIN_MS: Final = 1_000  # after the store took no record
-TURN: Final = 64  # checkpoints before the loop serves others
+AGAIN_MS: Final = 1_000  # retry after the store refused a record
+TURN: Final = 64  # the most checkpoints in one turn of the event loop
 
 
 class PopDeliveries:
@@ -58,7 +58,7 @@ class PopDeliveries:
         self._alarm = Alarm(clock, call_later, self._write_due)
 
     def next_revive_queue(self) -> int:
-        """Return which queue of the revive log the next pop uses: each in turn."""
+        """Return the queue of the revive log for the next pop: each in turn."""
         queue_id = self._next_revive_queue
         self._next_revive_queue = (queue_id + 1) % self._config.revive_queue_num
         return queue_id
@@ -71,9 +71,10 @@ class PopDeliveries:
         revive_queue_id: int,
         next_offset: int,
     ) -> bool:
-        """Note the messages at `offsets`, and that the queue is read up to `next_offset`.
+        """Record the delivery of the messages at `offsets`, and that the queue was read up to
+        `next_offset`.
 
-        False when that is not possible now: the messages must not be handed out.
+        Return False if that is not possible now: then the messages must not be delivered.
         """
         buffer = self.buffer
         point = BufferedCheckPoint(id, offsets, invisible_time, revive_queue_id, next_offset)
@@ -100,13 +101,13 @@ class PopDeliveries:
         due: int,
         broker_name: str,
     ) -> bool:
-        """End the delivery of messages that are visible again at `due` (Unix ms).
+        """End the delivery of messages that would become visible again at `due` (Unix ms).
 
-        Return whether that had to be written, so that the answer must wait for the log.
+        Return whether a record was written, so that the answer must wait for the log.
 
         Raises:
-            RemotingError: SERVICE_NOT_AVAILABLE, the store takes no messages;
-                INVALID_PARAMETER, there is no such queue of the revive log.
+            RemotingError: SERVICE_NOT_AVAILABLE, the store refuses messages;
+                INVALID_PARAMETER, the queue of the revive log does not exist.
         """
         buffer = self.buffer
         queue = (id.topic, id.group, id.queue_id)
@@ -137,8 +138,8 @@ class PopDeliveries:
         now: int,
         invisible_time: int,
     ) -> None:
-        """Let a message be invisible for `invisible_time` ms from `now` on: it gets a checkpoint of
-        its own, and then its place in the one before is acknowledged. Raises as `acknowledge`."""
+        """Make a message invisible for `invisible_time` ms from `now` on: write a new checkpoint
+        for it, then acknowledge it in the former one. Raises like `acknowledge`."""
         self.check_revive_queue(revive_queue_id)
         point = CheckPoint(
             broker_name=broker_name,
@@ -159,9 +160,9 @@ class PopDeliveries:
         self.acknowledge(id, (offset,), revive_queue_id, due, broker_name)
 
     def check_revive_queue(self, queue_id: int) -> None:
-        """Refuse a handle that names a queue of the revive log that nobody reads.
+        """Refuse a handle with a queue of the revive log that does not exist.
 
-        Raises `RemotingError` (INVALID_PARAMETER).
+        Raises RemotingError (INVALID_PARAMETER).
         """
         if not 0 <= queue_id < self._revive.queues:
             raise RemotingError(
@@ -171,11 +172,11 @@ class PopDeliveries:
             )
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what was popped from a deleted topic."""
+        """Drop the deliveries of a deleted topic."""
         self._forget(lambda queue: queue[0] == topic)
 
     def forget_group(self, group: str) -> None:
-        """Forget what a deleted group popped."""
+        """Drop the deliveries of a deleted group."""
         self._forget(lambda queue: queue[1] == group)
 
     def _forget(self, concerned: Callable[[PopQueue], bool]) -> None:
@@ -183,10 +184,11 @@ class PopDeliveries:
         self._in_flight.forget(concerned)
 
     def stop(self) -> None:
-        """Write what is in memory only, and forget it.
+        """Write the checkpoints in memory to the revive log, and drop them.
 
-        A broker that is not the master of its group any more can write nothing. When it is master
-        again, others have gone on: what it knew must not move consumer offsets then.
+        A broker that is no longer the master of its group cannot write them. They are dropped all
+        the same: if it becomes master again, other masters have continued meanwhile, and the old
+        checkpoints must not change consumer offsets.
         """
         self._alarm.cancel()
         for point in self.buffer.all():
@@ -214,9 +216,9 @@ class PopDeliveries:
             self._alarm.set(time)
 
     def _write(self, point: BufferedCheckPoint) -> bool:
-        """Write a checkpoint, and what is acknowledged of it; False when the store takes nothing.
+        """Write a checkpoint and its acknowledgements; return False if the store refuses them.
 
-        Tried again, it is written twice: the revive log takes both for one.
+        A retry may write the checkpoint twice: the revive log treats both as one.
         """
         name, queue_id = self._config.broker_name, point.revive_queue_id
         check_point = point.check_point(name, self._created(point.id))
@@ -226,7 +228,7 @@ class PopDeliveries:
             if not self._writer.ack(ack, queue_id, point.revive_time):
                 return False
             for offset in ack.offsets:
-                # A checkpoint that is written late does not wait for the timer.
+                # The checkpoint may be written late, and then does not pass through the timer.
                 self._revive.ack(queue_id, point.id, offset)
         # The offsets must not be on the disk before the checkpoint is.
         self._offsets.after_log = True
@@ -234,12 +236,12 @@ class PopDeliveries:
         return True
 
     def _created(self, id: CheckPointId) -> int:
-        """Return where the topic was created that a retry topic belongs to, or itself: those that
-        were popped from an earlier one are forgotten."""
+        """Return the physical offset at which the topic (of a retry topic: its normal topic) was
+        created. Checkpoints of an earlier topic with the same name are dropped."""
         return self._topics.created(normal_topic(id.topic, id.group))
 
     def _commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        # A deleted one must not come back to life.
+        # A commit must not restore a deleted topic or group.
         if self._topics.get(topic) is not None and self._groups.known(group):
             self._offsets.commit(group, topic, queue_id, offset)
 

@@ -1,7 +1,7 @@
-"""How many popped messages of a queue are not acknowledged yet, by group. No I/O.
+"""The number of popped messages of a queue that are not acknowledged yet, by group. No I/O.
 
-It counts from the start of the broker on, and only as far as it learns of acknowledgements. With
-enablePopMessageThreshold a queue with too many gives no more. Reference: PopInflightMessageCounter.
+It counts from the start of the broker. With enablePopMessageThreshold, a queue with too many such
+messages delivers no more. Reference: PopInflightMessageCounter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class InFlight:
         self._counts: dict[PopQueue, int] = {}
 
     def count(self, queue: PopQueue) -> int:
-        """Return how many messages are in flight."""
+        """Return the number of messages in flight."""
         return self._counts.get(queue, 0)
 
     def add(self, queue: PopQueue, messages: int) -> None:
@@ -26,7 +26,7 @@ class InFlight:
         self._counts[queue] = self._counts.get(queue, 0) + messages
 
     def subtract(self, queue: PopQueue, messages: int) -> None:
-        """Count messages that came to an end: acknowledged, or taken back."""
+        """Subtract messages that were acknowledged or revived."""
         left = self._counts.get(queue, 0) - messages
         if left > 0:
             self._counts[queue] = left
@@ -34,10 +34,10 @@ class InFlight:
             self._counts.pop(queue, None)
 
     def clear(self, queue: PopQueue) -> None:
-        """Forget a queue."""
+        """Remove a queue."""
         self._counts.pop(queue, None)
 
     def forget(self, concerned: Callable[[PopQueue], bool]) -> None:
-        """Forget the queues of a topic or group that was deleted."""
+        """Remove the queues of a deleted topic or group."""
         for queue in [queue for queue in self._counts if concerned(queue)]:
             del self._counts[queue]

@@ -1,14 +1,14 @@
-"""Pops that found nothing wait here for a message, their time, or their client's end.
+"""Pops that found nothing wait here for a message, their deadline, or a disconnection.
 
-Pops wait by topic, group and queue; one of any queue has -1. A message wakes one pop of its queue
-and one of any queue in each group, if it passes their filter: a pop takes messages away, so that
-others would wake in vain. A message in a retry topic of a group, with a name of v1 or of v2, wakes
-one pop of that group, whatever queue it waits for, since each looks at the retry topics too. A pop
-that is woken is executed again, and waits again if it finds nothing.
+Pops wait by topic, group and queue; -1 stands for any queue. If a message passes their filter, it
+wakes one pop of its queue and one pop of any queue in each group; other pops of the group would
+find nothing. A message in a retry topic of a group (v1 or v2) wakes one pop of that group, whatever
+queue it waits for, since each pop also reads the retry topics. A woken pop is executed again, and
+waits again if it finds nothing.
 
-This is not the hold service of pulls: a pull waits for one place of one queue, every pull of it is
-woken, and none waits again. Woken pops run in the same turns as woken pulls, so that together they
-leave time for others. Reference: PopLongPollingService.
+The hold service of pulls is different: a pull waits for one offset of one queue, a message wakes
+all pulls of its queue, and they do not wait again. Woken pops share their turns with woken pulls,
+so that together they leave time for other requests. Reference: PopLongPollingService.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ log = logging.getLogger(__name__)
 
 ANY_QUEUE: Final = -1
 EARLY_MS: Final = 50
-"""A pop ends so long before its time is over, so that its client still hears of it."""
+"""A pop is answered this long before its deadline, so that the client still gets the answer."""
 
 #: Called for each append: queue offset, tags code, store timestamp (ms).
 ArrivalListener: TypeAlias = Callable[[int, int, int], None]
-#: Executes a request again; with True it may not wait any more. Returns the answer's bytes.
+#: Executes a request again; with True it must not wait again. Returns the size of the answer in
+#: bytes.
 Execute: TypeAlias = Callable[[Request[Any], bool], int]
 
 
 class ArrivalSource(Protocol):
-    """What is needed of the message store."""
+    """The part of the message store that is used."""
 
     def listen(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
     def unlisten(self, topic: str, queue_id: int, listener: ArrivalListener) -> None: ...
@@ -49,7 +50,7 @@ class ArrivalSource(Protocol):
 
 
 class Limits(Protocol):
-    """What is needed of the settings."""
+    """The settings that are used."""
 
     pop_polling_size: int
     max_pop_polling_size: int
@@ -57,7 +58,7 @@ class Limits(Protocol):
 
 
 class Polling(Enum):
-    """Whether a request waits, and if not, why."""
+    """Whether a request waits, and if not, the reason."""
 
     WAITS = "waits"
     FULL = "full"
@@ -65,8 +66,8 @@ class Polling(Enum):
 
 
 class Filter:
-    """Which messages a pop wants: with one of the tag codes, and with properties that `accept`
-    likes; None: all."""
+    """The messages that a pop requests: with one of the tag codes, and with properties that
+    `accept` accepts; None: any."""
 
     __slots__ = ("accept", "codes")
 
@@ -102,10 +103,10 @@ class ParkedPop:
 
 
 class _WaitingTopic:
-    """The pops that wait for messages of one topic, and what they listen to.
+    """The pops that wait for messages of one topic, and their listeners.
 
-    A queue is listened to until the next append that nobody waits for: a consumer that was answered
-    usually asks again at once.
+    The listener of a queue stays until an append finds no waiting pop, because a consumer usually
+    pops again right after an answer.
     """
 
     def __init__(self, polling: PopLongPolling, name: str) -> None:
@@ -116,8 +117,8 @@ class _WaitingTopic:
         self._listening: dict[tuple[str, int], ArrivalListener] = {}
 
     def listen(self, group: str, queues: int) -> None:
-        """Hear of messages in the topic, which has so many queues, and in retry topics."""
-        # Usually all of that is so already.
+        """Listen to the `queues` queues of the topic, and to retry topics."""
+        # Usually all listeners are registered already.
         listening = self._listening
         for queue_id in range(queues):
             if (self.name, queue_id) not in listening:
@@ -132,7 +133,7 @@ class _WaitingTopic:
         self._polling.store.listen(topic, queue_id, listener)
 
     def unlisten(self, topic: str, queue_id: int) -> None:
-        """Hear no more of a queue."""
+        """Stop listening to a queue."""
         listener = self._listening.pop((topic, queue_id), None)
         if listener is not None:
             self._polling.store.unlisten(topic, queue_id, listener)
@@ -140,7 +141,7 @@ class _WaitingTopic:
             self._polling.forget(self)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         for topic, queue_id in tuple(self._listening):
             self.unlisten(topic, queue_id)
 
@@ -172,7 +173,7 @@ class _WaitingTopic:
 class PopLongPolling:
     """The waiting requests of one kind; `execute` runs one again.
 
-    `newest_first`: wake what came last, not what came first.
+    `newest_first`: wake the newest request first instead of the oldest.
     """
 
     def __init__(
@@ -204,11 +205,11 @@ class PopLongPolling:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """Return the number of waiting requests."""
         return len(self._by_request)
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:
-        """Return how many requests of a group wait for one queue, or for any (-1)."""
+        """Return the number of requests of a group that wait for one queue, or for any (-1)."""
         waiting = self._topics.get(topic)
         return 0 if waiting is None else len(waiting.groups.get(group, {}).get(queue_id, ()))
 
@@ -222,8 +223,8 @@ class PopLongPolling:
         filter: Filter,
         until: int,
     ) -> Polling:
-        """Let a request wait until a message arrives that passes the filter, or until `until`
-        (Unix ms); the topic has so many `queues`. One whose client is gone is dropped."""
+        """Let a request wait until a message passes the filter, or until `until` (Unix ms). The
+        topic has `queues` queues. A request of a disconnected client is dropped."""
         now = self._clock()
         if self._closed or now > until - EARLY_MS:
             return Polling.TIMEOUT
@@ -257,7 +258,7 @@ class PopLongPolling:
         return Polling.WAITS
 
     def cancel(self, request: Request[Any]) -> bool:
-        """Forget a waiting request without answering it; False when it does not wait."""
+        """Remove a waiting request without answering it; return False if it does not wait."""
         parked = self._by_request.get(id(request))
         if parked is None:
             return False
@@ -272,10 +273,10 @@ class PopLongPolling:
         offset: int,
         tags_code: int,
     ) -> None:
-        """Wake one of these requests for a message, if that passes its filter.
+        """Wake one of these requests whose filter accepts a message.
 
         Every popLongPollingForceNotifyInterval-th message wakes one in any case, so that the
-        consumer offset moves where nothing passes.
+        consumer offset advances even if no message passes.
         """
         parked = self._first(parked_pops)
         if parked is None:
@@ -296,20 +297,20 @@ class PopLongPolling:
 
     def wake_group(self, topic: str, group: str, queue_id: int) -> None:
         """Execute one request of a group that waits for any queue, and one that waits for this
-        one: the queue gives messages again."""
+        queue: it has become available again."""
         for key in (ANY_QUEUE, queue_id):
             self.wake_one(topic, group, key)
 
     def wake_topic(self, topic: str) -> None:
-        """Execute all that wait for a topic: it was deleted, or its queues changed."""
+        """Execute all requests that wait for a topic: it was deleted, or its queues changed."""
         waiting = self._topics.get(topic)
         if waiting is not None:
             for parked in self._all(waiting):
                 self._wake(parked)
 
     def run_again(self, request: Request[Any]) -> bool:
-        """Execute a request that does not wait, in one of the next turns; return False if too many
-        of its client are going to be."""
+        """Execute a request that does not wait again in one of the next turns; return False if too
+        many of its client are queued already."""
         if not self._again.take(request, 1):
             return False
         request.keep()
@@ -317,17 +318,17 @@ class PopLongPolling:
         return True
 
     def end_waiting(self) -> None:
-        """Answer all that wait as if their time were over."""
+        """Answer all waiting requests as if they had timed out."""
         for parked in tuple(self._by_request.values()):
             self._end(parked)
 
     def end_all(self) -> None:
-        """Answer all that wait as if their time were over, and let none wait from now on."""
+        """Answer all waiting requests as if they had timed out, and let none wait from now on."""
         self._closed = True
         self.end_waiting()
 
     def close(self) -> None:
-        """Forget all that wait; their connections are about to close."""
+        """Remove all waiting requests; the connections are about to close."""
         self._closed = True
         for parked in tuple(self._by_request.values()):
             self._remove(parked)
@@ -335,7 +336,7 @@ class PopLongPolling:
             waiting.close()
 
     def forget(self, waiting: _WaitingTopic) -> None:
-        """Forget a topic for which nothing waits, and which listens to nothing."""
+        """Remove a topic without waiting requests and listeners."""
         self._topics.pop(waiting.name, None)
 
     # --- waking -------------------------------------------------------------------------------
@@ -368,14 +369,14 @@ class PopLongPolling:
             self._filters.asked(filter.accept, properties)
             return filter.accept(properties)
         except Exception:
-            # The pop fails again when it is executed, and is answered with the error.
+            # Wake the pop: it fails again when it is executed, and is answered with the error.
             self._log.exception(
                 "queue %s/%d: cannot filter the message at %d", topic, queue_id, offset
             )
             return True
 
     def _wake(self, parked: ParkedPop) -> None:
-        # To read properties for a filter may enter messages, which wake others meanwhile.
+        # Reading properties for a filter may dispatch messages, which may have woken this request.
         if self._by_request.get(id(parked.request)) is not parked:
             return
         self._remove(parked)
@@ -386,7 +387,7 @@ class PopLongPolling:
         self._woken.add(self._steps(parked.request, last=True))
 
     def _steps(self, request: Request[Any], *, last: bool) -> Iterator[int]:
-        # Messages must not go to a client that is gone.
+        # Do not pop messages for a client that has disconnected.
         yield self._execute(request, last) if is_heard(request) else 0
 
     def _again_steps(self, request: Request[Any]) -> Iterator[int]:
@@ -410,10 +411,10 @@ class PopLongPolling:
                 del groups[group]
         parked.request.connection.attributes[_PARKED].pop(parked, None)
 
-    # --- the client's end ---------------------------------------------------------------------
+    # --- disconnections -----------------------------------------------------------------------
 
     def _remember_on_connection(self, parked: ParkedPop) -> None:
-        # One close callback per connection, not one per pop: a consumer pops for days.
+        # One close callback per connection, not per pop: a consumer may pop for days.
         connection = parked.request.connection
         all_parked: dict[ParkedPop, PopLongPolling] | None = connection.attributes.get(_PARKED)
         if all_parked is None:

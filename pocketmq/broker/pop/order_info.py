@@ -1,10 +1,10 @@
-"""Messages popped in order: what a queue waits for before it gives the next ones. No I/O.
+"""Messages popped in order: when a queue is blocked, and its consumer offset. No I/O.
 
-After a pop in order a queue gives nothing to other pops of the group until all messages of that pop
-are acknowledged or visible again. A pop with the same attempt id gets the same messages again: its
-client did not receive the answer. There are no checkpoints and no retry topic: the consumer offset
-stays at the first message that is not acknowledged, and messages are counted each time they are
-delivered again. Reference: ConsumerOrderInfoManager.
+After a pop in order, the queue is blocked for other pops of the group until all messages of that
+pop are acknowledged or visible again. A pop with the same attempt id gets the same messages again:
+its client did not receive the answer. There are no checkpoints and there is no retry topic: the
+consumer offset stays at the first message that is not acknowledged, and the deliveries of each
+message are counted. Reference: ConsumerOrderInfoManager.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from msgspec import field
 from pocketmq.remoting.bodies.base import Body
 
 MOST_MESSAGES: Final = 64
-"""Their bits are a long of Java."""
+"""The most messages of a pop: the bit map is a Java long."""
 
 
 class OrderInfo(Body):
     """The last pop in order of one queue by one group. Times are Unix ms.
 
     Attributes:
-        attempt_id: of the pop's request.
+        attempt_id: the attempt id of the request.
         committed: bit n is set when message n is acknowledged.
         invisible_time: ms.
         last_consumed: when it was popped, by the broker's clock.
-        places: the queue offset of the first message, and from it to each of the others.
-        delivered: how often messages were delivered before, by queue offset; none that were not.
-        visible: when single messages are visible again, by queue offset.
-        pop_time: what acknowledgements must name.
+        places: the queue offset of the first message, then the distance of each other message from
+            it.
+        delivered: earlier deliveries by queue offset; messages without any are missing.
+        visible: when single messages become visible again, by queue offset.
+        pop_time: the pop time that acknowledgements must contain.
     """
 
     attempt_id: str | None = field(name="a", default=None)
@@ -56,9 +57,9 @@ class OrderInfo(Body):
         return bool(self.committed >> index & 1)
 
     def blocked_until(self, now: int, invisible_time: int = 0) -> int | None:
-        """Return until when the queue gives nothing, as far as is known now; None if it does.
+        """Return until when the queue is blocked, as known now; None if it is not.
 
-        `invisible_time` is for an entry that has none.
+        `invisible_time` applies to an entry without one.
         """
         usual = self.pop_time + (self.invisible_time or invisible_time)
         for index, offset in enumerate(self.offsets):
@@ -69,7 +70,7 @@ class OrderInfo(Body):
         return None
 
     def ack(self, offset: int) -> bool:
-        """Mark a message as acknowledged; False if it is not one of these."""
+        """Mark a message as acknowledged; return False if it is not in this pop."""
         try:
             index = self.offsets.index(offset)
         except ValueError:
@@ -79,8 +80,8 @@ class OrderInfo(Body):
 
     @property
     def next_offset(self) -> int:
-        """The consumer offset: of the first message that is not acknowledged; behind the last one
-        when all are."""
+        """The new consumer offset: the first message that is not acknowledged, or after the last
+        message if all are."""
         offsets = self.offsets
         for index, offset in enumerate(offsets):
             if not self.is_acked(index):
@@ -88,7 +89,7 @@ class OrderInfo(Body):
         return offsets[-1] + 1
 
     def postpone(self, offset: int, visible: int) -> None:
-        """Let a message be visible again at another time."""
+        """Change the time at which a message becomes visible again."""
         if self.visible is None:
             self.visible = {}
         self.visible[offset] = visible
@@ -103,7 +104,7 @@ def popped(
     invisible_time: int,
     now: int,
 ) -> OrderInfo:
-    """Return the entry of a pop of messages at these queue offsets, after the entry `before`."""
+    """Return the entry for a pop of messages at these queue offsets, which replaces `before`."""
     first = offsets[0]
     info = OrderInfo(
         attempt_id=attempt_id,
@@ -115,7 +116,7 @@ def popped(
     if before is not None:
         counts = before.delivered or {}
         if before.attempt_id is not None and before.attempt_id == attempt_id:
-            # The same delivery once more.
+            # The same delivery again: do not count it.
             info.delivered = counts
         else:
             known = set(before.offsets)

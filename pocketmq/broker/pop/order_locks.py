@@ -1,4 +1,4 @@
-"""Wakes parked pops of queues popped in order, when these give messages again after their time."""
+"""Wakes waiting pops of queues popped in order when the queues are no longer blocked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pocketmq.broker.pop.order_table import OrderTable
 class OrderLocks:
     """The times at which queues stop being blocked. `clock` gives milliseconds.
 
-    `wake(topic, group, queue_id)` has pops of a queue executed again.
+    `wake(topic, group, queue_id)` executes pops of a queue again.
     """
 
     def __init__(
@@ -28,13 +28,13 @@ class OrderLocks:
         self._free_at: dict[tuple[str, str, int], int] = {}
 
     def start(self) -> None:
-        """Watch what the table holds, and its changes."""
+        """Watch the entries of the table, and its changes."""
         self._orders.on_change = self._watch
         for group, topic, queue_id in self._orders.queues():
             self._watch(group, topic, queue_id)
 
     def stop(self) -> None:
-        """Wake nothing any more."""
+        """Stop waking pops."""
         self._alarm.cancel()
 
     def _watch(self, group: str, topic: str, queue_id: int) -> None:
@@ -52,7 +52,7 @@ class OrderLocks:
         for key in [key for key, at in self._free_at.items() if at <= now]:
             del self._free_at[key]
             group, topic, queue_id = key
-            self._watch(group, topic, queue_id)  # another message may block it for longer
+            self._watch(group, topic, queue_id)  # another message may still block it
             if key not in self._free_at:
                 self._wake(topic, group, queue_id)
         if self._free_at:

@@ -1,7 +1,7 @@
-"""The queues popped in order, by group and topic, kept in config/consumerOrderInfo.json.
+"""The queues popped in order, by group and topic, saved in config/consumerOrderInfo.json.
 
 The table is in memory; its file is written every few seconds if something changed, and at stop.
-Parked pops of a queue are woken when it gives messages again. Reference: ConsumerOrderInfoManager,
+Waiting pops of a queue are woken when it is no longer blocked. Reference: ConsumerOrderInfoManager,
 ConsumerOrderInfoLockManager.
 """
 
@@ -21,20 +21,20 @@ from pocketmq.store.config_file import ConfigFile, ConfigFileError
 
 SEPARATOR: Final = "@"
 UNUSED_MS: Final = 24 * 3600 * 1000
-"""An entry that is not used for so long is dropped."""
+"""An entry that was not used for this time is removed."""
 
 
 def _nobody(group: str, topic: str, queue_id: int) -> None:
-    """Nobody has to know of a change."""
+    """The default for `on_change`: does nothing."""
 
 
 class Ack(Enum):
-    """What became of an acknowledgement, where the offset does not move."""
+    """The result of an acknowledgement that does not change the offset."""
 
     UNKNOWN = "unknown"
     """The message is not one of the last pop."""
     IGNORED = "ignored"
-    """It belongs to an earlier pop, or to one that is forgotten."""
+    """It belongs to an earlier pop, or to one without an entry."""
 
 
 class OrderTable:
@@ -72,7 +72,7 @@ class OrderTable:
             raise ConfigFileError(self._file.path, str(error)) from None
 
     async def save(self) -> None:
-        """Write the file, off the event loop, when something changed. Raises OSError."""
+        """Write the file in a thread if something changed. Raises OSError."""
         self._clean()
         if not self._dirty:
             return
@@ -84,7 +84,7 @@ class OrderTable:
             raise
 
     def document(self) -> dict[str, Any]:
-        """Return the table as the file holds it."""
+        """Return the table in the form of the file."""
         return {"table": self._table}
 
     def get(self, group: str, topic: str, queue_id: int) -> OrderInfo | None:
@@ -99,7 +99,7 @@ class OrderTable:
         attempt_id: str | None = None,
         invisible_time: int = 0,
     ) -> bool:
-        """Tell whether a queue gives nothing at the moment to a pop with this attempt id."""
+        """Tell whether a queue is blocked now for a pop with this attempt id."""
         info = self.get(group, topic, queue_id)
         if info is None or (attempt_id is not None and attempt_id == info.attempt_id):
             return False
@@ -116,7 +116,7 @@ class OrderTable:
         pop_time: int,
         invisible_time: int,
     ) -> OrderInfo:
-        """Enter a pop."""
+        """Add a pop."""
         queues = self._table.setdefault(f"{topic}{SEPARATOR}{group}", {})
         info = queues[queue_id] = popped(
             queues.get(queue_id),
@@ -133,11 +133,11 @@ class OrderTable:
         self, group: str, topic: str, queue_id: int, offset: int, pop_time: int, committed: int
     ) -> int | Ack:
         """Mark a message as acknowledged, and return the new consumer offset; `committed` is the
-        one so far."""
+        current one."""
         info = self.get(group, topic, queue_id)
         if info is None:
-            # A kill or a change of master took the entry. The reference moves behind the message
-            # in any case, and loses those before it that are not acknowledged.
+            # The entry was lost in a kill or a change of master. The reference always advances past
+            # the message, and so loses unacknowledged messages before it.
             return offset + 1 if offset == committed else Ack.IGNORED
         if not info.places:
             return Ack.UNKNOWN
@@ -151,21 +151,21 @@ class OrderTable:
     def postpone(
         self, group: str, topic: str, queue_id: int, offset: int, pop_time: int, visible: int
     ) -> None:
-        """Let a message of the last pop be visible again at `visible` (Unix ms); do nothing for one
-        of an earlier pop."""
+        """Make a message of the last pop visible again at `visible` (Unix ms); do nothing for a
+        message of an earlier pop."""
         info = self.get(group, topic, queue_id)
         if info is not None and info.pop_time == pop_time and offset in info.offsets:
             info.postpone(offset, visible)
             self._changed(group, topic, queue_id)
 
     def clear(self, group: str, topic: str, queue_id: int) -> None:
-        """Forget a queue: its consumer offset was set."""
+        """Remove a queue: its consumer offset was set."""
         queues = self._table.get(f"{topic}{SEPARATOR}{group}", {})
         if queues.pop(queue_id, None) is not None:
             self._changed(group, topic, queue_id)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic: a new one of its name has other messages."""
+        """Remove a deleted topic: a new topic of the same name has other messages."""
         for key in [key for key in self._table if key.partition(SEPARATOR)[0] == topic]:
             del self._table[key]
             self._dirty = True
@@ -183,7 +183,7 @@ class OrderTable:
         self.on_change(group, topic, queue_id)
 
     def _clean(self) -> None:
-        """Forget what was deleted, and what is unused for a day."""
+        """Remove entries of deleted topics and groups, and entries unused for a day."""
         now = self._clock()
         for key, queues in list(self._table.items()):
             topic, _, group = key.partition(SEPARATOR)

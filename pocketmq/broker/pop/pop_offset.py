@@ -1,4 +1,4 @@
-"""Where a group pops next in a queue: its consumer offset, or behind what is popped already.
+"""Where a group pops next in a queue: its consumer offset, or after the messages already popped.
 
 Reference: PopMessageProcessor.getPopOffset, getInitOffset.
 """
@@ -16,11 +16,11 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.results import GetStatus
 
 MIN_OFFSET: Final = 0
-"""initMode of a group that begins at the oldest message."""
+"""initMode of a group that starts at the oldest message."""
 
 
 class PopOffset:
-    """The places of one broker's groups."""
+    """The pop offsets of one broker's groups."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class PopOffset:
         self._orders = orders
 
     def peek(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where a group would go on, or begin at the oldest message; change nothing."""
+        """Return where a group would continue, for a new group the oldest message; change
+        nothing."""
         committed = self._offsets.query(group, topic, queue_id)
         if committed < 0:
             committed = self._store.min_offset(topic, queue_id)
         return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
 
     def take(self, group: str, topic: str, queue_id: int, committed: int, init_mode: int) -> int:
-        """Return where a group pops, whose consumer offset is `committed` (-1 without one).
+        """Return where a group pops; `committed` is its consumer offset (-1 if it has none).
 
-        Where it begins is committed at once. An offset that an admin set counts more than all
-        others.
+        The start of a new group is committed at once. An offset set by an admin takes precedence.
         """
         offsets = self._offsets
         if offsets.has_reset(group, topic, queue_id):
@@ -62,7 +62,7 @@ class PopOffset:
         return max(committed, self._buffer.latest_offset((topic, group, queue_id)))
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Let a group go on at another place than it would."""
+        """Set the offset at which a group continues."""
         self._buffer.forget_queue((topic, group, queue_id))
         self._offsets.commit(group, topic, queue_id, offset)
 
@@ -72,7 +72,7 @@ class PopOffset:
         if init_mode == MIN_OFFSET or topic.startswith(RETRY_PREFIX):
             return low
         if config.init_pop_offset_by_check_msg_in_mem and low <= 0:
-            # A new topic: its first messages were sent before its first consumer came.
+            # A new topic: its first messages may be older than its first consumer.
             first = store.get(topic, queue_id, 0, 1)
             if (
                 first.status is GetStatus.FOUND

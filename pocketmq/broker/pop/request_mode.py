@@ -1,7 +1,7 @@
-"""Who pops and who pulls: by topic and group, kept in config/messageRequestMode.json.
+"""Whether a group pops or pulls, by topic and group, saved in config/messageRequestMode.json.
 
-An admin sets it (`mqadmin setConsumeMode`); it is on the disk when that is answered. Reference:
-MessageRequestModeManager.
+An admin sets it (`mqadmin setConsumeMode`); it is on the disk when the request is answered.
+Reference: MessageRequestModeManager.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class MessageRequestModes:
         self._writer.start()
 
     async def stop(self) -> None:
-        """Write what is not written yet, and end."""
+        """Write the remaining changes, and stop."""
         await self._writer.stop()
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
-        """Return how a group reads a topic, also where no admin has said so."""
+        """Return how a group reads a topic, or the default if it was not set."""
         known = self.table.get(topic, {}).get(group)
         if known is not None:
             return known
@@ -66,24 +66,24 @@ class MessageRequestModes:
         )
 
     async def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Let a group read a topic in this way. Raises as `TableWriter.saved`."""
+        """Set how a group reads a topic. Raises like `TableWriter.saved`."""
         self.table.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._writer.changed()
         await self._writer.saved(self._writer.revision)
 
     def follow(self, table: Mapping[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
-        """Take over a master's table."""
+        """Copy a master's table."""
         if self.table != table:
             self.table = dict(table)
             self._writer.changed()
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
+        """Remove a deleted topic."""
         if self.table.pop(topic, None) is not None:
             self._writer.changed()
 
     def document(self) -> MessageRequestModeSerializeWrapper:
-        """Return the table as the file holds it."""
+        """Return the table in the form of the file."""
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self.table)
 
     def _encode(self) -> bytes:

@@ -1,9 +1,10 @@
-"""Takes back popped messages that were not acknowledged in time: they go to a retry topic.
+"""Revives popped messages that were not acknowledged in time: they go to a retry topic.
 
-The service reads the revive log as it grows, and stores each message whose time is over in the
-retry topic of its group and topic, with one more in reconsumeTimes. How far it is, is kept as the
-consumer offset of CID_RMQ_SYS_REVIVE_GROUP in each queue: the last record that needs not be read
-again. Nothing is done for topics and groups that were deleted. Reference: PopReviveService.
+The service reads the revive log as it grows. When the invisible time of a message is over, it
+stores the message in the retry topic of its group and topic, with reconsumeTimes increased by one.
+The progress in each queue is saved as the consumer offset of CID_RMQ_SYS_REVIVE_GROUP: the last
+record that a restart does not have to read. Deleted topics and groups are skipped. Reference:
+PopReviveService.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ log = logging.getLogger(__name__)
 
 READ_AT_ONCE: Final = 32
 ALL: Final = 1 << 31
-LOOK_BACK: Final = 1_024  # records before the first one that is not worked off
-TURN: Final = 64  # records or messages before the loop serves others
-AGAIN_MS: Final = 1_000  # after the store took no message
-TIMER_LATE_MS: Final = 100  # between two looks at a timer that is behind
+LOOK_BACK: Final = 1_024  # records before the first unprocessed one
+TURN: Final = 64  # the most records or messages in one turn of the event loop
+AGAIN_MS: Final = 1_000  # retry after the store refused a message
+TIMER_LATE_MS: Final = 100  # pause between two checks of a timer that is late
 RETRY_QUEUES: Final = 1
 
 
 class ReviveLag(NamedTuple):
-    """How much of a queue of the revive log is not worked off: records, and the age of the first
-    of them in milliseconds."""
+    """The unprocessed part of a queue of the revive log: the number of records, and the age of the
+    first one in milliseconds."""
 
     queue_id: int
     records: int
@@ -62,8 +63,8 @@ class ReviveLag(NamedTuple):
 
 
 class ReviveService:
-    """Reads the revive log of one broker; `delivered_until()` says up to when (Unix ms) the timer
-    has delivered what is due."""
+    """Reads the revive log of one broker. `delivered_until()` returns the time (Unix ms) up to
+    which the timer has delivered due messages."""
 
     def __init__(
         self,
@@ -99,12 +100,12 @@ class ReviveService:
         self._first = 0
 
     def start(self) -> None:
-        """Go on where the consumer offsets say."""
+        """Start to read at the consumer offsets."""
         store = self._store
         for queue_id in range(self.queues):
             committed = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
             end = store.max_offset(self._topic, queue_id)
-            # An offset behind the end is that of a log that lost it: what comes there is new.
+            # An offset after the end means that the log lost its last records: start at the end.
             revive_log = ReviveLog(min(committed + 1, end))
             self._recall(queue_id, revive_log)
             self._logs.append(revive_log)
@@ -113,7 +114,7 @@ class ReviveService:
         self._alarm.set(0)
 
     def stop(self) -> None:
-        """Take nothing back any more."""
+        """Stop reviving messages."""
         self._alarm.cancel()
         for queue_id in range(len(self._logs)):
             self._store.unlisten(self._topic, queue_id, self._on_arrival)
@@ -122,17 +123,17 @@ class ReviveService:
 
     @property
     def queues(self) -> int:
-        """How many queues the revive log has."""
+        """The number of queues of the revive log."""
         topic = self._topics.get(self._topic)
         return max(self._config.revive_queue_num, topic.read_queue_nums if topic else 0)
 
     @property
     def open(self) -> int:
-        """How many checkpoints were read and wait for their time."""
+        """The number of checkpoints that were read and are not due yet."""
         return sum(map(len, self._logs))
 
     def behind(self) -> Iterator[ReviveLag]:
-        """Give how far each queue is behind; none on a broker that takes nothing back."""
+        """Yield the lag of each queue; none on a broker that revives no messages."""
         for queue_id, revive_log in enumerate(self._logs):
             first = revive_log.settled_to
             records = max(self._store.max_offset(self._topic, queue_id) - first, 0)
@@ -141,10 +142,10 @@ class ReviveService:
             yield ReviveLag(queue_id, records, age)
 
     def ack(self, queue_id: int, id: CheckPointId, offset: int) -> None:
-        """Mark a message whose acknowledgement is being written, if its checkpoint was read."""
+        """Mark a message whose acknowledgement is being written, if its checkpoint is open."""
         if queue_id < len(self._logs):
             revive_log = self._logs[queue_id]
-            # Its checkpoint may not have been read yet, although its client knows it.
+            # Read first: the checkpoint may be in the log already, but not read yet.
             self._read(queue_id, revive_log, ALL)
             revive_log.ack(id, offset)
 
@@ -154,9 +155,9 @@ class ReviveService:
     # --- a turn -------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Read what arrived and take back what is due, but no more than a turn's worth."""
+        """Read new records and revive due messages, within the limits of one turn."""
         left = TURN
-        # Each queue is the first one in its turn, so that a busy one does not hold up the others.
+        # Start with another queue each time, so that a busy queue does not block the others.
         self._first = (self._first + 1) % len(self._logs)
         try:
             for n in range(len(self._logs)):
@@ -185,8 +186,7 @@ class ReviveService:
             return
         now, precision = self._clock(), self._config.timer_precision
         time = min(times)
-        # What is due by then is delivered at the end of the timer's slot; a little later if the
-        # timer is busy.
+        # The timer delivers the acknowledgements at the end of its slot, or later if it is busy.
         self._alarm.set(time if time > now else now + min(precision, TIMER_LATE_MS))
 
     def _commit(self, queue_id: int, revive_log: ReviveLog) -> None:
@@ -196,7 +196,7 @@ class ReviveService:
             self._offsets.after_log = True
 
     def _read(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
-        """Take over at most about `most` records that were not read yet; return how many."""
+        """Read about `most` new records at most; return their number."""
         store, count = self._store, 0
         while count < most and revive_log.read_to < store.max_offset(self._topic, queue_id):
             offset = revive_log.read_to
@@ -214,12 +214,12 @@ class ReviveService:
                         counts = self._statistics.pops.read
                         counts[decoded.topic, decoded.group, queue_id, kind] += 1
                     revive_log.add(decoded, record.queue_offset, direct=direct)
-            # Past records that are gone or cannot be read.
+            # Skip records that no longer exist or cannot be read.
             revive_log.read_to = max(found.next_begin_offset, offset + 1)
         return count
 
     def _recall(self, queue_id: int, revive_log: ReviveLog) -> None:
-        """Tell the log which checkpoints were settled last before."""
+        """Tell the log which checkpoints were settled most recently."""
         low, end = self._store.min_offset(self._topic, queue_id), revive_log.read_to
         offset = max(low, end - LOOK_BACK)
         while offset < end:
@@ -247,9 +247,9 @@ class ReviveService:
     # --- messages -----------------------------------------------------------------------------
 
     def _settle(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
-        """Take back what is due, at most about `most` messages; return how many. Raises _NotStored.
+        """Revive about `most` due messages at most; return their number. Raises _NotStored.
 
-        A checkpoint is settled as a whole, so that a stop in between does not repeat a part of it.
+        A checkpoint is settled as a whole, so that a stop does not repeat a part of it.
         """
         count = 0
         while count < most and (point := revive_log.take(self._clock())) is not None:
@@ -260,7 +260,7 @@ class ReviveService:
                 point.ack(offset)
                 count += 1
             if revive_log.settled(point) and revived:
-                # If this cannot be written, they come twice after a restart.
+                # If this cannot be written, these messages are revived again after a restart.
                 ack = batch_ack(point.id, revived, point.broker_name or self._config.broker_name)
                 self._writer.ack(ack, queue_id, point.revive_time)
         return count
@@ -270,7 +270,7 @@ class ReviveService:
         if point.created is not None and point.created < self._topics.created(topic):
             self._put_hooks.destinations.drop(topic, "pops")
             return False
-        # Not every group that a kill or a change of master has made unknown was deleted.
+        # A group may be unknown after a kill or a change of master, although it was not deleted.
         return self._topics.get(topic) is not None and not self._groups.is_deleted(
             point.group, point.pop_time
         )
@@ -289,7 +289,7 @@ class ReviveService:
         inner = inner_message_of(record)
         destinations = self._put_hooks.destinations
         if destinations.is_gone(normal_topic(point.topic, point.group), record.physical_offset):
-            # A retry of a message that was deleted, in a retry topic that an official broker left.
+            # A retry of a deleted message, in a retry topic that an official broker left.
             destinations.drop(point.topic, "pops")
             return
         inner.topic = self._retry_topic(point)
@@ -300,7 +300,7 @@ class ReviveService:
             inner.properties[names.FIRST_POP_TIME] = str(point.pop_time)
         result = self._put_hooks.put(inner, direct=True)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
-            # With the property that was added it may be too long.
+            # With the added property, the message may be too long.
             inner.properties.pop(names.FIRST_POP_TIME, None)
             result = self._put_hooks.put(inner, direct=True)
         topic = normal_topic(point.topic, point.group)
@@ -315,7 +315,7 @@ class ReviveService:
         self._in_flight.subtract((point.topic, point.group, point.queue_id), 1)
 
     def _retry_topic(self, point: CheckPoint) -> str:
-        """Return the retry topic of a checkpoint; make it if it is missing."""
+        """Return the retry topic of a checkpoint; create it if it is missing."""
         name = point.topic
         if not name.startswith(RETRY_PREFIX):
             name = pop_retry_topic(name, point.group, v2=self._config.enable_retry_topic_v2)
@@ -337,4 +337,4 @@ class ReviveService:
 
 
 class _NotStored(Exception):
-    """The store takes no messages now."""
+    """The store refuses messages now."""

@@ -1,17 +1,17 @@
-"""What one queue of the revive log says: which popped messages were not acknowledged. No I/O.
+"""The state of one queue of the revive log: which popped messages were not acknowledged. No I/O.
 
-Checkpoints and acknowledgements come as they lie in the log, each checkpoint before what
-acknowledges it. A checkpoint can be settled when its time is over and every acknowledgement that
-was given before that is read: these are timed messages, so the timer must have delivered what is
-due until then, and the log must be read as far as it went at that time. For a checkpoint that did
-not pass through the timer, in this life of the broker, there is no need to wait: `ack` has marked
-what came since.
+Checkpoints and acknowledgements are added in the order of the log, each checkpoint before its
+acknowledgements. A checkpoint can be settled when its invisible time is over and every
+acknowledgement from before that is read. Acknowledgements are timed messages, so the timer must
+have delivered all messages due until then, and the log must be read up to its end at that time.
+There is no need to wait for a checkpoint that did not pass through the timer since the broker
+started: `ack` has marked its acknowledgements.
 
-After a crash the timer delivers again what it had delivered since its last save. So the log knows
-the checkpoints that were settled of late, and skips them.
+After a crash, the timer delivers again the messages that it had delivered since its last save. So
+the log remembers the checkpoints that were settled recently, and skips them.
 
-The log is worked off up to the first checkpoint that is open. Reference: PopReviveService, which
-reads the whole of it again every second and goes by the latest due time that it saw.
+The progress is the first open checkpoint. Reference: PopReviveService, which reads all of this
+again every second and uses the latest due time that it has seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from pocketmq.broker.pop.check_point import AckMessage, CheckPoint, CheckPointId
 
 MOST_SETTLED: Final = 4_096
-"""Settled checkpoints that are known."""
+"""The number of settled checkpoints that are remembered."""
 
 
 class ReviveLog:
@@ -36,11 +36,11 @@ class ReviveLog:
         self._timed: list[tuple[int, int, CheckPointId]] = []
         self._direct: list[tuple[int, int, CheckPointId]] = []
         self._end = read_to
-        self._delivered_until = 0  # when the log ended at `_end`
+        self._delivered_until = 0  # the timer's progress when the log ended at `_end`
         self._complete_until = 0
 
     def __len__(self) -> int:
-        """How many checkpoints are open."""
+        """Return the number of open checkpoints."""
         return len(self._open)
 
     @property
@@ -50,21 +50,21 @@ class ReviveLog:
         return self.read_to if first is None else first.revive_offset
 
     def extends(self, end: int, delivered_until: int) -> None:
-        """Note that the log ends at the offset `end` now, and that the timer has delivered what is
-        due until `delivered_until` (Unix ms).
+        """Record that the log now ends at the offset `end`, and that the timer has delivered all
+        messages due until `delivered_until` (Unix ms).
 
-        This counts when the log is read up to what was noted before. So it counts now and then,
-        also while the log grows faster than it is read.
+        Values are ignored until the log is read up to the `end` recorded before. So progress is
+        made even while the log grows faster than it is read.
         """
         if self.read_to >= self._end:
             self._complete_until = self._delivered_until
             self._end, self._delivered_until = end, delivered_until
 
     def add(self, record: CheckPoint | AckMessage | None, offset: int, *, direct: bool) -> None:
-        """Take over the record at `offset` of the queue; None stands for one without meaning.
+        """Add the record at `offset` of the queue; None for an unknown record.
 
-        `direct`: a checkpoint that did not pass through the timer, and was put in this life of the
-        broker.
+        `direct`: a checkpoint that did not pass through the timer, and was put since the broker
+        started.
         """
         self.read_to = offset + 1
         if isinstance(record, CheckPoint):
@@ -83,7 +83,7 @@ class ReviveLog:
             return
         known = self._open.get(id)
         if known is not None:
-            # After a crash the timer delivers what it delivered before: one of them is enough.
+            # After a crash, the timer delivers messages again: keep only one of the checkpoints.
             known.bit_map |= point.bit_map
             return
         point.revive_offset = offset
@@ -92,13 +92,13 @@ class ReviveLog:
         heapq.heappush(heap, (point.revive_time, offset, id))
 
     def ack(self, id: CheckPointId, offset: int) -> bool:
-        """Mark a message of an open checkpoint at once; False when that is not open."""
+        """Mark a message as acknowledged at once; return False if its checkpoint is not open."""
         point = self._open.get(id)
         return point is not None and point.ack(offset)
 
     def take(self, now: int) -> CheckPoint | None:
-        """Return a checkpoint that can be settled at `now` (Unix ms), the same one until `settled`
-        is called; None if there is none."""
+        """Return a checkpoint that can be settled at `now` (Unix ms); None if there is none. The
+        result stays the same until `settled` is called."""
         if self.read_to >= self._end:
             self._complete_until = self._delivered_until
         for heap, time in ((self._direct, now), (self._timed, min(now, self._complete_until))):
@@ -107,8 +107,8 @@ class ReviveLog:
         return None
 
     def settled(self, point: CheckPoint) -> bool:
-        """Close a checkpoint that `take` gave. Return whether one before it in the log is open: a
-        restart reads both again."""
+        """Close a checkpoint returned by `take`. Return whether an earlier checkpoint in the log is
+        open: then a restart reads both again."""
         id = point.id
         for heap in (self._direct, self._timed):
             if heap and heap[0][2] == id:
@@ -118,12 +118,12 @@ class ReviveLog:
         return self.settled_to < point.revive_offset
 
     def remember(self, id: CheckPointId) -> None:
-        """Note that a checkpoint was settled, in this life of the broker or before."""
-        self._settled.pop(id, None)  # to the end
+        """Record that a checkpoint was settled, since the broker started or before."""
+        self._settled.pop(id, None)  # move it to the end
         self._settled[id] = None
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
 
     def next_time(self) -> int | None:
-        """Return when the time of the next open checkpoint is over (Unix ms)."""
+        """Return when the invisible time of the next open checkpoint is over (Unix ms)."""
         return min((heap[0][0] for heap in (self._direct, self._timed) if heap), default=None)

@@ -1,4 +1,4 @@
-"""Writes checkpoints and acknowledgements into the revive log, by way of the timer."""
+"""Writes checkpoints and acknowledgements to the revive log, through the timer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReviveWriter:
     """Writes to the revive log of one broker; `store_host` is its packed address.
 
     Attributes:
-        topic: of the revive log.
+        topic: the topic of the revive log.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class ReviveWriter:
         self._log = LimitedLog(log)
 
     def check_point(self, point: CheckPoint, queue_id: int) -> bool:
-        """Write a checkpoint; False when the store takes no messages. Do not wait for the disk."""
+        """Write a checkpoint; return False if the store refuses it. Do not wait for the disk."""
         due = point.revive_time - ACK_INTERVAL_MS
         return self._put(point, CHECK_POINT_TAG, queue_id, due)
 
     def ack(self, ack: AckMessage, queue_id: int, due: int) -> bool:
-        """Write what acknowledges messages that are visible again at `due` (Unix ms); False when
-        the store takes no messages. Do not wait for the disk."""
+        """Write the acknowledgement of messages that would become visible again at `due` (Unix ms);
+        return False if the store refuses it. Do not wait for the disk."""
         tag = BATCH_ACK_TAG if isinstance(ack, BatchAckMessage) else ACK_TAG
         return self._put(ack, tag, queue_id, due)
 
@@ -71,7 +71,7 @@ class ReviveWriter:
             record.encode(),
             {
                 names.TIMER_DELIVER_MS: str(due),
-                # 5.3.3 says ack here for a batch, too.
+                # 5.3.3 uses the tag ack in the key of a batch, too.
                 names.UNIQ_KEY: unique_key(
                     record, ACK_TAG if tag == BATCH_ACK_TAG else tag, self._broker_name
                 ),

@@ -1,7 +1,7 @@
 """The requests of POP consumption.
 
-- `access`: who may read which topic;
-- `pop`, `ack`, `change_invisible_time`: taking messages, and what becomes of them;
-- `notification`, `peek`: looking without taking;
-- `assignment`: which queues a consumer reads, and how.
+- `access`: the checks that they share;
+- `pop`, `ack`, `change_invisible_time`: deliver messages and end or extend deliveries;
+- `notification`, `peek`: look for messages without popping them;
+- `assignment`: which queues a consumer reads, and whether it pops or pulls.
 """

@@ -1,4 +1,4 @@
-"""What all requests of POP consumption check first, in the order of the reference."""
+"""The first checks of all requests of POP consumption, in the order of the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_MESSAGES: Final = 32
 
 
 class QueueHeader(Protocol):
-    """The fields that all of these requests have."""
+    """The fields that all of these requests share."""
 
     @property
     def consumer_group(self) -> str: ...
@@ -34,7 +34,7 @@ class QueueHeader(Protocol):
 
 
 class PopAccess:
-    """Checks of one broker; all raise `RemotingError`."""
+    """The checks of one broker; all raise RemotingError."""
 
     def __init__(
         self, config: BrokerConfig, topics: TopicConfigs, groups: SubscriptionGroups
@@ -44,7 +44,7 @@ class PopAccess:
         self._groups = groups
 
     def readable(self, header: QueueHeader, connection: RequestConnection) -> TopicConfig:
-        """Return the topic that a request reads, of which the queue may be -1."""
+        """Check that a request may read its topic, and return the topic; the queue id may be -1."""
         config = self._config
         if not config.broker_permission & PERM_READ:
             raise RemotingError(
@@ -75,18 +75,18 @@ class PopAccess:
         return topic
 
     def queue(self, header: QueueHeader) -> None:
-        """Check that there is the queue of a message that was popped."""
+        """Check that the queue of a popped message exists."""
         topic = self._topic(header.topic)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(header, topic))
 
     def is_deleted(self, topic: str, group: str, pop_time: int) -> bool:
-        """Tell whether a message was popped from a topic that was deleted, and not from the one of
-        that name that there is now."""
+        """Tell whether a message was popped from a deleted topic, not from the current topic of the
+        same name."""
         return self._topics.is_popped_before(normal_topic(topic, group), pop_time)
 
     def delivery(self, header: QueueHeader, pop_time: int) -> None:
-        """Check that a popped message was not deleted with its topic."""
+        """Check that the topic of a popped message was not deleted."""
         if self.is_deleted(header.topic, header.consumer_group, pop_time):
             raise RemotingError(
                 ResponseCode.NO_MESSAGE,
@@ -94,7 +94,7 @@ class PopAccess:
             )
 
     def invisible_time(self, milliseconds: int) -> None:
-        """Check how long messages are to be invisible: the timer must be able to wait so long."""
+        """Check an invisible time: the timer must support a delay of this length."""
         most = self._config.timer_max_delay_sec * 1000
         if not 0 <= milliseconds <= most:
             raise RemotingError(
@@ -103,7 +103,7 @@ class PopAccess:
             )
 
     def retry_topic(self, topic: str, group: str) -> None:
-        """Check that the retry topic of a group can be stored."""
+        """Check that the name of a group's retry topic is short enough to be stored."""
         name = pop_retry_topic(topic, group, v2=False)
         if len(name) > MAX_STORED_TOPIC:
             raise RemotingError(
@@ -122,7 +122,7 @@ class PopAccess:
 
 
 def handle_of(text: str) -> ReceiptHandle:
-    """Return the receipt handle of a request. Raises `RemotingError` (INVALID_PARAMETER)."""
+    """Return the receipt handle of a request. Raises RemotingError (INVALID_PARAMETER)."""
     try:
         return decode_receipt_handle(text)
     except ReceiptHandleError as error:

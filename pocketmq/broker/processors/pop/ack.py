@@ -31,7 +31,7 @@ _KINDS = {str(int(kind)): kind for kind in TopicKind}
 
 
 class AckProcessor:
-    """Acknowledgements of one broker; `polling` has the pops that wait."""
+    """Acknowledgements of one broker; `polling` has the waiting pops."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class AckProcessor:
     def ack_together(
         self, requests: Sequence[Request[AckMessageRequestHeader]]
     ) -> list[Response | bytes]:
-        """End the delivery of messages whose checkpoints are in memory, up to the first one that
-        is not: that is for `ack`.
+        """End the delivery of messages whose checkpoints are in memory, up to the first other
+        message, which is for `ack`.
 
-        Consumers acknowledge each message by itself, and this is all that most of them need.
+        Consumers acknowledge each message with its own request, and most checkpoints are in memory.
         """
         ack, subtract = self._deliveries.buffer.ack, self._in_flight.subtract
         wakes = self._config.enable_pop_message_threshold
@@ -107,7 +107,7 @@ class AckProcessor:
             handle.pop_time,
         )
         if not self._deliveries.buffer.knows(id):
-            # What is in memory was checked when it was popped.
+            # A message whose checkpoint is in memory was checked when it was popped.
             self._access.queue(header)
             self._access.delivery(header, handle.pop_time)
             low = self._store.min_offset(header.topic, header.queue_id)
@@ -125,7 +125,7 @@ class AckProcessor:
         return success_answer(request)
 
     def ack_many(self, request: Request[Header]) -> Response:
-        """End the delivery of many messages, popped by any number of pops."""
+        """End the delivery of many messages, from any number of pops."""
         body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
@@ -175,14 +175,14 @@ class AckProcessor:
         if written:
             self._unwritten.add(request)
         if self._config.enable_pop_message_threshold:
-            # The queue may have given nothing because of these.
+            # The queue may have been blocked because of these messages.
             topic = normal_topic(id.topic, id.group)
             self._polling.wake_group(topic, id.group, id.queue_id)
 
     def ack_in_order(self, id: CheckPointId, offset: int, invisible_time: int) -> None:
         """End the delivery of a message that was popped in order.
 
-        Raises `RemotingError` (MESSAGE_ILLEGAL) for one that was not.
+        Raises RemotingError (MESSAGE_ILLEGAL) for a message that was not.
         """
         group, topic, queue_id = id.group, id.topic, id.queue_id
         committed = self._offsets.query(group, topic, queue_id)

@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and the modes of message requests: who reads which queues, and how.
+"""QUERY_ASSIGNMENT and message request modes: which queues a client reads, by pop or pull.
 
 Reference: broker QueryAssignmentProcessor.
 """
@@ -55,8 +55,8 @@ class AssignmentProcessor:
         dispatcher.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.all_modes)
 
     async def query(self, request: Request[Header]) -> Response:
-        """Return the queues of a client; no list when they are not known, so that it keeps those
-        it has."""
+        """Return the queues of a client; no list if they are not known, so that the client keeps
+        its queues."""
         body = QueryAssignmentRequestBody.decode(request.body)
         topic = body.need("topic", body.topic)
         group = body.need("consumerGroup", body.consumer_group)
@@ -90,7 +90,7 @@ class AssignmentProcessor:
         return assigned_for_pull(strategy, queues, clients, body.client_id)
 
     async def set_mode(self, request: Request[Header]) -> Response:
-        """Let a group pop, or pull, from a topic."""
+        """Set whether a group pops or pulls from a topic."""
         mode = SetMessageRequestModeRequestBody.decode(request.body)
         topic = mode.need("topic", mode.topic)
         group = mode.need("consumerGroup", mode.consumer_group)

@@ -1,4 +1,4 @@
-"""CHANGE_MESSAGE_INVISIBLETIME: a consumer needs a popped message for longer, or gives it back.
+"""CHANGE_MESSAGE_INVISIBLETIME: a consumer needs a popped message for longer, or returns it.
 
 Reference: broker ChangeInvisibleTimeProcessor.
 """
@@ -25,8 +25,9 @@ from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 SAME_MS: Final = 100
-"""A checkpoint gets a later time than the one that it replaces, or acknowledgements would not tell
-them apart. They come this shortly after each other, unless the clock was set back."""
+"""A new checkpoint must have a later pop time than the one it replaces, so that acknowledgements
+can distinguish them. If the old pop time is in the future by less than this, it is increased by
+1 ms; if by more, the clock was set back."""
 
 
 class ChangeInvisibleTimeProcessor:
@@ -57,7 +58,7 @@ class ChangeInvisibleTimeProcessor:
         )
 
     def change(self, request: Request[ChangeInvisibleTimeRequestHeader]) -> Response:
-        """Let a message be invisible for the given time from now on."""
+        """Make a message invisible for the given time from now on."""
         header = request.header
         self._access.queue(header)
         self._access.invisible_time(header.invisible_time)

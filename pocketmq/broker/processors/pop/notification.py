@@ -1,4 +1,4 @@
-"""NOTIFICATION: tells when there is a message to pop, without taking it.
+"""NOTIFICATION: tells when there is a message to pop, without popping it.
 
 Reference: broker NotificationProcessor.
 """
@@ -32,7 +32,7 @@ NotificationRequest = Request[NotificationRequestHeader]
 
 
 class NotificationProcessor:
-    """Notifications of one broker; `polling` has the requests that wait."""
+    """Notifications of one broker; `polling` has the waiting requests."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class NotificationProcessor:
         dispatcher.register(RequestCode.NOTIFICATION, self.notify, NotificationRequestHeader)
 
     def notify(self, request: NotificationRequest) -> Response | None:
-        """Answer whether there is a message, or wait (None) until there is one."""
+        """Answer whether there is a message; return None if the request waits for one."""
         if request.header.born_time == 0:
             request.header.born_time = self._clock()
         return self._notify(request, last=False)

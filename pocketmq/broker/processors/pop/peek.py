@@ -1,4 +1,4 @@
-"""PEEK_MESSAGE: shows the messages that a pop would take, and takes none.
+"""PEEK_MESSAGE: returns the messages that a pop would deliver, without popping them.
 
 Reference: broker PeekMessageProcessor.
 """
@@ -25,7 +25,7 @@ _CORRECTED = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
 
 
 class PeekProcessor:
-    """Looks at messages of one broker."""
+    """Peeks of one broker."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""POP_MESSAGE: messages of any queue of a topic, which nobody else gets for a while.
+"""POP_MESSAGE: messages of any queue of a topic, invisible to other consumers for a while.
 
-A pop looks at the queues in turn, from a random one on, and at the retry topics of its group, first
-or last, by chance. It takes from each queue what it wants, notes that in one checkpoint, and is
-answered as soon as it has something. If there is nothing, it waits. Reference: broker
+A pop reads the queues in turn, starting with a random one, and the retry topics of its group, at
+random before or after them. The messages that it takes from one queue go into one checkpoint. It is
+answered as soon as it has messages, and waits if there are none. Reference: broker
 PopMessageProcessor.
 """
 
@@ -60,10 +60,10 @@ from pocketmq.store.results import GetResult, GetStatus
 log = logging.getLogger(__name__)
 
 LATE_MS: Final = 500
-"""A pop whose time is over for longer takes no messages: its client does not wait any more."""
+"""A pop later than this after its deadline gets no messages: its client no longer waits."""
 
 _FOUND: Final = GetStatus.FOUND
-#: The store says where to read instead.
+#: The store returns another offset to read at.
 _CORRECTED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY)
 
 PopRequest = Request[PopMessageRequestHeader]
@@ -77,12 +77,12 @@ class _Source(NamedTuple):
     queues: Sequence[int]
 
 
-#: As many entries of a queue are looked at in the time of one comparison of a filter.
+#: Queue entries that are examined in the time of one comparison of a filter.
 _ENTRIES: Final = 16
 
 
 class _Pop:
-    """One pop, while it is executed."""
+    """The state of one pop during its execution."""
 
     __slots__ = (
         "buffers",
@@ -104,10 +104,10 @@ class _Pop:
         self.filter = filter
         self.now = now
         self.revive_queue_id = ORDER_REVIVE_QUEUE
-        self.wanted = header.max_msg_nums  # messages that still fit
-        self.work = FILTER_WORK * _ENTRIES  # entries of queues that it may look at
-        self.rest = 0  # messages that are left in the queues
-        self.moved = False  # a queue has been read on without a message
+        self.wanted = header.max_msg_nums  # messages still to be found
+        self.work = FILTER_WORK * _ENTRIES  # queue entries that it may still examine
+        self.rest = 0  # messages that remain in the queues
+        self.moved = False  # an offset has advanced without a message
         self.starts: list[str] = []
         self.messages: list[str] = []
         self.counts: list[str] = []
@@ -115,7 +115,7 @@ class _Pop:
 
 
 class PopProcessor:
-    """Pops of one broker; `polling` has those that wait."""
+    """Pops of one broker; `polling` has the waiting ones."""
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class PopProcessor:
         dispatcher.register(RequestCode.POLLING_INFO, self.polling_info, PollingInfoRequestHeader)
 
     def polling_info(self, request: Request[PollingInfoRequestHeader]) -> Response:
-        """Return how many pops of a group wait for one queue, or for any of the topic (-1)."""
+        """Return the number of pops of a group that wait for one queue, or for any (-1)."""
         header = request.header
         self._access.readable(header, request.connection)
         count = self.polling.waiting(header.topic, header.consumer_group, header.queue_id)
         return Response(header=PollingInfoResponseHeader(polling_num=count))
 
     def pop(self, request: PopRequest) -> Response | None:
-        """Answer with messages, or let the request wait (None) when there are none."""
+        """Answer with messages; return None if there are none and the request waits."""
         header, now = request.header, self._clock()
         if header.born_time == 0:
             header.born_time = now
@@ -174,7 +174,7 @@ class PopProcessor:
             if request.connection.writable and not self._config.is_slave:
                 response = self._pop(request, last=last)
             else:
-                # Its client has not read what it was given before, or must ask the new master.
+                # The client does not read its answers, or must use the new master.
                 response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
         except RemotingError as error:
             response = Response(error.code, error.remark)
@@ -199,7 +199,8 @@ class PopProcessor:
                 self.polling.wake_one(header.topic, header.consumer_group, header.queue_id)
             return self._found(pop)
         if pop.moved and not last:
-            # There may be messages behind what the filter left out; others have their turn first.
+            # There may be more after the messages that the filter rejected. Other requests run
+            # first.
             if self.polling.run_again(request):
                 return None
             last = True
@@ -256,7 +257,7 @@ class PopProcessor:
     # --- reading ------------------------------------------------------------------------------
 
     def _sources(self, header: PopMessageRequestHeader, topic: TopicConfig) -> list[_Source]:
-        """Return what to read, in this order."""
+        """Return the topics to read, in this order."""
         chance = random.randrange(100)
         if header.queue_id >= 0:
             queues: Sequence[int] = (header.queue_id,)
@@ -290,7 +291,7 @@ class PopProcessor:
         committed = self._offsets.offsets(group, source.topic)
         for queue_id in source.queues:
             if pop.work < 0:
-                pop.rest += 1  # another turn, or another pop, goes on with the other queues
+                pop.rest += 1  # the other queues are for another turn or another pop
                 break
             offset = self._pop_offset.take(
                 group, source.topic, queue_id, committed.get(queue_id, -1), pop.header.init_mode
@@ -302,7 +303,7 @@ class PopProcessor:
                 pop.rest += max(0, end - offset)
 
     def _is_held_up(self, pop: _Pop, source: _Source, queue_id: int) -> bool:
-        """Tell whether a queue gives nothing now, although it has messages."""
+        """Tell whether a queue with messages must not be popped now."""
         header = pop.header
         queue = (source.topic, header.consumer_group, queue_id)
         config = self._config
@@ -359,7 +360,7 @@ class PopProcessor:
             self._add_buffers(pop, source, offset, result)
             self._count(pop, source, result)
         elif behind > offset:
-            # Nothing that it wants, or messages that are gone.
+            # No matching messages, or messages that no longer exist.
             pop.moved = True
             if header.order:
                 self._offsets.commit(group, topic, queue_id, behind)
