@@ -1,20 +1,20 @@
-"""COMMON_BATCH_REQUEST: the children of a parent, each executed as if it came alone.
+"""COMMON_BATCH_REQUEST: the children of a parent, each executed like a single request.
 
-Children run through the same dispatcher as single requests, in the order of the body (pulls from
-any of them on), with the batch's `BatchAnswers` as their channel; their tasks count as those
-of the connection. Two strategies say when the parent is answered:
+Children run through the same dispatcher as single requests, in the order of the body (pulls start
+at a random child), with the batch's `BatchAnswers` as their channel; their tasks count as tasks of
+the connection. Two strategies decide when the parent is answered:
 
-- *base*, for every code but pulls: when all children are. With SYNC_FLUSH the children's messages
-  wait for one group commit, because all are appended before the first flush begins.
-- *pull*: when any child is ready, or there is enough data. The others are answered PULL_NOT_FOUND
-  and their long polls end; the earliest deadline of the children bounds the wait.
+- *base*, for every code but pulls: when all children are answered. With SYNC_FLUSH the children's
+  messages wait for one group commit, because all are appended before the first flush begins.
+- *pull*: when any child has an answer, or there is enough data. The others are answered
+  PULL_NOT_FOUND and their long polls end; the earliest deadline of the children bounds the wait.
 
-One message may wake hundreds of parents of pulls, whose clients send them again at once. So these
-parents are executed, and answered, in steps on a `TurnQueue`: other clients have their turn between
-two steps.
+One message may wake hundreds of parents of pulls, and their clients send them again at once. So
+these parents are executed and answered in steps on a `TurnQueue`, and other clients are served
+between the steps.
 
 Reference: RocketMQ issue 5516 and pull request 5521 (CommonBatchProcessor, MergeBatchResponse-
-Strategy); docs/batch-protocol.md lists where this differs.
+Strategy); docs/batch-protocol.md lists the differences.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ PULL_CODES: Final = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LI
 _BATCH: Final = int(RequestCode.COMMON_BATCH_REQUEST)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
-#: Seconds after which children of a base batch that never answer are answered for.
+#: Seconds after which a base batch is answered although children have not answered.
 BASE_DEADLINE: Final = 30.0
 
-#: Bytes that parents of pulls may take while they wait for their turn. When another one comes, the
-#: first ones are executed at once.
+#: Bytes that queued parents of pulls may keep. If another one exceeds this, the oldest ones are
+#: executed at once.
 MOST_QUEUED: Final = 32 << 20
-_QUEUED_PARENT: Final = 1024  # bytes of a parent beside its body
+_QUEUED_PARENT: Final = 1024  # bytes of a parent without its body
 
-#: The fewest children that are tried together, also after a try that took none: trying so few costs
-#: no more than executing them one by one.
+#: The fewest children to try together, even after a try that executed none: so few cost no more
+#: than executing them one by one.
 LEAST_MANY: Final = 2
 
 
 class BaseStrategy:
-    """All children must have answered."""
+    """The batch is complete when all children are answered."""
 
     def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
         return children
@@ -82,7 +82,7 @@ class BaseStrategy:
         return Response(ResponseCode.SYSTEM_ERROR, RATE_LIMIT_REMARK)
 
     def oversized(self, child: Request[Any], size: int) -> Response:
-        # It was executed, and its client must know that only the answer is missing.
+        # The request was executed; only its answer is missing, and the client must know that.
         return Response(
             ResponseCode.SYSTEM_ERROR,
             f"the answer of {size} bytes does not fit in the batch's; ask for it alone",
@@ -90,7 +90,8 @@ class BaseStrategy:
 
 
 class PullStrategy:
-    """Any child's answer will do, and reading stops at a total of bytes or messages.
+    """The batch is complete when any child has an answer; reading stops at a total of bytes or
+    messages.
 
     `release_hold(request)` ends a long poll without an answer.
     """
@@ -106,15 +107,15 @@ class PullStrategy:
         self._enough_messages = enough_messages
 
     def order(self, children: Sequence[Request[Any]]) -> Iterable[Request[Any]]:
-        # A consumer lists its queues in the same order each time. Beginning anywhere keeps busy
-        # queues at the head of the list from starving those behind them.
+        # A consumer lists its queues in the same order each time. A random start keeps busy queues
+        # at the head of the list from starving those after them.
         start = random.randrange(len(children)) if children else 0
         return itertools.chain(children[start:], children[:start])
 
     def note(self, answers: BatchAnswers, child: Request[Any], response: Response) -> None:
         answers.ready += 1
         if response.code == _SUCCESS and response.header is not None:
-            # Queue offsets passed: the messages sent, and those that the filter left out.
+            # Count queue offsets: the messages in the answer, and those that the filter rejected.
             following = getattr(response.header, "next_begin_offset", None)
             if following is not None:
                 answers.messages += following - child.header.queue_offset
@@ -123,8 +124,8 @@ class PullStrategy:
         )
 
     def skips(self, answers: BatchAnswers, child: Request[Any]) -> bool:
-        # A pull may carry an offset to be stored, which its client takes for stored then; and a
-        # child of a foreign code is to be refused.
+        # Do not skip a pull that commits an offset, since its client assumes that it was committed,
+        # nor a child with another code, which must be refused.
         return (
             answers.enough
             and child.code in PULL_CODES
@@ -146,8 +147,8 @@ class PullStrategy:
 class BatchProcessor:
     """Serves parents for every request code of `dispatcher`.
 
-    `holds` has the long polls; `base_deadline` in seconds, see BASE_DEADLINE; `most_queued` in
-    bytes, see MOST_QUEUED.
+    `holds` has the long polls. For `base_deadline` (seconds) see BASE_DEADLINE, for `most_queued`
+    (bytes) see MOST_QUEUED.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class BatchProcessor:
         self._max_children = config.max_child_request_num
         self._base_deadline = base_deadline
         self._turns = holds.parents
-        self._queued = 0  # bytes of the parents in it that are not taken apart yet
+        self._queued = 0  # bytes of queued parents that are not executed yet
         self._most_queued = most_queued
         self._log = LimitedLog(log)
 
@@ -178,9 +179,9 @@ class BatchProcessor:
         dispatcher.register(RequestCode.COMMON_BATCH_REQUEST, self.batch, BatchRequestHeader)
 
     def batch(self, request: Request[BatchRequestHeader]) -> Response | None:
-        """Execute the children; answer now, or later by `request.reply`."""
+        """Execute the children; answer now, or later with `request.reply`."""
         if request.connection.overloaded:
-            # Maybe by a parent before this one in the same read.
+            # An earlier parent in the same read may have caused this.
             return request.connection.refuse(request)
         code = request.header.dispatch_code
         route = self._dispatcher.codes.get(code) if code is not None else None
@@ -216,7 +217,7 @@ class BatchProcessor:
     # --- pulls --------------------------------------------------------------------------------
 
     def _pull_later(self, request: Request[BatchRequestHeader], route: Route) -> None:
-        # A view would keep the whole read in memory.
+        # Copy the body: a view would keep the whole read in memory.
         request.body = bytes(request.body)
         size = len(request.body) + _QUEUED_PARENT
         while self._queued + size > self._most_queued and self._turns.finish_first():
@@ -229,7 +230,7 @@ class BatchProcessor:
         yield from steps
 
     def _pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
-        """Execute a parent of pulls, a child in each step; each gives the bytes of its answers."""
+        """Execute a parent of pulls, one child per step; yield the bytes of its answers."""
         try:
             yield from self._execute_pulls(request, route)
         except Exception as error:
@@ -251,7 +252,7 @@ class BatchProcessor:
         except BatchError as error:
             request.reply(_broken(error))
             return
-        request.body = b""  # the children are all that is needed of it, also while they wait
+        request.body = b""  # from here on only the children are needed
         if held is not None:
             held.take(children.resumed)
         answers = BatchAnswers(children, self._pull, request)
@@ -274,9 +275,9 @@ class BatchProcessor:
         answers: BatchAnswers,
         held: HeldPulls | None,
     ) -> None:
-        """Answer as soon as a child has its answer, and with it what is woken in the same moment.
+        """Answer as soon as a child has its answer, together with all pulls woken at the same time.
 
-        Each child has a deadline of its own.
+        Each child has its own deadline.
         """
 
         def behind_what_is_woken() -> Iterator[int]:
@@ -294,12 +295,12 @@ class BatchProcessor:
     def _execute(
         self, child: Request[Any], answers: BatchAnswers, route: Route, strategy: MergeStrategy
     ) -> bool:
-        """Whether its connection may have more children executed."""
+        """Execute a child; return whether more children of the connection may be executed."""
         try:
             if strategy.skips(answers, child):
                 return True
             if child.code != route.code and not self._served_alike(child.code, route):
-                # Also a batch in a batch: it is served, but never by what dispatchCode names.
+                # This includes a batch in a batch.
                 text = f"request code {child.code} in a batch of {route.code}"
                 answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
                 return True
@@ -312,7 +313,7 @@ class BatchProcessor:
                 child.connection.spawn(child, result)  # type: ignore[arg-type]
                 return not child.connection.overloaded
         except Exception as error:
-            # It must not keep the others from their answers, nor their long polls from an end.
+            # The other children must still be answered, and their long polls must end.
             self._log.exception("request %d in a batch of %d failed", child.code, route.code)
             text = f"{type(error).__name__}: {error}"
             answers.respond(child, Response(ResponseCode.SYSTEM_ERROR, text))
@@ -325,7 +326,7 @@ class BatchProcessor:
         route: Route,
         many: ManyHandler,
     ) -> None:
-        """Children that can be executed many at a time, and those between that cannot."""
+        """Execute children, many at a time where possible, and the others one by one."""
         at, most = 0, len(children)
         while at < len(children):
             some = children[at : at + most]
@@ -333,7 +334,7 @@ class BatchProcessor:
             if some[0].code == route.code and len(some) > 1:
                 try:
                     done = many(some)
-                    # Children that are given and not taken are prepared again: keep them few.
+                    # The rest is prepared again in the next try, so keep it small.
                     most = max(2 * len(done), LEAST_MANY)
                 except Exception:
                     self._log.exception("%d requests %d failed together", len(some), route.code)
@@ -363,7 +364,7 @@ class BatchProcessor:
                 request.reply(answers.merge())
 
         timer = loop.call_later(self._base_deadline, answer)
-        # At the end of this turn of the loop: other children may be answered in the same one.
+        # At the end of this turn of the loop, in which other children may be answered, too.
         answers.on_complete = lambda: loop.call_soon(answer)
 
 
@@ -380,15 +381,15 @@ def _answer_pulls(
     else:
         request.reply(answers.merge_answered())
         yield 0
-        # Before the connection's next parent, which is queued behind this step.
+        # Before the connection's next parent, which is queued after this step.
         held.keep(answers.leave(held))
 
 
 def _nothing() -> None:
-    """The parent is about to be answered."""
+    """Replaces `on_complete` after the first call: the parent is about to be answered."""
 
 
 def _refuse(children: Iterable[Request[Any]], answers: BatchAnswers) -> None:
-    """As many tasks run for the connection as may."""
+    """Refuse children: the connection has the most tasks allowed."""
     for child in children:
         answers.respond(child, child.connection.refuse(child))

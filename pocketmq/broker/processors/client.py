@@ -1,4 +1,4 @@
-"""Clients and their groups: heartbeats (34), leaving (35), members (38), checks (46).
+"""Clients and their groups: heartbeats (34), unregistration (35), members (38), checks (46).
 
 Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 """
@@ -32,7 +32,7 @@ from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
-MAX_CLIENT_ID: Final = 512  # characters; as in proxies
+MAX_CLIENT_ID: Final = 512  # characters; as in the proxy
 
 
 class ClientProcessor:
@@ -70,7 +70,7 @@ class ClientProcessor:
         dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
 
     def heartbeat(self, request: Request[Header]) -> Response:
-        """Register a client with the groups that it consumes and produces in."""
+        """Register a client with its consumer and producer groups."""
         data = HeartbeatData.decode(request.body)
         data.need("clientID", data.client_id)
         names = [consumer.group_name for consumer in data.consumer_data_set]
@@ -94,11 +94,11 @@ class ClientProcessor:
                 self._config.reject_pull_consumer_enable
                 and consumer.consume_type == CONSUME_ACTIVELY
             ):
-                continue  # it will hear of it when it pulls
+                continue  # its pulls are answered with the error
             changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
-        # Without a fingerprint (heartbeat v1) the client is always told to send everything.
+        # Without a fingerprint (heartbeat v1), the client must always send everything.
         return Response(
             header=HeartbeatResponseHeader(
                 is_sub_change=changed if fingerprint else True, is_support_batch_protocol=True
@@ -111,9 +111,9 @@ class ClientProcessor:
         try:
             group = self._groups.find(consumer.group_name, client.connection)
         except RemotingError:
-            return False  # too many at once: the next heartbeat brings the others
+            return False  # too many new groups: the next heartbeat registers the rest
         if group is None:
-            return False  # not known and not to be created: skipped without a word
+            return False  # unknown, and may not be created: skip it silently
         ordered = any(
             (topic := self._topics.get(subscription.topic)) is not None and topic.order
             for subscription in consumer.subscription_data_set
@@ -147,7 +147,7 @@ class ClientProcessor:
         return Response()
 
     def consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Response:
-        """Return the client ids of a group; members share its queues by them."""
+        """Return the client ids of a group, by which its members divide the queues."""
         name = request.header.consumer_group
         group = self._consumers.get(name)
         if group is None:
@@ -156,7 +156,7 @@ class ClientProcessor:
         return Response(body=body.encode())
 
     def check_config(self, request: Request[Header]) -> Response:
-        """Check that the broker can serve a subscription: by tags, or by SQL92 where that is on."""
+        """Check that the broker supports a subscription: by tags or, if enabled, by SQL92."""
         if not request.body:
             return Response()  # nothing to check
         data = CheckClientRequestBody.decode(request.body)
@@ -175,7 +175,7 @@ class ClientProcessor:
 
 
 def _check_lengths(client_id: str, groups: Iterable[str]) -> None:
-    """Refuse names that no client has: the tables keep them, and anybody may send a heartbeat."""
+    """Refuse names that are too long, because any client can fill the tables with heartbeats."""
     length = max(map(len, groups), default=0)
     if len(client_id) > MAX_CLIENT_ID or length > MAX_GROUP_LENGTH:
         raise RemotingError(

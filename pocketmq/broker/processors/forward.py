@@ -1,7 +1,7 @@
-"""Requests of admins that a consumer answers: running info (307), consume a message now (309),
-the offsets it has in memory (223, to the consumer 221).
+"""Requests of admins that a consumer answers: running info (307), consume a message directly (309),
+offsets in the consumer's memory (223, sent to the consumer as 221).
 
-The broker finds the consumer's connection, asks, and passes the answer on unchanged. Reference:
+The broker forwards the request to the consumer, and returns the answer unchanged. Reference:
 broker AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 """
 
@@ -38,15 +38,15 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-VERSION_3_0_7: Final = 28  # clients from here on tell their offsets
-VERSION_3_1_8: Final = 62  # and from here on answer 307 and 309
+VERSION_3_0_7: Final = 28  # clients from this version on answer 221
+VERSION_3_1_8: Final = 62  # clients from this version on answer 307 and 309
 CALL_SECONDS: Final = 10.0
 STATUS_SECONDS: Final = 5.0
-ASKED_AT_ONCE: Final = 64  # consumers of a group
+ASKED_AT_ONCE: Final = 64  # the most consumers of a group asked at the same time
 
 
 class ForwardProcessor:
-    """Requests to the consumers of one broker, each of which has `call_seconds` to answer."""
+    """Requests to the consumers of one broker; each consumer has `call_seconds` to answer."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ForwardProcessor:
         )
 
     async def running_info(self, request: Request[GetConsumerRunningInfoRequestHeader]) -> Response:
-        """Return what a consumer tells about its state."""
+        """Return a consumer's report of its state."""
         header = request.header
         client = self._client(header.consumer_group, header.client_id)
         self._check(client, header.consumer_group)
@@ -93,7 +93,7 @@ class ForwardProcessor:
     async def consume_directly(
         self, request: Request[ConsumeMessageDirectlyResultRequestHeader]
     ) -> Response:
-        """Let a consumer consume a stored message now, out of turn."""
+        """Let a consumer consume a stored message directly."""
         header = request.header
         group = header.consumer_group
         fields = {**request.ext_fields, "brokerName": self._config.broker_name}
@@ -120,8 +120,8 @@ class ForwardProcessor:
 
     @staticmethod
     def _check(client: ClientInfo, group: str, *topics: str) -> None:
-        """Raise RemotingError if the consumer may not receive that: its grants, or those of its
-        user, may have changed since it joined the group."""
+        """Raise RemotingError if the consumer has no permission to receive this: permissions may
+        have changed since it joined the group."""
         if not client.may_consume(group, *topics):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION,
@@ -151,7 +151,7 @@ class ForwardProcessor:
         fields: Mapping[str, str],
         body: Buffer = b"",
     ) -> Response:
-        # The consumer must not get what it could send again in the name of who asked.
+        # Do not forward the admin's credentials: the consumer could replay the request.
         fields = {key: text for key, text in fields.items() if key not in CREDENTIALS}
         try:
             answer = await client.connection.send_request(
@@ -174,7 +174,7 @@ class ForwardProcessor:
     async def consumer_status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
         """Return the offsets that the consumers of a group have in memory, or those of one of them.
 
-        Consumers that do not answer are left out.
+        Consumers that do not answer are omitted.
         """
         header = request.header
         online = self._consumers.get(header.group)

@@ -1,9 +1,9 @@
-"""Held pulls whose batch was answered without them, kept for the client's next batch.
+"""Held pulls that had no answer when their batch was answered, kept for the client's next batch.
 
-A batch of long polls is answered as soon as one child has messages; the client then asks for the
-others again, in the same bytes. Ending and starting hundreds of long polls for every message would
-cost more than the message. So a pull without an answer stays held for a moment, and an equal child
-of the next batch takes its place. A message that arrives in between ends the pull without an
+A batch of long polls is answered as soon as one child has messages; the client then sends the
+others again, as the same bytes. Ending and starting hundreds of long polls for every message would
+cost more than the message. So a pull without an answer stays held for a short time, and an equal
+child of the next batch resumes it. A message that arrives in between ends the pull without an
 answer, because no request waits for it; the next batch finds the message.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from pocketmq.broker.waiting.hold_service import HoldService
 from pocketmq.remoting.serving.request import Request, Response
 
-#: Seconds that a pull waits for being taken over.
+#: Seconds that a pull stays held until it is resumed.
 KEEP_SECONDS: Final = 1.0
 
 _ATTRIBUTE: Final = "held pulls of a batch"
@@ -26,7 +26,7 @@ class HeldPulls:
     """The held pulls of one connection, and the channel of their answers while they are held.
 
     Attributes:
-        by_head: the pulls by the bytes of their header.
+        by_head: the pulls by their encoded headers.
     """
 
     def __init__(self, holds: HoldService) -> None:
@@ -35,11 +35,11 @@ class HeldPulls:
 
     @classmethod
     def of(cls, request: Request[Any], holds: HoldService) -> HeldPulls:
-        """Return those of the request's connection and user; make them when there are none."""
+        """Return the held pulls of the request's connection and user; create them if needed."""
         attributes = request.connection.attributes
         key = _ATTRIBUTE
         if request.caller is not None:
-            # What one user may pull, another one of the same connection may not take over.
+            # A pull of one user must not be resumed by another user of the same connection.
             key += f" of {request.caller.username}"
         held: HeldPulls | None = attributes.get(key)
         if held is None:
@@ -47,10 +47,10 @@ class HeldPulls:
         return held
 
     def keep(self, pulls: Sequence[Request[Any]]) -> None:
-        """Keep these for a moment, as far as they are held; their channel is this object already.
+        """Keep those of these pulls that are held for a short time; their channel is this object.
 
-        Not held are those that were not executed, because there was enough without them, and those
-        that have news this very moment.
+        Pulls that were skipped, because there was enough data, and pulls that were just woken are
+        not held.
         """
         by_head, holds = self.by_head, self._holds
         kept = [pull for pull in pulls if pull in holds]
@@ -63,23 +63,23 @@ class HeldPulls:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._expire, kept)
 
     def take(self, pulls: Sequence[Request[Any]]) -> None:
-        """Give these pulls to a batch again; they wait as long as if they came with it."""
+        """Resume these pulls for a batch, and restart their timeouts."""
         for pull in pulls:
             del self.by_head[pull.head]
             self._holds.renew(pull)
 
     def respond(self, request: Request[Any], response: Response) -> None:
-        """Drop the answer of a held pull: no request waits for it."""
+        """Drop the answer to a held pull: no request waits for it."""
         if self.by_head.get(request.head) is request:
             del self.by_head[request.head]
 
     def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
-        """There are none."""
+        """Return an empty set: there are no answers."""
         return opaques
 
     def _expire(self, pulls: Sequence[Request[Any]]) -> None:
         for pull in pulls:
-            # It may have been taken over and held again since; ending it early then is harmless.
+            # It may have been resumed and kept again since; then ending it early is harmless.
             if pull.channel is self and self.by_head.get(pull.head) is pull:
                 del self.by_head[pull.head]
                 self._holds.cancel(pull)

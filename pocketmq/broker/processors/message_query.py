@@ -1,5 +1,5 @@
-"""Finds messages by key or unique key (12) and by their place in the commit log (33), and shows the
-raw entries of a consume queue (321).
+"""Finds messages by key or unique key (12) and by physical offset (33), and returns the raw entries
+of a consume queue (321).
 
 Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -30,7 +30,7 @@ from pocketmq.store.message_store import MessageStore
 
 #: The official broker answers 321 with this remark.
 UNSET_REMARK: Final = "not set any response code"
-_MOST_ENTRIES: Final = 10_000  # of a consume queue in one answer; mqadmin asks for 10
+_MOST_ENTRIES: Final = 10_000  # of a consume queue in one answer; mqadmin requests 10
 
 
 class MessageQueryProcessor:
@@ -61,7 +61,7 @@ class MessageQueryProcessor:
     async def query(self, request: Request[QueryMessageRequestHeader]) -> Response:
         """Return the records of a topic with a key, in the order in which they were stored.
 
-        The index knows hashes: the client compares topic and key.
+        The index has only hashes, so the client must compare topic and key.
         """
         header = request.header
         unique = header.unique_key_query
@@ -82,7 +82,7 @@ class MessageQueryProcessor:
         )
         records = found.records
         if request.caller is not None:
-            # Hashes can be made to meet: other topics' records are for those who may read them.
+            # Hash collisions can be produced on purpose: do not return records of other topics.
             records = [r for r in records if decode_record(r).topic == header.topic]
         if records:
             return Response(header=answer, body=records)
@@ -93,12 +93,12 @@ class MessageQueryProcessor:
         )
 
     def view_by_id(self, request: Request[ViewMessageRequestHeader]) -> Response:
-        """Return the record at a physical offset: the second half of an offset message id."""
+        """Return the record at a physical offset (the second half of an offset message id)."""
         offset = request.header.offset
         try:
             record = self._store.record_at(offset)
             if request.caller is not None:
-                # The topic of the header is what the sender says.
+                # Check the topic of the record: the client can set any topic in the header.
                 request.caller.require_topic(decode_record(record).topic, "Get", "Sub")
             return Response(body=record)
         except RecordNotFound:
@@ -141,5 +141,5 @@ class MessageQueryProcessor:
             body.subscription_data = subscription.data
             known = self._filters.get(group_name, topic)
             fields = known.fields() if known is not None else None
-            # A text of its own within the answer, as the official broker has it.
+            # JSON text as a string in the JSON answer, as from the official broker.
             body.filter_data = msgspec.json.encode(fields).decode()

@@ -1,4 +1,4 @@
-"""Offsets: those that groups commit (14, 15) and those of the store (29–32).
+"""Offsets: consumer offsets (14, 15) and offsets of the store (29–32).
 
 Reference: broker ConsumerManageProcessor, AdminBrokerProcessor.
 """
@@ -76,15 +76,15 @@ class OffsetProcessor:
         )
 
     def query(self, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
-        """Return the group's stored offset.
+        """Return the group's committed offset.
 
-        A new group has none. It starts at 0 if the whole queue is there and still in memory,
-        whatever its consumeFromWhere is. Otherwise the answer is QUERY_NOT_FOUND, and the client
-        uses its consumeFromWhere.
+        A new group has none. It starts at 0 if no message of the queue was deleted and the first
+        one is still in memory, regardless of consumeFromWhere. Otherwise the answer is
+        QUERY_NOT_FOUND, and the client uses its consumeFromWhere.
 
-        An empty queue counts as a whole queue. The official broker answers QUERY_NOT_FOUND there:
-        a client that starts at the end then asks for the maximum, and skips every message that was
-        sent in between.
+        For an empty queue the answer is 0, too. The official broker answers QUERY_NOT_FOUND: a
+        client that starts at the end then queries the maximum offset, and skips every message sent
+        in between.
         """
         header = request.header
         self._topics.check_served(header.topic)
@@ -109,11 +109,12 @@ class OffsetProcessor:
         if self._store.min_offset(topic, queue_id) > 0:
             return False
         first = self._store.get(topic, queue_id, 0, 1)
-        # In memory as the reference guesses it: within a share of RAM behind the log's end.
+        # The reference's estimate: a message is in memory if it is within a share of the RAM before
+        # the end of the log.
         return first.message_count > 0 and first.behind <= self._config.message_memory
 
     def update(self, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
-        """Store how far a group has consumed a queue; a lower offset than before is fine."""
+        """Commit a group's offset in a queue; it may be lower than before."""
         header = request.header
         group, topic = header.consumer_group, header.topic
         if not self._groups.known(group):
@@ -126,11 +127,11 @@ class OffsetProcessor:
             return Response(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             return Response(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
-        # Not checked by the reference, where one client can fill the memory, and
-        # consumerOffset.json, with ever new queues.
+        # The reference does not check this, so one client can fill the memory and
+        # consumerOffset.json with new queues.
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if not 0 <= header.queue_id < queues and (
-            # The topic had more of them once, and what is left in them is still consumed.
+            # The topic had more queues before, and their remaining messages are still consumed.
             self._offsets.query(group, topic, header.queue_id) < 0
         ):
             return Response(
@@ -144,11 +145,11 @@ class OffsetProcessor:
                 f"queueId:[{header.queue_id}]",
             )
         if self._offsets.has_reset(group, topic, header.queue_id):
-            # The consumer does not know of the reset yet; its pull is going to tell.
+            # The consumer does not know of the reset yet; its next pull is answered with it.
             return Response(remark="Offset has been previously reset")
         end = self._store.max_offset(topic, header.queue_id)
         if header.commit_offset > end and self._topics.is_recreated(topic):
-            # Of messages that were deleted. The consumer's next pull tells it where to go on.
+            # The offset is of deleted messages. The consumer's next pull corrects it.
             return Response(
                 ResponseCode.INVALID_PARAMETER,
                 f"offset[{header.commit_offset}] is illegal, topic:[{topic}] was created again: "
@@ -158,8 +159,8 @@ class OffsetProcessor:
         return Response()
 
     def all_offsets(self, request: Request[Header]) -> Response:
-        """Return the whole table as in consumerOffset.json, for slaves and exports, and up to where
-        in the log the offsets go by what is stored."""
+        """Return the whole table as in consumerOffset.json, for slaves and exports, and the end of
+        the log at that time: the offsets refer only to messages before it."""
         return Response(
             body=fastjson.encode(self._offsets.document()),
             ext_fields={LOG_END: str(self._store.commit_log.end)},
@@ -195,7 +196,7 @@ class OffsetProcessor:
         return Response(header=SearchOffsetResponseHeader(offset=offset))
 
     def earliest(self, request: Request[GetEarliestMsgStoretimeRequestHeader]) -> Response:
-        """Store time (ms) of a queue's first message; -1 without one."""
+        """Return the store time (ms) of a queue's first message; -1 if there is none."""
         header = request.header
         self._topics.check_served(header.topic)
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)

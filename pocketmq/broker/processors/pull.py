@@ -1,8 +1,8 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: reading a queue, with long polling.
 
-A pull passes the checks in the reference's order and reads the queue. It is answered with the
+A pull is checked in the reference's order, and then reads the queue. It is answered with the
 messages found; if there are none and the client allows it, it is held. A held pull is executed
-again when a message arrives or its time is over, and then it is answered in any case. Reference:
+again when a message arrives or its timeout ends, and is then answered in any case. Reference:
 broker PullMessageProcessor.
 """
 
@@ -76,7 +76,7 @@ _EMPTY_QUEUE: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC
 
 
 class PullRefused(RemotingError):
-    """A pull that is not allowed (code 16), with the reason as clients read it."""
+    """A pull that is not allowed (code 16), with the forbiddenType for clients."""
 
     def __init__(self, remark: str, forbidden_type: int) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -84,8 +84,8 @@ class PullRefused(RemotingError):
 
 
 class PullProcessor:
-    """Pulls of one broker; `holds` keeps those that wait. `lacks_master()` tells whether the broker
-    is a slave that has lost its master."""
+    """Pulls of one broker; `holds` has the held pulls. `lacks_master()` tells whether the broker is
+    a slave that has lost its master."""
 
     def __init__(
         self,
@@ -118,14 +118,14 @@ class PullProcessor:
             dispatcher.register(code, self.pull, PullMessageRequestHeader)
 
     def pull(self, request: PullRequest) -> Response | None:
-        """Answer with messages, or hold the request (None) when there are none yet."""
+        """Answer with messages; return None if there are none yet and the request is held."""
         try:
             return self._pull(request, first=True)
         except RemotingError as error:
             return _refusal(error)
 
     def _pull_again(self, request: Request[Any]) -> int:
-        """Answer a held pull that was woken or whose time is over, and return the answer's size."""
+        """Answer a held pull that was woken or timed out; return the size of the answer."""
         try:
             if request.connection.writable and is_heard(request):
                 response = self._pull(request, first=False)
@@ -145,7 +145,7 @@ class PullProcessor:
     def _commit(self, header: PullMessageRequestHeader, offset: int) -> None:
         topic, queue_id = header.topic, header.queue_id
         if self._topics.is_recreated(topic) and offset > self._store.max_offset(topic, queue_id):
-            return  # the consumer does not know yet that its messages were deleted
+            return  # an offset of deleted messages: the consumer does not know of the deletion yet
         self._offsets.commit(header.consumer_group, topic, queue_id, offset)
 
     def _pull(self, request: PullRequest, *, first: bool) -> Response | None:
@@ -220,11 +220,11 @@ class PullProcessor:
     def _as_slave(
         self, code: ResponseCode, offset: int, next_offset: int, suggested: int, *, is_slow: bool
     ) -> tuple[ResponseCode, int, int]:
-        """Return code, next offset and suggested broker of a slave's answer.
+        """Return the code, next offset and suggested broker of a slave's answer.
 
-        While there is a master, a reader that keeps up is sent there, and offsets are not corrected
-        here, where there may be fewer messages. Without a master, readers stay and may wait, unlike
-        at the official slave, which has them pull again and again.
+        While there is a master, a reader that keeps up is sent to it, and offsets are not corrected
+        here, because a slave may have fewer messages. Without a master, readers stay and may be
+        held; the official slave makes them pull again and again.
         """
         wrong = code == ResponseCode.PULL_OFFSET_MOVED and not self._config.offset_check_in_slave
         if self._lacks_master():
@@ -245,11 +245,11 @@ class PullProcessor:
         codes: frozenset[int] | None,
         accept: PropertyFilter | None,
     ) -> GetResult:
-        """Read as much as the client may get in one answer.
+        """Read the messages for one answer.
 
-        Official consumers get the official limits: fewer messages where they are probably read
-        from the disk (DefaultMessageStore.isTheBatchFull). Consumers that set largeTransfer get
-        more, wherever the messages are.
+        Official consumers get the official limits: fewer messages if they are probably read from
+        the disk (DefaultMessageStore.isTheBatchFull). Consumers that set largeTransfer get more, in
+        either case.
         """
         config = self._config
         asked = header.max_msg_nums
@@ -284,9 +284,10 @@ class PullProcessor:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
     ) -> Response | None:
-        """Return the answer that sends a consumer to the offset that an admin set.
+        """Return the answer that moves a consumer to the offset that an admin set.
 
-        Return None if no request waits for this answer: the next pull gets it.
+        Return None if there is no such offset, or no request waits for this answer: then the next
+        pull gets it.
         """
         header = request.header
         offset: int | None = None
@@ -309,11 +310,11 @@ class PullProcessor:
         )
 
     def _unread(self, header: PullMessageRequestHeader) -> Response:
-        """Return an answer that asks the client to pull again: it has not read its earlier answers,
+        """Return an answer that makes the client pull again: it has not read its earlier answers,
         or does not get this one.
 
-        A connection may have thousands of pulls held. Were all of them answered with messages
-        while nobody reads, a few such clients would fill the memory.
+        A connection may have thousands of held pulls. If all of them were answered with messages
+        while the client does not read, a few such clients could fill the memory.
         """
         return Response(
             ResponseCode.PULL_NOT_FOUND,
@@ -382,8 +383,8 @@ class PullProcessor:
         return group, topic
 
     def _refuse_strangers(self, request: PullRequest) -> None:
-        """Refuse clients that are not members of a group of push consumers, except RocketMQ's own
-        tools. Raises `RemotingError`.
+        """Refuse clients that are not members of a group of push consumers, except RocketMQ's
+        tools. Raises RemotingError.
         """
         name = request.header.consumer_group
         group = self._consumers.get(name)
@@ -400,8 +401,8 @@ class PullProcessor:
     def _filter(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> tuple[frozenset[int] | None, PropertyFilter | None]:
-        """Return the tag hashes that the pull wants and its property filter; None for no
-        restriction. Raises `RemotingError`.
+        """Return the tag hashes and the property filter of a pull; None for no restriction. Raises
+        RemotingError.
         """
         if header.sys_flag & SUBSCRIPTION:
             expression = header.subscription or ""
@@ -462,7 +463,7 @@ class PullProcessor:
     def _property_filter(
         self, topic: str, expression: str, expression_type: str | None
     ) -> PropertyFilter:
-        """Return a filter that is compiled once and kept while it is in use.
+        """Return a compiled filter, which is cached while it is in use.
 
         Raises SqlSyntaxError.
         """

@@ -22,8 +22,8 @@ from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 
 RELEASE_DELAY: Final = 0.5
-"""Seconds from the end of a connection to the release of the locks that are bound to it: time for a
-client that lives to connect again and renew them."""
+"""Seconds from the end of a connection to the release of its locks, so that a live client can
+reconnect and renew them."""
 
 
 class QueueLockProcessor:
@@ -41,7 +41,7 @@ class QueueLockProcessor:
         dispatcher.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
 
     def lock(self, request: Request[Header]) -> Response:
-        """Take or renew locks; the answer lists those that the client holds now."""
+        """Acquire or renew locks; the answer lists the locks that the client holds now."""
         wanted = LockBatchRequestBody.decode(request.body)
         wanted.need("consumerGroup", wanted.consumer_group)
         wanted.need("clientId", wanted.client_id)
@@ -54,7 +54,7 @@ class QueueLockProcessor:
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
     def unlock(self, request: Request[Header]) -> Response:
-        """Give locks up."""
+        """Release locks."""
         given = UnlockBatchRequestBody.decode(request.body)
         given.need("consumerGroup", given.consumer_group)
         self._client_ids.check(given.client_id, request.caller)
@@ -63,6 +63,6 @@ class QueueLockProcessor:
 
     def _closed(self, connection: Any) -> None:
         self._watched.discard(connection)
-        # Where this end gave the connection up, the client may be alive and cut off.
+        # If this end closed the connection, the client may be alive but unreachable.
         if connection.ended_by_peer:
             self._call_later(RELEASE_DELAY, partial(self._locks.release, connection))

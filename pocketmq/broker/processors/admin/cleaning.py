@@ -1,4 +1,4 @@
-"""Cleaning up on demand: expired queues (306), queues of unknown topics (316), old log files (329).
+"""Cleanup on demand: expired queues (306), queues of unknown topics (316), old log files (329).
 
 Reference: broker AdminBrokerProcessor, DefaultMessageStore.
 """
@@ -30,7 +30,7 @@ class CleaningProcessor:
         dispatcher.register(RequestCode.DELETE_EXPIRED_COMMITLOG, self.expired_log)
 
     async def expired_queues(self, request: Request[Header]) -> Response:
-        """Remove the consume queues that have no message in the commit log any more."""
+        """Remove the consume queues that have no messages left in the commit log."""
         await self._store.cleanup.delete_expired_queues()
         return Response()
 
@@ -43,7 +43,7 @@ class CleaningProcessor:
         return Response()
 
     def expired_log(self, request: Request[Header]) -> Response:
-        """Remove commit-log files older than fileReservedTime, at once and for some rounds; the
-        answer does not wait for it."""
+        """Remove commit-log files older than fileReservedTime, now and in the next rounds of
+        cleanup; the answer does not wait for that."""
         self._store.cleanup.order()
         return Response()

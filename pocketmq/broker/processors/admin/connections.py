@@ -1,4 +1,4 @@
-"""Connected clients, as admins see them.
+"""Admin requests about connected clients.
 
 GET_CONSUMER_CONNECTION_LIST, GET_PRODUCER_CONNECTION_LIST,
 GET_ALL_PRODUCER_INFO, QUERY_SUBSCRIPTION_BY_CONSUMER.
@@ -67,7 +67,7 @@ class ConnectionsProcessor:
         )
 
     def consumers(self, request: Request[GetConsumerConnectionListRequestHeader]) -> Response:
-        """Return the members of a group that are online, and the group's subscriptions."""
+        """Return the online members of a group, and the group's subscriptions."""
         name = request.header.consumer_group
         group = self._consumers.get(name)
         if group is None:
@@ -86,7 +86,7 @@ class ConnectionsProcessor:
         return Response(body=body.encode())
 
     def producers(self, request: Request[GetProducerConnectionListRequestHeader]) -> Response:
-        """Return the members of a producer group that are online."""
+        """Return the online members of a producer group."""
         name = request.header.producer_group
         clients = self._producers.clients(name)
         if clients is None:
@@ -114,7 +114,7 @@ class ConnectionsProcessor:
         return Response(body=body.encode())
 
     def subscription(self, request: Request[QuerySubscriptionByConsumerRequestHeader]) -> Response:
-        """Return the subscription of a group to one topic; nothing when no member is online."""
+        """Return the subscription of a group to one topic; nothing if no member is online."""
         header = request.header
         group = self._consumers.get(header.group)
         found = None if group is None else group.subscriptions.get(header.topic)

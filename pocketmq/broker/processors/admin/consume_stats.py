@@ -1,4 +1,4 @@
-"""The progress of consumer groups, as admins see it (208, 300, 303, 308, 317, 343).
+"""Admin requests about the progress of consumer groups (208, 300, 303, 308, 317, 343).
 
 Reference: broker AdminBrokerProcessor, ConsumerOffsetManager.
 """
@@ -76,7 +76,7 @@ class ConsumeStatsProcessor:
             dispatcher.register(code, handler, header)
 
     def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
-        """Return how far a group has consumed each queue of its topics that are served here."""
+        """Return a group's progress in each queue of its topics on this broker."""
         header = request.header
         group = header.consumer_group
         if header.topic_list:
@@ -94,8 +94,8 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def of_all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Response:
-        """Return the same for every configured group, by topic; of ordered topics only if asked
-        for.
+        """Return the progress of every configured group, by topic; with `is_order`, of ordered
+        topics only.
         """
         body = ConsumeStatsList(broker_addr=self._address)
         by_group: dict[str, list[ConsumeStats]] = {group: [] for group in self._groups.table}
@@ -116,18 +116,19 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def groups_of(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Response:
-        """Return the groups that are online for a topic, or have stored offsets in it."""
+        """Return the groups that are online for a topic, or have committed offsets in it."""
         name = request.header.topic
         groups = self._consumers.groups_of_topic(name) | self._offsets.groups_of(name)
         return Response(body=GroupList(group_list=sorted(groups)).encode())
 
     def topics_of(self, request: Request[QueryTopicsByConsumerRequestHeader]) -> Response:
-        """Return the topics in which a group has stored offsets."""
+        """Return the topics in which a group has committed offsets."""
         names = sorted(self._offsets.topics_of(request.header.group))
         return Response(body=TopicList(broker_addr=self._address, topic_list=names).encode())
 
     def time_span(self, request: Request[QueryConsumeTimeSpanRequestHeader]) -> Response:
-        """Store times of each queue's first, last and last consumed message, and the delay."""
+        """Return the store times of each queue's first, last and last consumed message, and the
+        delay."""
         name, group = request.header.topic, request.header.group
         topic = self._topics.check_served(name)
         if topic is None:
@@ -140,10 +141,12 @@ class ConsumeStatsProcessor:
         return Response(body=body.encode())
 
     def correction(self, request: Request[QueryCorrectionOffsetHeader]) -> Response:
-        """Return for each queue of a topic the lowest offset of all groups except those named.
+        """Return for each queue of a topic the lowest offset of all groups except the filtered
+        ones.
 
-        Where the compared group lags behind it there is nothing to correct: the highest number.
-        The reference also deletes the offsets of the groups that it leaves out; here they stay.
+        If the compared group has a lower offset, there is nothing to correct, and the result is the
+        highest number. The reference also deletes the offsets of the filtered groups; this broker
+        keeps them.
         """
         header = request.header
         left_out = set((header.filter_groups or "").split(","))
@@ -159,7 +162,8 @@ class ConsumeStatsProcessor:
         return Response(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
 
     def _subscribes(self, group: str, topic: str) -> bool:
-        """Return False if the group is online without this topic: its old offsets are hidden."""
+        """Return False if the group is online without subscribing to this topic: then its old
+        offsets are hidden."""
         online = self._consumers.get(group)
         return online is None or not online.subscriptions or topic in online.subscriptions
 

@@ -1,4 +1,4 @@
-"""A member of a controller group: orders of its controller (1008), and its epochs (1007).
+"""A member of a controller group: notifications of its controller (1008), and its epochs (1007).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -15,7 +15,7 @@ from pocketmq.remoting.serving.request import Request, Response
 
 
 class ControllerModeProcessor:
-    """Requests to a member of a group; `group` is None for a broker that is none."""
+    """Requests to a member of a group; `group` is None for a broker that is not a member."""
 
     def __init__(self, group: GroupReplication | None) -> None:
         self._group = group
@@ -30,13 +30,13 @@ class ControllerModeProcessor:
         )
 
     def epoch_cache(self, request: Request[Header]) -> Response:
-        """Return what getBrokerEpoch shows."""
+        """Return the epochs, for getBrokerEpoch."""
         if self._group is None:
             return _not_a_member()
         return Response(body=self._group.epoch_cache().encode())
 
     def role_changed(self, request: Request[NotifyBrokerRoleChangedRequestHeader]) -> Response:
-        """Take the role that the controller says."""
+        """Take the role that the controller assigns."""
         header = request.header
         if self._group is None:
             return _not_a_member()

@@ -1,4 +1,4 @@
-"""Consumer groups as admins see and change them (200, 201, 207, 225, 352, 353).
+"""Admin requests about consumer groups (200, 201, 207, 225, 352, 353).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -80,7 +80,7 @@ class GroupProcessor:
                 check_group(group.group_name)
             except IllegalName as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            # They come as changes (+name), and release 5.3.3 knows not a single one.
+            # Attributes arrive as changes (+name), and 5.3.3 does not support any.
             for name in group.attributes:
                 raise RemotingError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name[1:]}")
             known = self._groups.table.get(group.group_name)
@@ -100,7 +100,7 @@ class GroupProcessor:
         return Response(body=body.encode())
 
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
-        """Return one group's settings; create them with defaults where the broker allows that."""
+        """Return one group's settings; create the group with defaults if the broker allows that."""
         name = request.header.group
         group = self._groups.find(name, request.connection)
         if group is None:
@@ -110,7 +110,7 @@ class GroupProcessor:
         return Response(body=group.encode())
 
     async def delete(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
-        """Forget a group, with its offsets if asked to; an unknown one succeeds."""
+        """Delete a group, with its offsets if requested; deleting an unknown group succeeds."""
         name = request.header.group_name
         self._groups.delete(name)
         self._forget_pops(name)
@@ -122,7 +122,7 @@ class GroupProcessor:
         return Response()
 
     async def forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Response:
-        """Forbid or allow a group to read a topic, if so asked; and what holds now."""
+        """Forbid or allow a group to read a topic, if requested; return the current state."""
         header = request.header
         if header.readable is not None:
             self._groups.forbid_reading(header.group, header.topic, forbidden=not header.readable)

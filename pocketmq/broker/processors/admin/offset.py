@@ -1,9 +1,10 @@
-"""Offsets that admins set: reset (222) and clone (314). They are on the disk when that is answered.
+"""Offsets set by admins: reset (222) and clone (314). They are on the disk when the request is
+answered.
 
-There are two kinds of reset. With useServerSideResetOffset the broker stores the new offsets and
-answers the next pull of each queue with them; a held pull is answered at once. Without it the
-broker tells the consumers (220), which drop their queues and store the offsets; nothing happens if
-no consumer is online. Reference: broker AdminBrokerProcessor, Broker2Client.resetOffset.
+There are two kinds of reset. With useServerSideResetOffset, the broker stores the new offsets and
+answers the next pull of each queue with them; a held pull is answered at once. Without it, the
+broker sends them to the consumers (220), which drop their queues and commit the offsets; without an
+online consumer, nothing changes. Reference: broker AdminBrokerProcessor, Broker2Client.resetOffset.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-VERSION_3_0_7: Final = 28  # clients from here on understand a reset
+VERSION_3_0_7: Final = 28  # clients from this version on support a reset
 
 ResetRequest = Request[ResetOffsetRequestHeader]
 
 
 class OffsetAdminProcessor:
-    """Offset changes of one broker. `wake(topic)` has the waiting pulls of a topic answered."""
+    """Offset changes of one broker. `wake(topic)` answers the waiting pulls of a topic."""
 
     def __init__(
         self,
@@ -71,14 +72,14 @@ class OffsetAdminProcessor:
         )
 
     async def reset(self, request: ResetRequest) -> Response:
-        """Let a group consume a topic from a time on, or one queue from an offset on."""
+        """Reset a group to a time in a topic, or to an offset in one queue."""
         header = request.header
         self._topics.check_served(header.topic)
         if self._config.use_server_side_reset_offset:
             return await self._reset_here(header)
         return self._tell_consumers(header)
 
-    # --- the broker resets --------------------------------------------------------------------
+    # --- reset by the broker ------------------------------------------------------------------
 
     async def _reset_here(self, header: ResetOffsetRequestHeader) -> Response:
         topic = self._topics.get(header.topic)
@@ -129,7 +130,7 @@ class OffsetAdminProcessor:
             return self._store.max_offset(topic, queue_id)
         return self._store.offset_by_time(topic, queue_id, timestamp)
 
-    # --- the consumers reset ------------------------------------------------------------------
+    # --- reset by the consumers ---------------------------------------------------------------
 
     def _tell_consumers(self, header: ResetOffsetRequestHeader) -> Response:
         group, name = header.group, header.topic
@@ -166,7 +167,7 @@ class OffsetAdminProcessor:
                     f"the client does not support this feature. version={client.version}",
                 )
             data = body.for_cpp().encode() if client.language == "CPP" else body.encode()
-            # One that is going away has nothing to reset.
+            # A consumer that disconnects has nothing to reset.
             with contextlib.suppress(RemotingClosed):
                 client.connection.send_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, data)
         return self._answer(name, offsets)
@@ -185,10 +186,10 @@ class OffsetAdminProcessor:
     # --- clone --------------------------------------------------------------------------------
 
     async def clone(self, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
-        """Let a group begin where another one is, in one topic or in all of that one's.
+        """Copy the offsets of another group, in one topic or in all topics of that group.
 
-        Topics that the source no longer subscribes to are left out, unless it is said to be
-        offline.
+        Topics that the source group no longer subscribes to are omitted, unless the request says
+        that it is offline.
         """
         header = request.header
         source = header.src_group

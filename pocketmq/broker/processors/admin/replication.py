@@ -1,4 +1,4 @@
-"""The copies of a broker's log: for slaves (60, 61, 906), and for admins (907).
+"""Requests about the copies of a broker's log: from slaves (60, 61, 906) and admins (907).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -25,16 +25,16 @@ from pocketmq.store.message_store import MessageStore
 
 
 class Replicates(Protocol):
-    """What replicates the log; see `Replication` and `GroupReplication`."""
+    """The replication of the log; see `Replication` and `GroupReplication`."""
 
     ha_address: str
 
     def status(self, now: float) -> HARuntimeInfo:
-        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+        """Return the answer to GET_BROKER_HA_STATUS; `now` is in Unix seconds."""
 
 
 class ReplicationProcessor:
-    """Requests about the copies of one broker, which has this `address`."""
+    """Requests about the copies of the broker at `address`."""
 
     def __init__(
         self,
@@ -62,18 +62,18 @@ class ReplicationProcessor:
         )
 
     def ha_status(self, request: Request[Header]) -> Response:
-        """Return what haStatus shows."""
+        """Return the state of replication, for haStatus."""
         return Response(body=self._replication.status(time.time()).encode())
 
     def timer_checkpoint(self, request: Request[Header]) -> Response:
-        """Return how far timed messages are delivered."""
+        """Return the progress of timed messages."""
         progress = self._timer.checkpoint()
         if progress is None:
             return Response(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return Response(body=progress.encode())
 
     def timer_metrics(self, request: Request[Header]) -> Response:
-        """Return how many timed messages wait, by topic."""
+        """Return the number of waiting timed messages by topic."""
         now = int(time.time() * 1000)
         waiting = self._counts.waiting(self._topics.table)
         counts = {
@@ -82,8 +82,8 @@ class ReplicationProcessor:
         return Response(body=TimerMetricsSerializeWrapper(timing_count=counts).encode())
 
     def exchange(self, request: Request[ExchangeHAInfoRequestHeader]) -> Response:
-        """Return this master's addresses to a slave. Those that a master tells are not taken: the
-        name server knows them."""
+        """Return this master's addresses to a slave. Addresses in the request are ignored: slaves
+        get them from the name server."""
         if request.header.master_ha_address is not None:
             return Response(header=ExchangeHAInfoResponseHeader())
         return Response(

@@ -1,4 +1,4 @@
-"""The broker's settings as admins see and change them: GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG.
+"""Admin requests about the broker's settings: GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG.
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -26,7 +26,7 @@ from pocketmq.remoting.settings.properties_file import (
 class SettingsProcessor:
     """Requests about the settings of one broker.
 
-    `announced()` waits (bounded) until the name servers know of the latest changes.
+    `announced()` waits, for a bounded time, until the name servers have the latest changes.
     """
 
     def __init__(self, live: LiveConfig, announced: Callable[[], Awaitable[None]]) -> None:
@@ -47,7 +47,7 @@ class SettingsProcessor:
         return Response(header=GetBrokerConfigResponseHeader(version=version), body=text.encode())
 
     async def update(self, request: Request[Header]) -> Response:
-        """Change all named settings or none; answer when they are in the file.
+        """Change all given settings or none; answer when they are in the file.
 
         The remark of a success names the settings that have no effect here.
         """

@@ -1,4 +1,4 @@
-"""The broker itself as admins see it: runtime figures (28), statistics (315).
+"""Admin requests about the broker itself: runtime figures (28), statistics (315).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -33,11 +33,11 @@ class AdminProcessor:
         )
 
     def runtime_info(self, request: Request[Header]) -> Response:
-        """Return what clusterList and brokerStatus show."""
+        """Return the figures for clusterList and brokerStatus."""
         return Response(body=KVTable(table=self._runtime_info.table()).encode())
 
     def stats_data(self, request: Request[ViewBrokerStatsDataRequestHeader]) -> Response:
-        """One counter over the last minute, hour and day."""
+        """Return one counter over the last minute, hour and day."""
         name, key = request.header.stats_name, request.header.stats_key
         windows = [self._statistics.item(name, key, window) for window in (MINUTE, HOUR, DAY)]
         minute, hour, day = (None if rates is None else _item(rates) for rates in windows)

@@ -1,4 +1,4 @@
-"""Topics as admins see and change them (17, 18, 21, 202, 215, 305, 351).
+"""Admin requests about topics (17, 18, 21, 202, 215, 305, 351).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -42,7 +42,7 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-#: The official broker answers a created topic with this remark; tools print it.
+#: The official broker's remark when a topic was created; tools print it.
 CREATED_REMARK = "not set any response code"
 ADD_MESSAGE_TYPE = "+message.type"
 MIXED = "MIXED"
@@ -52,7 +52,7 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 class TopicProcessor:
     """Topic requests of one broker.
 
-    `announced()` waits (bounded) until the name servers know of the latest changes;
+    `announced()` waits, for a bounded time, until the name servers have the latest changes;
     `on_delete(name)` is called for a deleted topic.
     """
 
@@ -91,7 +91,7 @@ class TopicProcessor:
         dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
 
     async def update(self, request: Request[CreateTopicRequestHeader]) -> Response:
-        """Create or change a topic; answered when the name servers know of it."""
+        """Create or change a topic; answer when the name servers have it."""
         header = request.header
         try:
             changes = parse_changes(header.attributes or "")
@@ -142,7 +142,7 @@ class TopicProcessor:
             changed = self._topics.update(topics)
         except AttributeChangeError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        # Also without a change: this may be the repetition of a request that could not be saved.
+        # Even without a change: this may be the retry of a request that could not be saved.
         await self._topics.saved()
         if changed:
             for topic in topics:
@@ -150,7 +150,7 @@ class TopicProcessor:
             await self._announced()
 
     def _unreadable(self, name: str) -> dict[int, int]:
-        """Return how many messages lie in queues that the topic had once, by queue id."""
+        """Return the number of messages in queues that are no longer readable, by queue id."""
         topic = self._topics.get(name)
         queues = self._store.queues.get(name, {})
         readable = 0 if topic is None else topic.read_queue_nums
@@ -185,8 +185,8 @@ class TopicProcessor:
             )
 
     async def delete(self, request: Request[DeleteTopicRequestHeader]) -> Response:
-        """Forget a topic, its queues and its offsets, and the topics in which its popped messages
-        come back; an unknown one succeeds."""
+        """Delete a topic, its queues, its offsets, and the retry topics of its popped messages;
+        deleting an unknown topic succeeds."""
         name = request.header.topic
         self._check_changeable(name)
         self._topics.check_served(name)
@@ -196,7 +196,7 @@ class TopicProcessor:
             self._statistics.forget_topic(topic)
             self._store.delete_topic(topic)
             self._on_delete(topic)
-        # A new topic of the name must not begin with the offsets of this one.
+        # A new topic of the same name must not start with the offsets of this one.
         await self._offsets.saved()
         await self._topics.saved()
         return Response()
@@ -207,7 +207,7 @@ class TopicProcessor:
         for group in self._offsets.groups_of(topic):
             for v2 in (True, False):
                 name = pop_retry_topic(topic, group, v2=v2)
-                # It may be the retry topic of another group that pulls and has such a name.
+                # It may be the retry topic of a pulling group whose name looks like this.
                 other = name.removeprefix(RETRY_PREFIX)
                 if self._topics.get(name) is not None and (
                     other not in self._offsets.groups_of(name)
@@ -222,12 +222,13 @@ class TopicProcessor:
             pocketmq_deleted_topics=self._topics.deleted or None,
             topic_config_table=self._topics.table,
         )
-        # Standard JSON straight from C: no integer keys here, and thousands of topics.
+        # Standard JSON, encoded in C: the keys are not integers, and there may be thousands of
+        # topics.
         fields = {name: value for name, value in _fields_of(body) if value is not None}
         return Response(body=msgspec.json.encode(fields))
 
     def config(self, request: Request[GetTopicConfigRequestHeader]) -> Response:
-        """One topic's settings."""
+        """Return one topic's settings."""
         return Response(body=self._known(request.header.topic).encode())
 
     def stats(self, request: Request[GetTopicStatsInfoRequestHeader]) -> Response:
@@ -252,9 +253,7 @@ class TopicProcessor:
         return Response(body=body.encode(), ext_fields={UNREADABLE_QUEUES: told} if told else None)
 
     def system_topics(self, request: Request[Header]) -> Response:
-        """Return the names of RocketMQ's own topics and of this broker's, whether they exist here
-        or not.
-        """
+        """Return the names of RocketMQ's system topics and this broker's, existing or not."""
         return Response(body=TopicList(topic_list=self._topics.system_topics()).encode())
 
     def _known(self, name: str) -> TopicConfig:

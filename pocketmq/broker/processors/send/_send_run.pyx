@@ -1,11 +1,11 @@
 # cython: language_level=3
 """The ordinary sends at the beginning of a read, stored and answered at once.
 
-`SendProcessor.send` does the same for any send. This module takes only requests as the known clients
-write them (`_compiled_sends` decodes them and encodes their answers), to topics that passed the
-checks before. Its run ends before the first request that is different in anything: a header in
-another spelling, a property that needs work, a queue that needs a file. That one is executed in
-Python, which also finds out what may be wrong with it. So there are no errors here.
+`SendProcessor.send` does the same for any send. This module executes only requests in the form that
+the known clients write (`_compiled_sends` decodes them and encodes their answers), to topics that
+passed the checks before. A run ends before the first request that differs: a header in another
+form, a property that needs work, a queue that needs a file. That request is executed in Python,
+which also reports its errors, so this module has none.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -33,7 +33,7 @@ cdef bytes _unique_mark = b"UNIQ_KEY\x01"
 cdef const uint8_t *UNIQUE_MARK = <const uint8_t *> PyBytes_AS_STRING(_unique_mark)
 
 cdef struct Queue:
-    # Of one topic and queue id in this run.
+    # The sends of this run with one topic and queue id.
     Text topic
     int64_t queue_id
     int64_t first_offset
@@ -53,7 +53,7 @@ cdef struct Row:
 
 
 cdef Py_ssize_t find_unique_id(const uint8_t *at, Py_ssize_t size) noexcept nogil:
-    """Return where the last UNIQ_KEY of properties begins, -1 without one."""
+    """Return the position of the last UNIQ_KEY in properties; -1 if there is none."""
     cdef Py_ssize_t begin = size - UNIQUE_MARK_SIZE
     while begin >= 0:
         if at[begin] == c"U" and memcmp(at + begin, UNIQUE_MARK, UNIQUE_MARK_SIZE) == 0:
@@ -65,8 +65,8 @@ cdef Py_ssize_t find_unique_id(const uint8_t *at, Py_ssize_t size) noexcept nogi
 cdef class SendRun:
     """Encodes runs of sends for one broker.
 
-    `examine` is given the properties of a message and returns its tags code, or None if it leaves
-    the straight line.
+    `examine` takes the properties of a message and returns its tags code, or None if it needs the
+    slow path.
     """
 
     cdef dict _targets
@@ -101,7 +101,7 @@ cdef class SendRun:
         self._store_host = store_host
         self._special = special
         self._kept = kept
-        self._before = b"?"  # what properties do not begin with before a unique id
+        self._before = b"?"  # never matches the properties before a unique id
         self._after = b""
         if len(store_host) != HOST_SIZE:
             raise ValueError("the broker has no IPv4 address")
@@ -123,9 +123,9 @@ cdef class SendRun:
     ):
         """Write the records of the sends in `data[start:]` into `buffer[at : at + room]`.
 
-        Ends after `most` of them, or before a frame that is longer than `longest` bytes, that has
-        another request code than the first one, or that has to be executed in Python. Returns None
-        if that is the first one. What is known of a queue's topic is its target.
+        Stop after `most` sends, or before a frame that is longer than `longest` bytes, has another
+        request code than the first one, or has to be executed in Python. Return None if that is the
+        first one.
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(data)
@@ -232,12 +232,12 @@ cdef class SendRun:
         dict refusals not None,
         dict unsupported not None,
     ):
-        """Answer the requests in `data[start:]` that are refused as others before: sends with the
-        `refusals` by topic and queue id, those of unknown codes with the `unsupported` by code.
+        """Answer the requests in `data[start:]` that were refused before: sends with the `refusals`
+        by topic and queue id, requests with unknown codes with the `unsupported` by code.
 
-        Ends where `encode` would, and before one with another answer code than the first one's.
-        Returns where that is, the answers, the request code, the number of requests, and the answer
-        code; None if the first one is not refused.
+        Stop where `encode` would, and before a request with another answer code than the first one.
+        Return the position after the last request, the answers, the request code, the number of
+        requests, and the answer code; None if the first request is not refused.
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(data)
@@ -285,7 +285,7 @@ cdef class SendRun:
     cdef Py_ssize_t _queue_of(
         self, Send *send, dict by_topic, Queue *queues, Py_ssize_t known, Py_ssize_t last, list found
     ) except -2:
-        """Return the index of the send's queue; -1 if its topic or queue has to be looked at."""
+        """Return the index of the send's queue; -1 if it has to be executed in Python."""
         cdef Py_ssize_t each
         cdef Queue *queue
         if last < known and _is_of(&queues[last], send):
@@ -320,8 +320,9 @@ cdef class SendRun:
     cdef bint _judge(
         self, const uint8_t *at, Py_ssize_t size, Text *unique_id, int64_t *tags_code
     ) except *:
-        """Tell whether a message stays on the line, with its unique id and its tags code. What
-        stands around the unique id is mostly that of the message before."""
+        """Tell whether a message can be executed here, and set its unique id and its tags code. The
+        properties before and after the unique id are usually the same as in the previous message.
+        """
         cdef Py_ssize_t before = find_unique_id(at, size)
         cdef const uint8_t *end = at + size
         cdef const uint8_t *after
@@ -352,12 +353,12 @@ cdef class SendRun:
         return True
 
 cdef inline bint _is_like(Send *one, Send *other) noexcept nogil:
-    """Whether the same answer refuses both."""
+    """Tell whether both are refused with the same answer."""
     return (
         one.binary == other.binary
         and one.queue_id == other.queue_id
         and one.topic.size == other.topic.size
-        # A topic that was not read yet is nowhere, which memcmp may not be given.
+        # The address of an empty topic may be NULL, which memcmp does not allow.
         and (not one.topic.size or memcmp(one.topic.at, other.topic.at, one.topic.size) == 0)
     )
 
@@ -371,7 +372,8 @@ cdef inline bint _is_of(Queue *queue, Send *send) noexcept nogil:
 
 
 cdef list _by_queue(Queue *queues, list found, Row *rows, Py_ssize_t count):
-    """Return queue, target, first queue offset, entries, and bytes of the records, of each."""
+    """Return for each queue: the queue, its target, first queue offset, entries, and bytes of the
+    records."""
     cdef list result = []
     cdef Py_ssize_t index, each
     cdef uint8_t *to

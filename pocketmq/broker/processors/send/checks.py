@@ -1,7 +1,7 @@
 """The checks of a send before it is stored, and the topics that it may create.
 
-These checks run for the first message to a topic and for unusual ones; `processors.send`
-remembers which topics have passed. Each failing check raises the `RemotingError` that answers it.
+These checks run for the first message to a topic and for unusual messages; `processors.send`
+remembers which topics have passed. A failed check raises the RemotingError for the answer.
 Reference: broker AbstractSendMessageProcessor.msgCheck, SendMessageProcessor.handleRetryAndDLQ.
 """
 
@@ -39,18 +39,18 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 UNIT_TOPIC: Final = 1  # topicSysFlag bits
 UNIT_SUBSCRIPTION_TOPIC: Final = 2
-VERSION_3_4_9: Final = 121  # from here the request's maxReconsumeTimes counts
+VERSION_3_4_9: Final = 121  # from this version on, the request's maxReconsumeTimes applies
 
 TIMES: Final = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 
 class LastingRefusal(RemotingError):
-    """A send is refused because of its topic's name or its queue id: the same for all like it, as
-    long as the topic stays what it is."""
+    """A send is refused because of its topic or its queue id: all sends with the same topic and
+    queue id are refused, until the topic changes."""
 
 
 class Destination(NamedTuple):
-    """Where a message goes: the named topic, or the dead letters of a group."""
+    """Where a message goes: the named topic, or the dead-letter queue of a group."""
 
     topic: TopicConfig
     dead_letter: bool = False
@@ -74,19 +74,17 @@ class SendChecks:
         self._clock = clock
 
     def is_saved(self, topic: str) -> bool:
-        """Tell whether a restart would know the topic."""
+        """Tell whether the topic is on the disk, so that it survives a restart."""
         return self._topics.is_saved(topic)
 
     async def saved(self, topic: str) -> None:
-        """Wait until a restart would know the topic. Raises `RemotingError` when it cannot be
-        written.
-        """
+        """Wait until the topic is on the disk. Raises RemotingError if it cannot be written."""
         await self._topics.saved(topic)
 
     def topic(self, request: Request[Any]) -> TopicConfig:
-        """Return the topic of a send or reply, and create it if that is allowed.
+        """Return the topic of a send or reply; create it if allowed.
 
-        Refuse a message without a body. Raises `RemotingError`.
+        Refuse a message without a body. Raises RemotingError.
         """
         if not request.body:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, "the message has no body")
@@ -112,14 +110,14 @@ class SendChecks:
         return self._create(request) if known is None else known
 
     def known(self, name: str) -> TopicConfig:
-        """Return a topic that was there a moment ago. Raises `RemotingError` (TOPIC_NOT_EXIST)."""
+        """Return a topic that existed before an await. Raises RemotingError (TOPIC_NOT_EXIST)."""
         topic = self._topics.get(name)
         if topic is None:
             raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted")
         return topic
 
     def accepting(self) -> None:
-        """Raise as long as the broker is set to take no messages yet."""
+        """Raise RemotingError before the configured time from which the broker accepts messages."""
         start = self._config.start_accept_send_request_time_stamp
         if self._clock() < start:
             until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(start / 1000))
@@ -142,7 +140,7 @@ class SendChecks:
                 "missing",
             )
         if retry:
-            self._group_of(name, request)  # otherwise topics without a group would have no limit
+            self._group_of(name, request)  # otherwise the number of topics would not be limited
         topic = None
         if queues is not None:
             topic = self._topics.create_for_send(
@@ -161,10 +159,10 @@ class SendChecks:
         return topic
 
     def retry_destination(self, request: Request[Any], topic: TopicConfig) -> Destination:
-        """Return where a message for %RETRY%group goes: there, or to the group's dead letters.
+        """Return where a message for %RETRY%group goes: there, or to the dead-letter queue.
 
-        Dead letters are those consumed too often, and all of a group that consumes in order
-        (it holds queue locks): it sends a message back only when it gives it up.
+        A message consumed too often goes to the dead-letter queue. So do all messages of a group
+        that consumes in order (it holds queue locks): it sends a message back only to give it up.
         """
         header: SendHeader = request.header
         name = header.topic[len(RETRY_PREFIX) :]
@@ -188,10 +186,10 @@ class SendChecks:
 
 
 def leaves_the_line(properties: str) -> bool:
-    """Tell whether a message may need more than the straight line of `processors.send`.
+    """Tell whether a message may need more than the fast path of `processors.send`.
 
-    Each search is a few dozen nanoseconds; a hit may be part of a value or of a longer name, which
-    the careful path finds out.
+    Each search takes a few dozen nanoseconds. A match may be part of a value or of a longer name;
+    the slow path finds out.
     """
     return (
         "DELAY" in properties
@@ -203,9 +201,9 @@ def leaves_the_line(properties: str) -> bool:
 
 
 def of_client(properties: dict[str, str], topic: str) -> None:
-    """Remove what only the broker sets from the properties of a client's message to a topic.
+    """Remove properties that only the broker may set from a client's message to a topic.
 
-    Raises MESSAGE_ILLEGAL for one that recalls a timed message to another topic.
+    Raises RemotingError (MESSAGE_ILLEGAL) for a message that recalls one of another topic.
     """
     drop_brokers_own(properties)
     recalled = properties.get(names.TIMER_DEL_UNIQKEY)
@@ -218,11 +216,11 @@ def of_client(properties: dict[str, str], topic: str) -> None:
 
 
 def of_batch(properties: dict[str, str]) -> None:
-    """Remove what only the broker sets, and what has no effect, from the properties of a batch or
-    of a message in it.
+    """Remove properties that only the broker may set, and those without effect, from a batch or a
+    message in it.
 
-    Raises MESSAGE_ILLEGAL for delayed and timed messages, since a batch is readable at once, for
-    recalls, and for inner batches.
+    Raises RemotingError (MESSAGE_ILLEGAL) for delayed and timed messages, since a batch is readable
+    at once, for recalls, and for inner batches.
     """
     drop_brokers_own(properties)
     refuse_inner(properties)
@@ -233,7 +231,7 @@ def of_batch(properties: dict[str, str]) -> None:
         )
     properties.pop(names.DELAY, None)
     if names.TIMER_OUT_MS in properties:
-        # It has waited, and its consumer sends it on.
+        # A delivered timed message that its consumer forwards.
         for name in TIMES:
             properties.pop(name, None)
     for name in (*TIMES, names.TIMER_DEL_UNIQKEY):
@@ -245,8 +243,8 @@ def of_batch(properties: dict[str, str]) -> None:
 
 
 def batch_of_client(body: ReadableBuffer) -> bytes:
-    """Return a batch body without what its messages cannot have. Raises `RemotingError` as
-    `of_batch`, BatchBodyError."""
+    """Apply `of_batch` to each message of a batch body; return the new body. Raises RemotingError,
+    BatchBodyError."""
     items = []
     for item in iter_batch(body):
         properties = names.decode(item.properties)

@@ -1,4 +1,4 @@
-"""What single sends and `SendMany` share: checked topics, the answers, and their waits."""
+"""The state that single sends and `SendMany` share: checked topics, answers, and waiting sends."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MULTI_TAG: Final = "MULTI_TAG"
 
 
 def line_type(properties: str) -> str:
-    """Return the type of a message that does not leave the straight line."""
+    """Return the type of a message on the fast path."""
     return NORMAL if find(properties, names.SHARDING_KEY) is None else FIFO
 
 
 class Target:
-    """A topic that passed the checks of a send, with what the hot path needs of it."""
+    """A topic that passed the checks of a send, with the values that the hot path needs."""
 
     __slots__ = ("queue_limit", "sys_flag", "traffic", "types", "write_queues")
 
@@ -49,17 +49,17 @@ class SendContext:
 
     Attributes:
         targets: the checked topics by name. The dict is cleared in place, never replaced.
-        refusals: the answers to sends that were refused for their topic and queue id. The same
-            holds for this dict.
-        added: properties that the broker adds to every message. On the straight line a name that
-            the producer also set occurs twice: the last one counts.
+        refusals: cached answers to sends that were refused for their topic and queue id. This dict
+            is never replaced either.
+        added: properties that the broker adds to every message. On the fast path, a name that the
+            producer also set occurs twice: the last one counts.
         suffix: `added`, encoded.
         answers: the answers of sends.
         stored_message, stored_batch: prepared frames of the usual answers.
-        plain: the prepared frames name the right region.
-        safety: what sends wait for before they are answered.
+        plain: the prepared frames have the configured region.
+        safety: tells when sends may be answered.
         unflushed: the sends that wait for the disk, or for replicas.
-        unwritten: those that are answered at once.
+        unwritten: the sends that are answered at once.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class SendContext:
     def inner_message(
         self, request: Request[Any], topic: str, queue_id: int, properties: dict[str, str]
     ) -> InnerMessage:
-        """Return the message of a send that leaves the straight line, to be put into `topic`. Its
-        decoded `properties` get a unique id and the broker's own. Raises `RemotingError` as
+        """Return the message of a send on the slow path, to be put into `topic`. A unique id and
+        the broker's properties are added to its decoded `properties`. Raises RemotingError like
         `of_client`."""
         header = request.header
         of_client(properties, topic)

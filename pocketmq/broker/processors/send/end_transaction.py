@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37), and RESUME_CHECK_HALF_MESSAGE (323) for those that were given up.
+"""END_TRANSACTION (37), and RESUME_CHECK_HALF_MESSAGE (323) for half messages that were given up.
 
 Reference: broker EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
@@ -55,7 +55,7 @@ EndRequest = Request[EndTransactionRequestHeader]
 
 
 class EndTransactionProcessor:
-    """Ends of transactions of one broker; `clock` gives milliseconds."""
+    """Commits and rollbacks of one broker; `clock` gives milliseconds."""
 
     def __init__(
         self,
@@ -93,13 +93,13 @@ class EndTransactionProcessor:
         )
 
     def end(self, request: EndRequest) -> Response | None:
-        """Commit or roll back. A producer that does not know yet gets no answer, in any case."""
+        """Commit or roll back. A producer whose transaction is still pending gets no answer."""
         answers = self.end_many((request,))
         return answers[0] if answers else self._end_with_care(request)
 
     def end_many(self, requests: Sequence[EndRequest]) -> Sequence[Response | None]:
-        """Commit the first of these, as many as one write can take, and answer them: usual commits
-        of usual messages. What stops them is for `end`."""
+        """Commit the first of these transactions, as many as fit into one write, and return the
+        answers. Stop before a request or message that is unusual: it is for `end`."""
         ops = self._ops
         puts: list[Put] = []
         halves: list[Record] = []
@@ -186,7 +186,7 @@ class EndTransactionProcessor:
                 f"topic[{topic}] was deleted after the transaction began: its message is dropped",
             )
         inner = committed(half, self._put_hooks.destinations)
-        topic = inner.topic  # until it is moved, because it is delayed as well
+        topic = inner.topic  # before a put hook moves it, if it is also delayed
         result = self._put_hooks.put(inner)
         if not result.ok:
             code, remark = NOT_STORED[result.status]
@@ -233,14 +233,14 @@ class EndTransactionProcessor:
         return None
 
     async def resume_check(self, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
-        """Begin the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC again, unless its transaction
-        has ended since it was given up."""
+        """Resume the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC, unless its transaction has
+        ended since it was given up."""
         try:
             place = decode_offset_msg_id(request.header.msg_id or "")
             record = decode(self._store.record_at(place.physical_offset))
         except (InvalidMessageId, RecordNotFound, RecordError) as error:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} {error}")
-        # Elsewhere a client may have set these properties.
+        # In another topic, a client may have set these properties.
         if (
             record.topic != TRANS_CHECK_MAX_TIME_TOPIC
             or not {names.REAL_TOPIC, names.REAL_QID, names.PGROUP} <= record.properties.keys()
@@ -249,7 +249,7 @@ class EndTransactionProcessor:
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} It is not a half message.")
         if is_gone(record, self._put_hooks.destinations):
             return Response(ResponseCode.SYSTEM_ERROR, f"{NOT_RESUMED} Its topic was deleted.")
-        # The official broker leaves it out of messages that were never checked.
+        # The official broker does not set it in messages that were never checked.
         origin = number(record.properties.get(names.TRAN_PREPARED_QUEUE_OFFSET))
         if origin is not None:
             if await self._ops.was_ended(origin, record.physical_offset):

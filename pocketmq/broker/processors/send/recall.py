@@ -1,7 +1,7 @@
 """RECALL_MESSAGE: cancels a timed message before it is delivered.
 
-The message stays in the log. Another message with the same delivery slot, which is never delivered
-itself, names it in TIMER_DEL_UNIQKEY; see `broker.delayed.timer`. Reference:
+The message stays in the log. The broker stores another message in the same delivery slot, with the
+recalled one in TIMER_DEL_UNIQKEY, which is never delivered; see `broker.delayed.timer`. Reference:
 RecallMessageProcessor.
 """
 
@@ -53,7 +53,7 @@ class RecallProcessor:
         dispatcher.register(RequestCode.RECALL_MESSAGE, self.recall, RecallMessageRequestHeader)
 
     def recall(self, request: Request[RecallMessageRequestHeader]) -> Response:
-        """Take a message back; success says that it is asked for, not that it comes in time."""
+        """Recall a message; SUCCESS means that the recall is stored, not that it is in time."""
         region = {names.MSG_REGION: self._config.region_id}
         try:
             handle = self._checked(request.header)

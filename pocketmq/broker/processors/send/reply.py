@@ -1,7 +1,7 @@
-"""SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2: a reply, pushed to the client that waits for it.
+"""SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2: a reply, pushed to the client that requested it.
 
-The reply's property REPLY_TO_CLIENT names the requester, which is registered as a producer. The
-broker sends it the reply at once (326); the reply is stored too, for later inquiries.
+The reply's property REPLY_TO_CLIENT has the client id of the requester, which is registered as a
+producer. The broker sends it the reply at once (326), and also stores the reply for later queries.
 Reference: broker ReplyMessageProcessor.
 """
 
@@ -78,7 +78,7 @@ class ReplyProcessor:
         )
 
     async def reply(self, request: ReplyRequest) -> Response:
-        """Push a reply and store it; the answer says whether the requester took it."""
+        """Push a reply and store it; the answer tells whether the requester accepted it."""
         answer = SendMessageResponseHeader(
             region=self._config.region_id, trace_on=self._config.trace_on
         )
@@ -93,7 +93,7 @@ class ReplyProcessor:
         failure = await self._push(request, dict(properties))
         response = Response(header=answer)
         if failure is None:
-            # Clients cannot read an answer without these.
+            # Clients cannot decode an answer without these fields.
             answer.msg_id = "0"
             answer.queue_id = queue_id
             answer.queue_offset = 0
@@ -102,7 +102,7 @@ class ReplyProcessor:
             response.code, response.remark = ResponseCode.SYSTEM_ERROR, failure
         if self._config.store_reply_message_enable:
             try:
-                # Again: the topic may have been deleted, or given fewer queues, meanwhile.
+                # Check again: the topic may have been deleted, or given fewer queues, meanwhile.
                 queue_id = _queue_of(request.header, self._checks.known(topic.topic_name))
             except RemotingError as error:
                 self._log.warning("reply is not stored: %s", error.remark)
@@ -115,7 +115,7 @@ class ReplyProcessor:
         return response
 
     async def _push(self, request: ReplyRequest, properties: dict[str, str]) -> str | None:
-        """Hand the reply to the requester; None when it took it, else why not."""
+        """Push the reply to the requester; return None if it accepted it, else the reason."""
         client_id = properties.get(names.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
@@ -159,7 +159,7 @@ class ReplyProcessor:
         answer: SendMessageResponseHeader,
     ) -> None:
         header = request.header
-        # The official broker begins no transaction here.
+        # Like the official broker, do not start a transaction here.
         properties.pop(names.TRAN_MSG, None)
         try:
             of_client(properties, header.topic)

@@ -1,12 +1,12 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: the broker's hot path.
 
-`send` is straight-line code for the ordinary message. One dict lookup tells that the topic has
-passed every check before. Properties are searched, not parsed; the broker adds its own as one
-prepared text, and the answer is built from integers. Unusual messages leave that line: the first
-one to a topic, one to a retry topic, a batch, a property that needs work.
+`send` is straight-line code for ordinary messages, the fast path. One dict lookup tells that the
+topic has passed every check before. Properties are searched, not parsed; the broker's properties
+are added as one prepared text, and the answer is built from integers. Unusual messages take the
+slow path: the first one to a topic, one to a retry topic, a batch, a property that needs work.
 
-With SYNC_FLUSH, or when it waits for replicas, a send is answered when it is safe. Until then it
-counts as in flight, and above the limits sends are refused with SYSTEM_BUSY. Reference: broker
+With SYNC_FLUSH, or if the broker waits for replicas, a send is answered when it is safe. Until then
+it counts as in flight; above the limits, sends are refused with SYSTEM_BUSY. Reference: broker
 SendMessageProcessor.
 """
 
@@ -59,7 +59,7 @@ from pocketmq.store.results import PutResult, PutStatus
 SendRequest = Request[Any]  # header: SendHeader
 
 MOST_REFUSALS: Final = 256
-"""Refusals that are remembered; clients can think of any topic and any queue id."""
+"""The most cached refusals: clients can use any topic and any queue id."""
 
 _PUT_OK: Final = PutStatus.PUT_OK
 
@@ -67,12 +67,12 @@ _PUT_OK: Final = PutStatus.PUT_OK
 class SendProcessor:
     """The sends of one broker.
 
-    `store_host` is the broker's packed address, as in message ids; `announced` returns when the
-    name servers know every topic.
+    `store_host` is the broker's packed address for message ids; `announced` returns when the name
+    servers have every topic.
 
     Attributes:
         unflushed: the sends that wait for the disk, or for replicas.
-        refusals: the remembered answers to sends that were refused, by topic and queue id.
+        refusals: cached answers to sends that were refused, by topic and queue id.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SendProcessor:
         self.unflushed = context.unflushed
         self._many = SendMany(config, store, put_hooks, statistics, context)
         self._runs = SendRuns.find(store, statistics, context, store_host)
-        # The hot path reads these from here: one attribute less for each.
+        # Copied here for the hot path: one attribute lookup less for each.
         self._targets = context.targets
         self.refusals = context.refusals
         self._answers = context.answers
@@ -122,20 +122,20 @@ class SendProcessor:
             self._runs.register(dispatcher)
 
     def forget_target(self, topic: str) -> None:
-        """Check a topic again at its next send, because it changed."""
+        """Check a topic again at its next send: it changed."""
         self._targets.pop(topic, None)
         self.refusals.clear()
 
     def forget_targets(self) -> None:
-        """Check every topic again at its next send, because a permission changed."""
+        """Check every topic again at its next send: a permission changed."""
         self._targets.clear()
         self.refusals.clear()
 
     def send(self, request: SendRequest) -> Answer:
-        """Store one message or one batch; None when the answer waits.
+        """Store one message or one batch; return None if the answer comes later.
 
-        For one message it is a copy of `SendMany.send_many`, which takes 13 µs for it, this 9
-        (bench.stages).
+        For single messages this repeats the code of `SendMany.send_many`, which takes 13 µs for one
+        message; this takes 9 µs (bench.stages).
         """
         header = request.header
         target = self._targets.get(header.topic)
@@ -208,7 +208,7 @@ class SendProcessor:
             return None
         return Response(0, None, answer)
 
-    # --- off the straight line --------------------------------------------------------------
+    # --- slow path --------------------------------------------------------------------------
 
     def _send_checked(self, request: SendRequest) -> Answer:
         """Store a send with every check, in the reference's order."""
@@ -241,7 +241,7 @@ class SendProcessor:
             return self._answers.refusal(error.code, error.remark)
 
     def _refused(self, header: SendHeader, error: LastingRefusal) -> Response:
-        """Return the answer, and remember it."""
+        """Return the answer, and cache it."""
         refusals = self.refusals
         answer = Response.repeatable(error.code, error.remark, self._answers.header())
         if len(refusals) >= MOST_REFUSALS:
@@ -255,8 +255,8 @@ class SendProcessor:
         target = self._targets.get(name)
         if target is None:
             target = Target(topic, self._statistics.put_of(name), self._statistics.types_of(name))
-            # What must be judged anew each time is not remembered; nor is a topic without queues,
-            # nor one whose answers have to wait.
+            # Do not cache topics that must be checked each time, topics without queues, and topics
+            # that are not on the disk yet, whose answers have to wait.
             if (
                 target.write_queues > 0
                 and self._checks.is_saved(name)
@@ -330,8 +330,8 @@ class SendProcessor:
     ) -> Answer:
         """Store a batch.
 
-        `properties` belong to every message; the store appends them to each. With `prepare` the
-        answer may be a ready frame; for a `new` topic it waits until a restart would know it.
+        The store appends `properties` to those of each message. With `prepare`, the answer may be a
+        complete frame; for a `new` topic, it waits until the topic is on the disk.
         """
         header: SendHeader = request.header
         unique_id = find(properties, names.UNIQ_KEY)
@@ -400,12 +400,12 @@ class SendProcessor:
         result: PutResult,
         topic: str,
     ) -> Response | None:
-        """Answer when a restart would know the topic, and the name servers do: its producer may
-        ask for a route.
+        """Answer when the topic is on the disk, and the name servers have it, since the producer
+        may query its route.
 
-        The message is stored already, so that messages of one connection keep their order. If its
-        topic cannot be saved, it is refused all the same: consumers may get it twice, but not lose
-        it.
+        The message is stored already, so that messages of one connection keep their order. If the
+        topic cannot be saved, the send is refused although it is stored: consumers may get the
+        message twice, but it is not lost.
         """
         try:
             await self._checks.saved(topic)

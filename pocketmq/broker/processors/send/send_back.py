@@ -1,9 +1,9 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not process a message and gets it again later.
+"""CONSUMER_SEND_MSG_BACK: a consumer could not process a message, and gets it again later.
 
-A copy goes to the group's retry topic, by way of a delay level that rises with each attempt; after
-too many attempts to the group's dead letters, %DLQ%group, which no consumer reads by default. Both
-topics are created when they are first needed. Of a group's settings retryQueueNums and
-retryMaxTimes count; its groupRetryPolicy is for proxies only. Reference:
+A copy goes to the group's retry topic, through a delay level that increases with each attempt;
+after too many attempts, to the group's dead-letter queue, %DLQ%group, which no consumer reads by
+default. Both topics are created when they are first needed. Of a group's settings, retryQueueNums
+and retryMaxTimes apply; its groupRetryPolicy is for proxies only. Reference:
 AbstractSendMessageProcessor.consumerSendMsgBack.
 """
 
@@ -70,8 +70,8 @@ class SendBackProcessor:
         )
 
     def send_back(self, request: SendBackRequest) -> Answer:
-        """Store the copy. It is answered when it is stored, not when it is on the disk; but a
-        restart must know its topics."""
+        """Store the copy. The answer waits until its topics are on the disk, but not the copy
+        itself."""
         header = request.header
         group = self._group(request)
         if group.retry_queue_nums <= 0:
@@ -81,7 +81,7 @@ class SendBackProcessor:
         if request.caller is not None:
             request.caller.require_topic(record.topic, "Sub")
         if self._is_gone(record):
-            # An error would make the client send it to the retry topic itself.
+            # On an error, the client would send the message to the retry topic itself.
             return Response(remark=f"topic {record.topic} was deleted: the message is dropped")
         if not self._store.is_queued(record):
             raise _not_there(header.offset)
@@ -93,7 +93,7 @@ class SendBackProcessor:
         properties = inner.properties
         origin_topic = normal_topic(record.topic, header.group)
         if origin_topic != record.topic or not is_sent_back(record.topic):
-            # What a client sent there, or POP put there, does not say where it comes from.
+            # Messages that a client sent there, or POP put there, do not have these properties.
             for name in (names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID):
                 properties.pop(name, None)
         origin_topic = properties.setdefault(names.RETRY_TOPIC, origin_topic)
@@ -160,8 +160,8 @@ class SendBackProcessor:
             raise _not_there(offset) from None
 
     def _is_gone(self, record: Record) -> bool:
-        """Tell whether a message, or the one that it is a retry of, was deleted with its topic; if
-        so, drop it."""
+        """Tell whether the topic of a message, or of the original of a retry, was deleted. If so,
+        count the message as dropped."""
         destinations = self._put_hooks.destinations
         for topic in {record.topic, record.properties.get(names.RETRY_TOPIC, record.topic)}:
             if destinations.is_gone(topic, record.physical_offset):
@@ -182,8 +182,8 @@ def _not_there(offset: int) -> RemotingError:
 
 
 def _storable(topic: str) -> str:
-    """Raises RemotingError for a name too long: a copy that waits for its delay level would be
-    acknowledged, and never be delivered."""
+    """Return the topic. Raises RemotingError if its name is too long: the copy would wait in its
+    delay level, but could not be delivered."""
     if len(topic) > MAX_STORED_TOPIC:
         raise RemotingError(
             ResponseCode.INVALID_PARAMETER,

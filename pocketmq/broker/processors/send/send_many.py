@@ -1,10 +1,10 @@
-"""Sends of one batch request or one read, stored together: `SendProcessor.send` for many at once.
+"""Sends of one batch request or one read, stored together: `SendProcessor.send` for many sends.
 
-Each of them passes the same checks as a single send, changes the same statistics and gets the same
-answer. They share one write into the commit log and one wait.
-A message that must wait first (delayed, timed, a half message) takes part as its put hook left it.
-`send_many` stops before a send that is refused, or that needs another check than the ones which its
-topic has passed, and the dispatcher passes that one to `SendProcessor.send`.
+Each passes the same checks as a single send, changes the same statistics and gets the same answer.
+They share one write to the commit log and one wait.
+A message that must wait first (delayed, timed, a half message) is included as changed by its put
+hook. `send_many` stops before a send that is refused, or that needs a check besides those that its
+topic has passed; the dispatcher passes that send to `SendProcessor.send`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.writer import Put, Stored
 
-#: The most bytes of a record that are not in the request; for the limit of bytes in flight.
+#: The most bytes of a record that are not in the request, for the limit on bytes in flight.
 _RECORD_OVERHEAD: Final = 512
 
 
@@ -39,14 +39,14 @@ SendRequest = Request[Any]  # header: SendHeader
 
 
 class Moved(NamedTuple):
-    """What counts the messages of a topic to which put hooks move them."""
+    """Counters for a topic to which put hooks move messages."""
 
     traffic: Traffic
     types: MessageTypes
 
 
-#: A send to store, what counts it, its queue id, its unique id; and the message, if the put hooks
-#: have seen it.
+#: A send to store, its counters, its queue id, its unique id, and the message if the put hooks were
+#: called.
 Planned = tuple[SendRequest, Target | Moved, int, str, InnerMessage | None]
 
 
@@ -68,10 +68,10 @@ class SendMany:
         self._context = context
 
     def send_many(self, requests: Sequence[SendRequest]) -> Sequence[Response | bytes | None]:
-        """Store the first of these sends, as many as fit in one write, and answer each of them.
+        """Store the first of these sends, as many as fit into one write, and return their answers.
 
-        All requests are from one connection. The answer of a send that waits for the disk is None:
-        it follows later.
+        All requests are from one connection. For a send that waits for the disk, the result is
+        None: its answer follows later.
         """
         context = self._context
         if context.unflushed.full or (context.safety.waits and self._near_limits(requests)):
@@ -99,8 +99,8 @@ class SendMany:
                 break
             if queue_id < 0:
                 queue_id = random.randrange(target.write_queues)
-            # Most of them differ only in their unique ids. The properties around the unique id are
-            # examined once for all equal neighbours, which saves a tenth of a send's time.
+            # Most properties differ only in their unique ids. Consecutive sends whose other
+            # properties are equal are examined once, which saves a tenth of a send's time.
             before, found, after = properties.rpartition("UNIQ_KEY\x01")
             unique_id, _, rest = after.partition(SEPARATOR)
             if before != known_before or rest != known_rest or not (found and unique_id):
@@ -158,7 +158,7 @@ class SendMany:
     def _after_hooks(
         self, request: SendRequest, target: Target, queue_id: int, moved: dict[str, Moved]
     ) -> tuple[Put, Planned] | None:
-        """Return what stores a message that may have to wait first; None if it is for
+        """Return the put and plan of a message that may have to wait first; None if it is for
         `SendProcessor.send`."""
         topic = request.header.topic
         properties = decode(request.header.properties)
@@ -181,7 +181,7 @@ class SendMany:
         return put, (request, counts, queue_id, properties[UNIQ_KEY], inner)
 
     def _near_limits(self, requests: Sequence[SendRequest]) -> bool:
-        """Tell whether these sends might pass the limits of sends in flight."""
+        """Tell whether these sends could exceed the limits on sends in flight."""
         size = sum(len(r.body) + len(r.head) for r in requests) + _RECORD_OVERHEAD * len(requests)
         return self._context.unflushed.nearly_full(len(requests), size)
 
@@ -190,7 +190,7 @@ class SendMany:
             return
         count = len(stored)
         last, last_size, _ = stored[-1]
-        total = last + last_size - stored[0][0]  # one write: the records are adjacent
+        total = last + last_size - stored[0][0]  # the records of one write are adjacent
         self._statistics.put.add(count, count, total)
         if len({row[1] for row in planned}) == 1:
             planned[0][1].traffic.add(count, count, total)
@@ -207,7 +207,7 @@ class SendMany:
     def _count_types(
         planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> None:
-        # Most are normal and all of them in one bucket: that costs a tenth of a look at each.
+        # Usually all are normal and in one bucket: checking that takes a tenth of counting each.
         sizes = [size for _, size, _ in stored]
         is_plain = not any(row[4] for row in planned)
         if is_plain and SHARDING_KEY not in "".join([put[3] for put in puts]):
@@ -227,7 +227,7 @@ class SendMany:
         planned: Sequence[Planned],
         stored: Sequence[Stored],
     ) -> None:
-        """Replace the answers to timed messages by ones with the handle that recalls them."""
+        """Replace the answers to timed messages by answers with their recall handles."""
         rows = zip(planned, stored, strict=False)
         for at, ((request, _, queue_id, unique_id, inner), (physical, _, offset)) in enumerate(
             rows
@@ -246,7 +246,7 @@ class SendMany:
     def _answers_at_once(
         self, planned: Sequence[Planned], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
-        """Return the answers if no send waits for the disk."""
+        """Return the answers when no send waits for the disk."""
         # All are of one connection, or of one batch.
         opaques = [row[0].opaque for row in planned[: len(stored)]]
         self._context.unwritten.add_run(planned[0][0].channel, opaques)
@@ -263,7 +263,7 @@ class SendMany:
     def _answers_or_waits(
         self, planned: Sequence[Planned], puts: Sequence[Put], stored: Sequence[Stored]
     ) -> list[Response | bytes | None]:
-        """Return the answers of sends that need not wait, and None for the others."""
+        """Return the answers of sends that do not wait, and None for the others."""
         answers: list[Response | bytes | None] = []
         waiting: list[Waiting] = []
         waiting_size = 0

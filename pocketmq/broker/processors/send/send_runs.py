@@ -1,11 +1,10 @@
-"""Sends executed straight from what was read, by compiled code where that is installed.
+"""Sends executed directly from the bytes that were read, by compiled code if it is installed.
 
-`_send_run` is part of the accelerator, which most wheels have and nothing needs. A send that comes
-with others in one read takes a quarter of the time with it. It takes the requests that `SendMany`
-would store together, has the same checks, and gives the same records and the same answers; the
-tests of sends run with and without it. What was refused before for its topic and queue id, and
-codes that were unknown before, are refused here as well. Whatever it does not know ends its run,
-and is executed in Python.
+`_send_run` is part of the accelerator, which is optional and included in most wheels. With it, a
+send that arrives with others in one read takes a quarter of the time. It executes the requests that
+`SendMany` would store together, with the same checks, records and answers; the tests of sends run
+with and without it. Sends whose topic and queue id were refused before, and codes that were unknown
+before, are refused here, too. A run ends at any other request, which is executed in Python.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _IPV4_HOST: Final = 8  # bytes of a packed address and port
 _FRAME_LENGTH: Final = 4
 _FRAME_WORDS: Final = 8  # the lengths of the frame and of the header
 
-#: The requests that are executed here, and how their headers begin.
+#: The requests that are executed here, and the first bytes of their headers.
 CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 _JSON: Final = frozenset((b'{"code":%d,' % code)[:11] for code in CODES)
 _BINARY: Final = frozenset(code.to_bytes(2) for code in CODES)
 
 
 def compiled_types() -> tuple[type[SendRun], type[SendAnswers]] | None:
-    """Return the compiled classes; None without them."""
+    """Return the compiled classes; None if they are not installed."""
     if not accelerator_wanted():
         return None
     try:
@@ -55,7 +54,7 @@ def compiled_types() -> tuple[type[SendRun], type[SendAnswers]] | None:
 
 
 def examine(properties: str) -> int | None:
-    """Return the tags code of a message; None if it leaves the straight line."""
+    """Return the tags code of a message; None if it needs the slow path."""
     if leaves_the_line(properties):
         return None
     tag = find(properties, TAGS)
@@ -63,7 +62,7 @@ def examine(properties: str) -> int | None:
 
 
 def examine_normal(properties: str) -> int | None:
-    """The same where messages are counted by type: only normal ones stay."""
+    """Like `examine`, when messages are counted by type: only normal messages are accepted."""
     return None if SHARDING_KEY in properties else examine(properties)
 
 
@@ -106,14 +105,15 @@ class SendRuns:
     def find(
         cls, store: MessageStore, statistics: Statistics, context: SendContext, store_host: bytes
     ) -> SendRuns | None:
-        """Return the runs of a broker, if the accelerator is there and knows its answers."""
+        """Return the runs of a broker; None if the accelerator is not installed or does not support
+        the broker's answers."""
         compiled = compiled_types()
         if compiled is None or not context.plain or len(store_host) != _IPV4_HOST:
             return None
         return cls(*compiled, store, statistics, context, store_host)
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Take the sends of every read, and the unknown codes."""
+        """Execute the sends of every read, and refuse unknown codes."""
         dispatcher.serve_reads(partial(self.execute, dispatcher.unsupported), CODES)
 
     def execute(
@@ -125,8 +125,7 @@ class SendRuns:
         most: int,
         longest: int,
     ) -> ExecutedRead | None:
-        """A `ReadHandler` of sends, and of what is refused like what was refused before; also for
-        codes that are `unsupported`."""
+        """A `ReadHandler` for sends, also those with cached refusals, and `unsupported` codes."""
         context = self._context
         head = start + _FRAME_WORDS
         if data[head : head + 11] not in _JSON and data[head : head + 2] not in _BINARY:
@@ -135,7 +134,7 @@ class SendRuns:
             return self._refused(data, start, most, longest, unsupported)
         if context.safety.waits or context.unflushed.full:
             return None
-        # Those of one read are alike, and a record takes less than its request.
+        # The requests of one read have similar sizes, and a record is smaller than its request.
         first = int.from_bytes(data[start : start + _FRAME_LENGTH]) + _FRAME_LENGTH
         run = self._store.put_run(
             partial(self._encode, data, start, most, longest, connection.peer_packed),
