@@ -1,12 +1,12 @@
-"""Who may copy the log, and be counted when a send waits for copies.
+"""Which hosts may copy the log, and count when a send waits for copies.
 
-The HA protocol has no room for a signature: whoever reaches the port can say that they have a
-message. So the *address* of a replica has to be known: it is listed in haAllowedAddresses, or a
-super user has signed, a short time ago and from there, one of the requests by which slaves copy
-tables and find the master. Slaves of both brokers send these every few seconds, signed by
-innerClientAuthenticationCredentials. A connection that is open stays open.
+The HA protocol has no signatures: any host that reaches the port can claim to have a message. So
+the *address* of a replica has to be known. Either it is listed in haAllowedAddresses, or a super
+user recently signed, from that address, one of the requests by which slaves copy tables and find
+the master. Slaves of both brokers send these every few seconds, signed with
+innerClientAuthenticationCredentials. Open connections are not closed.
 
-A port that only this machine reaches needs none of that, unless there is a list.
+A port that is only reachable from this machine is not checked, unless there is a list.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pocketmq.remoting.serving.request import Request
 from pocketmq.remoting.settings.exposure import is_loopback
 
 PROOF_SECONDS: Final = 60.0
-"""How long a signed request counts. Slaves send one at least every 10 s."""
+"""How long a signed request is valid. Slaves send one at least every 10 s."""
 _MOST_ADDRESSES: Final = 1_000
 _PROOFS: Final = (
     RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -35,8 +35,8 @@ _PROOFS: Final = (
 
 
 class AllowedReplicas:
-    """The addresses from which the log of one broker may be copied. `clock` gives seconds that
-    never go back."""
+    """The addresses from which the log of one broker may be copied. `clock` gives monotonic
+    seconds."""
 
     def __init__(self, config: BrokerConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._networks = networks_of(config.ha_allowed_addresses)
@@ -49,14 +49,14 @@ class AllowedReplicas:
         self._proven: dict[IPv4Address | IPv6Address, float] = {}
 
     def watch(self, dispatcher: Dispatcher) -> None:
-        """Take note of signed requests of slaves. Call it once all codes are registered, and before
+        """Record signed requests of slaves. Call this after all codes are registered, and before
         the dispatcher is protected."""
         if self._signed and not self._everybody:
             for code in _PROOFS:
                 dispatcher.wrap(code, self._noted)
 
     def refusal(self, host: str) -> str:
-        """Return why a connection from `host` is refused; nothing if it may copy."""
+        """Return why a connection from `host` is refused; empty if it may copy."""
         if self._everybody:
             return ""
         address = _address(host)
@@ -90,15 +90,15 @@ class AllowedReplicas:
         if address is None:
             return
         now = self._clock()
-        self._proven.pop(address, None)  # to the end
+        self._proven.pop(address, None)  # move it to the end
         self._proven[address] = now
         if len(self._proven) > _MOST_ADDRESSES:
             del self._proven[next(iter(self._proven))]
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return an address as it is compared: of one IPv4 machine, a port for both versions tells the
-    IPv6 form."""
+    """Return an address for comparison: IPv4-mapped IPv6 addresses, which a dual-stack port
+    reports, become IPv4 addresses. None if `host` is not an address."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

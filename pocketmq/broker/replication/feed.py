@@ -1,10 +1,10 @@
-"""What a classic master sends to one slave, and when. No sockets, no clock of its own.
+"""What a classic master sends to one slave, and when. No sockets, no clock.
 
-The slave's first report is its request: from there on it gets what is written into the log, in
-frames that never cross the end of a file. An empty slave gets the newest file only, as the
-reference has it. A report that cannot be true ends the connection: a slave that is ahead of its
-master has another log, and would splice the two as soon as the master has passed that place. (The
-official master accepts such a report, and says "replicated" from then on.)
+The slave's first report is its request: from that offset on it gets the log, in frames that never
+cross the end of a file. An empty slave gets the newest file only, as in the reference. An
+impossible report ends the connection: a slave that is ahead of its master has another log, and
+would mix the two as soon as the master has passed that offset. (The official master accepts such a
+report, and treats all messages as replicated from then on.)
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NOT_YET: Final = -1
 
 
 class LogSpan(NamedTuple):
-    """What of a commit log can be sent.
+    """The part of a commit log that can be sent.
 
     Attributes:
         begin: physical offset of the first byte.
-        end: behind the last byte that is written.
+        end: physical offset after the last written byte.
         file_size: mappedFileSizeCommitLog.
     """
 
@@ -38,10 +38,11 @@ class Feed:
     """The state of one slave's connection; times are seconds of one clock.
 
     Attributes:
-        acked: physical offset behind what the slave has; NOT_YET before its first report.
-        next: physical offset of the next byte to send; NOT_YET before that.
-        began: where the transfer began.
-        last_heard, last_sent: when the slave was heard, and when something was sent to it.
+        acked: physical offset up to which the slave has the log; NOT_YET before its first report.
+        next: physical offset of the next byte to send; NOT_YET before the first report.
+        began: physical offset at which the transfer began.
+        last_heard, last_sent: when the slave last sent something, and when it was last sent
+            something.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Feed:
         self._housekeeping = housekeeping_interval
 
     def report(self, offset: int, log: LogSpan, now: float) -> None:
-        """Take a report of the slave. Raises UnfitSlave."""
+        """Process a report of the slave. Raises UnfitSlave."""
         if offset > log.end:
             raise UnfitSlave(
                 f"it reports the physical offset {offset}, but this log ends at {log.end}: it has "
@@ -83,7 +84,7 @@ class Feed:
         self.next = self.began = offset
 
     def next_frame(self, log: LogSpan, now: float) -> Head | None:
-        """Return which bytes to send now, which then count as sent; None when there are none, and
+        """Return the range of bytes to send now, and count it as sent; None if there are none and
         no heartbeat is due."""
         begin = self.next
         if begin == NOT_YET:
@@ -100,10 +101,10 @@ class Feed:
         return None
 
     def is_lost(self, now: float) -> bool:
-        """Return whether the slave has been silent for too long."""
+        """Tell whether the slave has been silent for too long."""
         return now - self.last_heard > self._housekeeping
 
     def in_sync(self, end: int, most_gap: int) -> bool:
-        """Return whether the slave lags behind the physical offset `end` by less than `most_gap`
+        """Tell whether the slave lags behind the physical offset `end` by less than `most_gap`
         bytes."""
         return self.acked != NOT_YET and end - self.acked < most_gap

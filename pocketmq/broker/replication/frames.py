@@ -1,9 +1,9 @@
 """The bytes between the HA ports of a classic master and its slave (DefaultHAService).
 
-The slave sends reports of 8 bytes: the physical offset behind the last byte that it has. The master
-sends frames: an offset (i64), a size (i32), and so many bytes of the commit log, as they lie in the
-file. A frame without bytes is a heartbeat. There is no magic, no version and no handshake, so what
-does not fit is the only sign of a stranger. All integers are big-endian.
+The slave sends reports of 8 bytes: the physical offset after the last byte that it has. The master
+sends frames: an offset (i64), a size (i32), and that number of bytes from the file of the commit
+log. A frame without bytes is a heartbeat. There is no magic number, version or handshake, so only
+impossible values show that a peer speaks another protocol. All integers are big-endian.
 Reference: DefaultHAClient, DefaultHAConnection.
 """
 
@@ -22,7 +22,7 @@ REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
 """12 bytes."""
 MOST_BODY: Final = 4 * 1024 * 1024 - HEAD_SIZE
-"""Bytes of the largest body: an official slave waits for ever for the rest of a larger one."""
+"""Bytes of the largest body: an official slave never receives a larger one completely."""
 
 
 class BadFrame(Exception):
@@ -30,7 +30,7 @@ class BadFrame(Exception):
 
 
 class Head(NamedTuple):
-    """The head of a frame: the physical offset of the first byte behind it, and how many follow."""
+    """The header of a frame: the physical offset of the bytes that follow, and their number."""
 
     offset: int
     size: int
@@ -42,22 +42,22 @@ def encode_report(offset: int) -> bytes:
 
 
 def encode_head(offset: int, size: int) -> bytes:
-    """Return the head of a frame; with a `size` of 0 it is a heartbeat."""
+    """Return the header of a frame; with a `size` of 0 it is a heartbeat."""
     return _HEAD.pack(offset, size)
 
 
 class ReportReader:
-    """Puts reports together from what is received, which may be cut anywhere."""
+    """Assembles reports from reads of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._last = 0
 
     def feed(self, data: bytes) -> int | None:
-        """Return the last complete report; None when there is none yet. Only the last one counts,
-        since offsets rise.
+        """Return the last complete report; None if there is none yet. Only the last report counts,
+        since offsets increase.
 
-        Raises BadFrame for an offset that is negative, or below the one before it.
+        Raises BadFrame for an offset that is negative, or lower than the previous one.
         """
         data = self._rest + data if self._rest else data
         whole = len(data) // REPORT_SIZE * REPORT_SIZE
@@ -78,17 +78,18 @@ class ReportReader:
 
 
 class FrameReader:
-    """Takes a master's frames apart while they arrive, without copying their bodies.
+    """Splits a master's bytes into frames as they arrive, without copying the bodies.
 
-    `feed` returns heads, and bodies in pieces as they come: a body need not be complete.
+    `feed` returns headers, and bodies in pieces as they arrive.
     """
 
     def __init__(self) -> None:
-        self._head = bytearray()  # of a frame, as far as it is there
-        self._left = 0  # bytes of the body that are still to come
+        self._head = bytearray()  # the received part of a header
+        self._left = 0  # bytes of the body still to be received
 
     def feed(self, data: memoryview) -> list[Head | memoryview]:
-        """Return what `data` holds, in order. Raises BadFrame for an impossible head."""
+        """Return the headers and body pieces in `data`, in order. Raises BadFrame for an impossible
+        header."""
         found: list[Head | memoryview] = []
         at, length = 0, len(data)
         while at < length:
@@ -115,7 +116,7 @@ class FrameReader:
 
 
 def decode_head(data: ReadableBuffer, at: int = 0) -> Head:
-    """Read the head at `at`. Raises BadFrame when its values are impossible."""
+    """Decode the header at `at`. Raises BadFrame for impossible values."""
     head = Head(*_HEAD.unpack_from(data, at))
     if head.offset < 0 or not 0 <= head.size <= MOST_BODY:
         raise BadFrame(

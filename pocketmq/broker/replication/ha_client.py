@@ -1,8 +1,8 @@
-"""The slave's side of classic HA: one connection to the master, over which its log comes.
+"""The slave's side of classic HA: a connection to the master that copies its log.
 
-Bytes go from the socket into the file without being looked at; `store.log.replica_log` looks at
-them behind that. After a lost connection the slave connects again in five seconds, or at once when
-the master was only silent. Reference: DefaultHAClient.
+Bytes go from the socket to the file unchecked; `store.recovery.replica_log` checks them later. When
+the connection is lost, the slave reconnects after five seconds, or at once if the master was only
+silent. Reference: DefaultHAClient.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _SECOND: Final = 1.0
 
 
 async def _nothing() -> None:
-    """Wait for nothing."""
+    """Return at once."""
 
 
 class HaClient:
-    """Copies the log of a master into a store that follows (`MessageStore.follow`).
+    """Copies the log of a master into a store in slave mode (`MessageStore.follow`).
 
     Attributes:
         address: host:port of the master's HA port; empty while it is not known.
-        connection: the one to the master; None while there is none.
-        failure: why nothing is copied any more; None while it goes on.
+        connection: the connection to the master; None while there is none.
+        failure: why copying has stopped; None if it has not.
         trouble: why the last connection failed or ended; empty once one works.
-        changed_at: when it was connected or lost last, by the clock of the loop.
-        on_connected: called when a master is connected.
-        before_connecting: waited for before each attempt to connect; it raises nothing.
+        changed_at: time of the last connection or disconnection, by the clock of the loop.
+        on_connected: called when the connection is established.
+        before_connecting: awaited before each attempt to connect; must not raise.
     """
 
     def __init__(
@@ -78,8 +78,7 @@ class HaClient:
         self._task = None
 
     def use(self, address: str) -> None:
-        """Copy from this address. A connection that lives is not touched: the official slave keeps
-        it, too."""
+        """Copy from this address. An existing connection is kept, as by the official slave."""
         if address and address != self.address:
             log.warning("master HA address is %s", address)
             self.address = address
@@ -146,12 +145,12 @@ class MasterConnection(asyncio.BufferedProtocol):
     """One connection to a master.
 
     Attributes:
-        intake: what was heard and reported.
+        intake: the rules, and the state of the transfer.
         closed: done when the connection is closed.
         was_silent: it was closed because the master was silent.
         was_heard: the master has sent something.
-        rate: bytes per second that came lately.
-        last_read, last_write: when something came, and was sent, by the clock of the loop.
+        rate: bytes per second received lately.
+        last_read, last_write: when something was last received and sent, by the clock of the loop.
     """
 
     _transport: asyncio.Transport
@@ -181,13 +180,13 @@ class MasterConnection(asyncio.BufferedProtocol):
     # --- asyncio ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report at once: the master sends nothing before."""
+        """Report at once: the master sends nothing before the first report."""
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         self._tick()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the client connect again."""
+        """Wake the client, which connects again."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.closed.done():
@@ -196,11 +195,11 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._client.trouble = str(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Write what came into the log, and report it."""
+        """Write received bytes to the log, and report them."""
         self._received += nbytes
         self.was_heard = True
         try:
@@ -241,7 +240,7 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._transport.write(encode_report(offset))
 
     def _tick(self) -> None:
-        # First: whatever fails here, the master's silence is noticed the next time.
+        # First, so that the next tick runs even if this one fails.
         self._timer = self._loop.call_later(self._tick_seconds, self._tick)
         now = self._loop.time()
         if self.intake.is_lost(now):

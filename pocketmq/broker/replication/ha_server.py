@@ -1,9 +1,10 @@
 """The master's side of classic HA: a port at which slaves copy the log.
 
-One connection a slave, and a `Feed` that says what it gets. After each write into the log the
-connections send what is new: within 5 ms, so that a busy log goes out in large writes, and at once
-when a send waits for replicas. A report sends nothing: the answer to each would be a small write,
-and a report again, thousands of times a second. Reference: DefaultHAService, DefaultHAConnection.
+Each slave has one connection, and a `Feed` that decides what it gets. After each write to the log,
+the connections send the new bytes within 5 ms, so that a busy log is sent in large writes, or at
+once if a send waits for replicas. A report does not trigger sending: that would cause small writes,
+each followed by another report, thousands of times a second. Reference: DefaultHAService,
+DefaultHAConnection.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _GATHER_SECONDS: Final = 0.005
 
 
 class HaServer:
-    """The slaves of one broker. A slave has one, too: others may be told to copy it, and it is a
-    master when its role changes.
+    """The slaves of one broker. A slave has an HA server, too: other slaves may copy it, and it
+    needs one if it becomes master.
 
-    `on_ack()` is called when a slave has acknowledged more, or is gone. Connections that `allowed`
-    refuses are closed, and never counted.
+    `on_ack()` is called when a slave has acknowledged more, or has disconnected. Connections that
+    `allowed` refuses are closed, and not counted.
 
     Attributes:
-        connections: those of slaves, in the order in which they came.
-        port: the one that is listened on.
-        most_acked: the highest offset that a slave has acknowledged; it never falls.
+        connections: the connections of slaves, in the order of arrival.
+        port: the port that it listens on.
+        most_acked: the highest offset that a slave has acknowledged; it never decreases.
     """
 
     def __init__(
@@ -87,35 +88,35 @@ class HaServer:
             connection.close()
 
     def span(self) -> LogSpan:
-        """What of the log can be sent."""
+        """The part of the log that can be sent."""
         commit_log = self._store.commit_log
         return LogSpan(commit_log.min_offset, commit_log.written, commit_log.file_size)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Return bytes of the log, which `span` has."""
+        """Return bytes of the log within `span`."""
         data = self._store.commit_log.read(offset, size)
         assert data is not None
         return data
 
     def acks(self) -> list[int]:
-        """Return what each slave has acknowledged."""
+        """Return the offset that each slave has acknowledged."""
         return [connection.feed.acked for connection in self.connections]
 
     def in_sync(self) -> int:
-        """Return how many slaves lag behind by less than haMaxGapNotInSync."""
+        """Return the number of slaves whose lag is less than haMaxGapNotInSync."""
         end = self._store.commit_log.written
         most = self.config.ha_max_gap_not_in_sync
         return sum(connection.feed.in_sync(end, most) for connection in self.connections)
 
     def hurry(self) -> None:
-        """Send what is written at once: somebody waits for it."""
+        """Send new bytes at once, because a send waits for replicas."""
         for connection in self.connections:
             connection.sender.send()
 
-    # --- of connections -----------------------------------------------------------------------
+    # --- called by connections ----------------------------------------------------------------
 
     def joined(self, connection: HaConnection, host: str) -> bool:
-        """Take a connection from an address that is allowed, unless there are too many."""
+        """Accept a connection from an allowed address, unless there are too many."""
         refusal = self._allowed.refusal(host)
         if refusal:
             self.lines.warning("HA port refuses %s: %s", connection.peer, refusal)
@@ -131,7 +132,7 @@ class HaServer:
         return True
 
     def left(self, connection: HaConnection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         if connection in self.connections:
             self.connections.remove(connection)
             self._on_ack()
@@ -139,7 +140,7 @@ class HaServer:
             self._store.commit_log.on_written = None
 
     def acked(self, connection: HaConnection) -> None:
-        """Take note of a report."""
+        """Process a report."""
         self.most_acked = max(self.most_acked, connection.feed.acked)
         self._on_ack()
 
@@ -170,9 +171,9 @@ class HaConnection(ReportProtocol):
     """The connection of one slave.
 
     Attributes:
-        feed: where the slave is.
-        sender: what goes to it.
-        peer: its address, as text.
+        feed: the progress of the slave.
+        sender: sends the log to the slave.
+        peer: its address and port, as text.
         host: the address without the port.
     """
 
@@ -198,7 +199,7 @@ class HaConnection(ReportProtocol):
     # --- asyncio ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection; the slave speaks first."""
+        """Accept or refuse the connection; the slave sends first."""
         # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
@@ -209,7 +210,7 @@ class HaConnection(ReportProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the slave."""
+        """Remove the slave."""
         super().connection_lost(exc)
         self.sender.close()
         if self.feed.acked >= 0:
@@ -222,15 +223,15 @@ class HaConnection(ReportProtocol):
         self._server.left(self)
 
     def pause_writing(self) -> None:
-        """The slave reads more slowly than it is sent to."""
+        """Pause: the slave reads too slowly."""
         self.sender.pause()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue to send."""
         self.sender.resume()
 
     def received(self, data: bytes) -> None:
-        """Take reports."""
+        """Process reports."""
         is_first = self.feed.acked < 0
         try:
             offset = self._reader.feed(data)
@@ -256,7 +257,7 @@ class HaConnection(ReportProtocol):
         self._transport.abort()
 
     def tick(self) -> None:
-        """Close a silent connection, send a heartbeat if it is due, and take the rate."""
+        """Close a silent connection, send a heartbeat if it is due, and measure the rate."""
         if self.feed.is_lost(self._loop.time()):
             self._server.lines.warning(
                 "HA port closes the connection of %s, which has been silent for %d ms",

@@ -1,4 +1,4 @@
-"""The master's view of its slaves: who is in sync, and what waits for them.
+"""A master's slaves, how many are in sync, and the puts that wait for them.
 
 Reference: DefaultHAService, GroupTransferService, CommitLog.calcNeedAckNums.
 """
@@ -24,7 +24,7 @@ class HaService:
 
     Attributes:
         server: the port and its connections.
-        needed: how many copies a put needs, the master's among them.
+        needed: the number of copies, including the master's, that a put needs.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, allowed: AllowedReplicas) -> None:
@@ -38,16 +38,16 @@ class HaService:
         self.server = HaServer(config, store, allowed, self._on_ack)
 
     def __len__(self) -> int:
-        """How many puts wait for replicas."""
+        """Return the number of puts that wait for replicas."""
         return len(self._waits)
 
     @property
     def degrades(self) -> bool:
-        """Whether the number of live replicas decides what puts need."""
+        """Whether the needed number of copies depends on the number of live replicas."""
         return self._is_sync and self._config.enable_slave_acting_master
 
     async def stop(self) -> None:
-        """Give up what waits, and close the port."""
+        """Fail waiting puts, and close the port."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -55,8 +55,8 @@ class HaService:
         self._waits.fail_all()
 
     def when_replicated(self, end: int, listener: Callable[[bool], None]) -> None:
-        """Call `listener` when `needed` copies have the log up to the physical offset `end`; with
-        False when that takes longer than slaveTimeout."""
+        """Call `listener(True)` when `needed` copies have the log up to the physical offset `end`,
+        or `listener(False)` after slaveTimeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._config.slave_timeout / 1000
         self._waits.add(end, self.needed, deadline, listener)
@@ -65,12 +65,12 @@ class HaService:
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._expire)
         if not self._hurrying:
-            # At the end of the turn, with everything else that was put in it.
+            # At the end of the turn, together with all other messages that were put in it.
             self._hurrying = True
             loop.call_soon(self._hurry)
 
     def review(self) -> None:
-        """See how many copies puts need now, and whether there are so many."""
+        """Update the number of copies that puts need, and refuse puts if there are fewer."""
         if not self.degrades:
             return
         config = self._config

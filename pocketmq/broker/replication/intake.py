@@ -1,8 +1,8 @@
-"""What a classic slave takes from its master, and when it reports. No sockets, no clock of its own.
+"""What a classic slave accepts from its master, and when it reports. No sockets, no clock.
 
 The bytes of a frame must continue the slave's log exactly. If they do not, the connection is
-closed; a slave never cuts its log back on its own. Whether the bytes are right, only their records
-say: `store.log.log_follower` checks each of them.
+closed; a slave never truncates its log by itself. `store.recovery.log_follower` checks each record
+in the bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ class Intake:
     `file_size` is the slave's mappedFileSizeCommitLog.
 
     Attributes:
-        reported: the offset that was reported last.
-        last_heard, last_reported: when the master was heard, and when something was reported.
-        master_end: how far the master was known to be: the end of its last frame.
+        reported: the last reported offset.
+        last_heard, last_reported: when the master last sent something, and when the last report was
+            sent.
+        master_end: the last known end of the master's log: the end of its last frame.
     """
 
     def __init__(
@@ -34,9 +35,9 @@ class Intake:
         self._housekeeping = housekeeping_interval
 
     def check(self, head: Head, own_end: int, now: float) -> None:
-        """Take the head of a frame, before its body is there; `own_end` is where the log ends.
+        """Check the header of a frame before its body arrives; `own_end` is the end of the log.
 
-        Raises BadFrame when the frame does not continue the log.
+        Raises BadFrame if the frame does not continue the log.
         """
         self.last_heard = now
         offset, size = head
@@ -57,7 +58,7 @@ class Intake:
         self.master_end = offset + size
 
     def report(self, own_end: int, now: float) -> int | None:
-        """Return the offset to report now; None when no report is due. The first one is due at
+        """Return the offset to report now; None if no report is due. The first report is due at
         once, since the master sends nothing before it."""
         if own_end > self.reported or now - self.last_reported > self._heartbeat:
             self.reported = own_end
@@ -66,5 +67,5 @@ class Intake:
         return None
 
     def is_lost(self, now: float) -> bool:
-        """Return whether the master has been silent for too long."""
+        """Tell whether the master has been silent for too long."""
         return now - self.last_heard > self._housekeeping

@@ -1,4 +1,4 @@
-"""What goes from a master to one slave: frames of its log, as fast as the slave reads them."""
+"""Sends a master's log to one slave in frames, as fast as the slave reads them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-_TURN: Final = 1024 * 1024  # bytes for all slaves before the loop serves others
+_TURN: Final = 1024 * 1024  # bytes for all slaves in one turn of the event loop
 _WRITE_BUFFER: Final = 1024 * 1024
 
-#: Returns the head of the next frame and the bytes of the log behind it (none for a heartbeat),
-#: which then count as sent; None while there is nothing to send.
+#: Returns the header of the next frame and its bytes of the log (none for a heartbeat), and counts
+#: them as sent; None if there is nothing to send.
 NextFrame = Callable[[], tuple[bytes, memoryview | bytes] | None]
 
 
 class LogSender:
-    """Sends over one connection, and at most `most_per_second` bytes of the log a second.
-    `sharers()` gives the number of connections that share a turn of the event loop.
+    """Sends over one connection, at most `most_per_second` bytes of the log per second.
+    `sharers()` returns the number of connections that share a turn of the event loop.
 
     Attributes:
-        rate: bytes per second that were sent lately.
+        rate: bytes per second sent lately.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LogSender:
         self._transport: asyncio.WriteTransport | None = None
         self._paused = False
         self._again: asyncio.Handle | None = None
-        self._sent = 0  # since `_counted`
+        self._sent = 0  # bytes since `_counted`
         self._counted = self._loop.time()
 
     def open(self, transport: asyncio.WriteTransport) -> None:
@@ -47,23 +47,23 @@ class LogSender:
         self._transport = transport
 
     def close(self) -> None:
-        """The connection is over."""
+        """Stop sending: the connection is closed."""
         self._transport = None
         if self._again is not None:
             self._again.cancel()
             self._again = None
 
     def pause(self) -> None:
-        """The slave reads more slowly than it is sent to."""
+        """Pause: the slave reads too slowly."""
         self._paused = True
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue to send."""
         self._paused = False
         self._send_soon()
 
     def send(self) -> None:
-        """Send what there is, but no more than the share of a turn; the rest follows later."""
+        """Send available frames, within this connection's share of a turn; the rest comes later."""
         transport = self._transport
         if self._paused or transport is None or transport.is_closing():
             return
@@ -76,13 +76,13 @@ class LogSender:
             self._sent += size
             left -= size
         if parts:
-            # One write: each wakes the slave, and each wake-up costs both sides.
+            # One write, because each write wakes the slave, which costs both sides.
             transport.write(b"".join(parts))
         if frame is not None and not self._paused and self._allowance() > 0:
             self._send_soon()
 
     def count(self) -> None:
-        """Take the rate; call this about once a second."""
+        """Measure the rate; call this about once a second."""
         now = self._loop.time()
         passed = now - self._counted
         if passed >= 1.0:
@@ -91,7 +91,7 @@ class LogSender:
             self._counted = now
 
     def _allowance(self) -> float:
-        """Return how many bytes may be sent in this second."""
+        """Return the number of bytes that may still be sent in this second."""
         self.count()
         return self._most_per_second - self._sent
 

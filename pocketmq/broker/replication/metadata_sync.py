@@ -1,11 +1,12 @@
-"""A slave's copies of its master's tables: topics, offsets, delay levels, groups, modes, timers.
+"""Copies a master's tables to a slave: topics, offsets, delay levels, groups, modes, timers.
 
-They are not in the log, so the slave asks for them. Each table fails alone; what the master does
-not know (an older release) stays as it is. Reference: SlaveSynchronize.
+They are not in the log, so the slave requests them. If one table fails, the others are still
+copied; a table that the master does not support (an older release) stays unchanged. Reference:
+SlaveSynchronize.
 
-A topic without its entry in the table cannot be read, and nobody knows it any more when the master
-is lost. So a slave also asks when the log has messages in a queue that its table does not have. The
-reference does not: its slaves lack a topic's entry for up to a minute.
+A topic that is missing from the table cannot be read, and after the loss of the master no broker
+knows it. So the slave also requests the topics when the log has messages in a queue that its table
+does not have. The reference does not: its slaves lack a new topic for up to a minute.
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ _TOPICS_SECONDS: Final = 1.0
 
 
 class MetadataSync:
-    """Keeps the tables of a slave like its master's.
+    """Keeps the tables of a slave in sync with its master's.
 
-    All tables are asked for as soon as a master is known, then every `full_seconds`; that of the
-    topics also when a queue is made that it does not have; how far timed messages are delivered,
-    every `tick_seconds`. With `tls` the connections are encrypted.
+    All tables are requested as soon as a master is known, then every `full_seconds`; the topics
+    also when the log has a queue that the table does not; the progress of timed messages every
+    `tick_seconds`. With `tls`, the connections are encrypted.
 
     Attributes:
-        master: the address that is asked; empty while there is none.
-        rounds: how often all tables were asked for.
-        topic_rounds: how often that of the topics was copied because the log had new ones.
-        log_end: where the master's log ended when it was asked last; None before it has answered,
-            0 if it cannot tell.
+        master: the address of the master; empty while there is none.
+        rounds: how often all tables were requested.
+        topic_rounds: how often the topics were copied because the log had new ones.
+        log_end: the end of the master's log in its last answer; None before the first answer, 0 if
+            the master does not support this.
     """
 
     def __init__(
@@ -100,43 +101,43 @@ class MetadataSync:
         self._pool = ConnectionPool(tls=tls, sign=sign)
         self._wake = asyncio.Event()
         self._all_due = True
-        # Topics with queues that are not in the table, and that the master was not asked about
-        # since they began: the highest queue id of each.
+        # Topics with queues that the table lacks, not requested since the queues were created: the
+        # highest queue id of each.
         self._begun: dict[str, int] = {}
         self._topics_due = 0.0  # not earlier
         self._task: KeptTask | None = None
-        # The consumer offsets that wait for the log, and for how much of it.
+        # Consumer offsets that wait until the log is copied up to this physical offset.
         self._offsets_ahead: tuple[int, ConsumerOffsetSerializeWrapper] | None = None
 
     def start(self) -> None:
-        """Begin; call this on the event loop."""
+        """Start; call this on the event loop."""
         self._store.when_queues_begin(self._queue_begun)
         self._task = KeptTask(self._run, "tables of the master")
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop copying."""
         if self._task is not None:
             await self._task.stop()
         self._task = None
         await self._pool.close()
 
     def use(self, master: str) -> None:
-        """Ask this address from now on; with the empty one, nobody."""
+        """Copy from this address from now on; empty: from none."""
         if master != self.master:
             self.master = master
             self.ask_now()
 
     def ask_now(self) -> None:
-        """Do not wait for the next time."""
-        self._offsets_ahead = None  # perhaps of another master
+        """Copy now instead of after the current pause."""
+        self._offsets_ahead = None  # they may be from another master
         self.log_end = None
         self._all_due = True
         self._wake.set()
 
     @property
     def lacking(self) -> list[str]:
-        """The topics of which the log has messages, and for which the master is yet to be asked."""
-        if not self.master:  # all tables are asked for when there is one
+        """The topics of queues in the log that the table lacks, until the master has answered."""
+        if not self.master:  # all tables are requested once there is one
             self._begun.clear()
         return [name for name, queue_id in self._begun.items() if self._lacks(name, queue_id)]
 
@@ -153,8 +154,8 @@ class MetadataSync:
         return not topics.is_system(topic)
 
     async def introduce(self) -> None:
-        """Send the master a signed request, if it is known: it then knows that the HA connection
-        that follows from here is a replica's. See `allowed_replicas`."""
+        """Send a signed request to the master, if it is known, so that it accepts an HA connection
+        from this address. See `allowed_replicas`."""
         if self._signs and self.master:
             with contextlib.suppress(RemotingError, OSError):
                 await self._ask(RequestCode.GET_ALL_DELAY_OFFSET)
@@ -165,7 +166,7 @@ class MetadataSync:
         while True:
             next_tick = loop.time() + self._tick
             if self.master:
-                if not self._config.enable_controller_mode:  # else the HA connection tells
+                if not self._config.enable_controller_mode:  # else the HA connection has it
                     await self._ask_log_end()
                 if self._all_due or loop.time() >= next_full:
                     self._all_due = False
@@ -211,7 +212,7 @@ class MetadataSync:
                 "the master's %s are not copied from %s: %s", what, self.master, error
             )
         except Exception:
-            # A bug here must not end the copying of the others.
+            # A bug here must not stop the copying of the other tables.
             log.exception("the master's %s are not copied", what)
         return False
 
@@ -235,8 +236,8 @@ class MetadataSync:
                 self.log_end = 0
 
     async def _copy_topics(self) -> None:
-        # What is entered now was sent before the master answers: a topic that it does not have then
-        # was deleted after that.
+        # Messages copied until now are older than the master's answer. So if their topic is missing
+        # in the answer, it was deleted after they were stored.
         entered = self._store.commit_log.whole
         # Those that the answer does not have were deleted: they are not asked for again.
         begun, self._begun = self._begun, {}
@@ -251,7 +252,7 @@ class MetadataSync:
             body.topic_config_table, body.pocketmq_deleted_topics or {}
         )
         if deleted:
-            # Of a topic that was created again, queues without a message from after that.
+            # For a topic that was created again: its queues that have only older messages.
             self._store.delete_deleted_queues(deleted)
             for name in deleted:
                 self._tables.offsets.forget_topic(name)
@@ -261,10 +262,10 @@ class MetadataSync:
                 self._delete_topic(name, entered)
 
     async def _is_deleted(self, topic: str) -> bool:
-        """Whether the messages of a topic that the master does not name are gone there, too.
+        """Tell whether the master has no messages of a topic that is missing in its table.
 
-        An official broker that becomes the master in the first seconds of a topic has its messages,
-        but does not know it until somebody sends to it.
+        An official broker that becomes master within seconds after a topic was created may have its
+        messages, but does not have the topic until a message is sent to it.
         """
         for queue_id, queue in list(self._store.queues.get(topic, {}).items()):
             if queue.min_offset == queue.max_offset:
@@ -284,7 +285,7 @@ class MetadataSync:
     def _delete_topic(self, name: str, entered: int) -> None:
         queues = self._store.queues.get(name, {})
         if any(queues[queue_id].max_physical > entered for queue_id in queues):
-            return  # it was made anew meanwhile; the next answer has it
+            return  # it was created again meanwhile; the next answer contains it
         version = self._tables.topics.data_version
         self._tables.topics.delete(name, max(entered, self._tables.topics.created(name)))
         self._tables.topics.data_version = version
@@ -301,10 +302,11 @@ class MetadataSync:
         self._follow_offsets()
 
     def _follow_offsets(self) -> None:
-        """Take over the offsets once this broker has the log by which they go.
+        """Use the copied offsets when this broker has the part of the log to which they belong.
 
-        The offset of a group that pops is behind messages that are not acknowledged, once their
-        checkpoint is in the log. A master without that would never deliver them again.
+        The offset of a group that pops advances past unacknowledged messages when their checkpoint
+        is in the log. A new master with the offset but without the checkpoint would never deliver
+        them again.
         """
         if self._offsets_ahead is not None:
             end, body = self._offsets_ahead

@@ -1,8 +1,8 @@
-"""Sends that wait until replicas have their records: one ordered queue, keyed by end offset.
+"""Sends that wait until replicas have their records: one queue, ordered by end offset.
 
-A send is done when so many connections have reported an offset at or behind its end. All ends
-grow, so the first of the queue is always the next to be done: a report costs one comparison and
-what it completes. Reference: GroupTransferService.
+A send is done when enough connections have reported an offset at or after its end. The ends
+increase, so the first send of the queue is always done first, and a report without effect costs one
+comparison. Reference: GroupTransferService.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 ALL_IN_SYNC: Final = -1
-"""In place of a number of acknowledgements: those of every member of the SyncStateSet."""
+"""Stands for the acknowledgements of all members of the SyncStateSet."""
 
-#: Called once: True when the replicas have it, False when that took too long.
+#: Called once: with True when the replicas have the log, with False after the deadline.
 ReplicaListener = Callable[[bool], None]
 
 
 class ReplicaWaits:
-    """The waits of one broker. `replicated(end, needed)` tells whether enough replicas have the log
-    up to a physical offset; `needed` counts the master."""
+    """The waits of one broker. `replicated(end, needed)` tells whether `needed` replicas, including
+    the master, have the log up to a physical offset."""
 
     def __init__(self, replicated: Callable[[int, int], bool]) -> None:
         self._replicated = replicated
-        # (end offset, acknowledgements that are needed, deadline, listener), ends and deadlines
-        # rising.
+        # (end offset, needed acknowledgements, deadline, listener); ends and deadlines increase.
         self._waiting: deque[tuple[int, int, float, ReplicaListener]] = deque()
 
     def __len__(self) -> int:
@@ -42,27 +41,28 @@ class ReplicaWaits:
             self._waiting.append((end, needed, deadline, listener))
 
     def acked(self) -> None:
-        """Look again: a replica has reported, or the replicas that count have changed."""
+        """Check again: a replica has reported, or the set of replicas has changed."""
         waiting = self._waiting
         while waiting and self._replicated(waiting[0][0], waiting[0][1]):
             _call(waiting.popleft()[3], True)
 
     def expire(self, now: float) -> float | None:
-        """Give up the waits whose deadline is over; return the next deadline, None without one."""
+        """Fail the waits whose deadline has passed; return the next deadline, None if there is
+        none."""
         waiting = self._waiting
         while waiting and waiting[0][2] <= now:
             _call(waiting.popleft()[3], False)
         return waiting[0][2] if waiting else None
 
     def fail_all(self) -> None:
-        """Give up every wait."""
+        """Fail all waits."""
         while self._waiting:
             _call(self._waiting.popleft()[3], False)
 
 
 def enough(acks: Iterable[int], end: int, needed: int) -> bool:
-    """Return whether `needed` replicas, the master among them, have the log up to `end`; `acks` has
-    what each slave's connection has acknowledged."""
+    """Tell whether `needed` replicas, including the master, have the log up to `end`; `acks` has
+    the acknowledged offset of each slave's connection."""
     return needed <= 1 or sum(ack >= end for ack in acks) >= needed - 1
 
 

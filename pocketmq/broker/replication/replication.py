@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 
 class Replication:
-    """The copies of one broker's log. Made and used on the event loop, with an open store.
+    """The replication of one broker. Create and use it on the event loop, with an open store.
 
     Attributes:
         ha_address: host:port of the HA port, as slaves connect to it.
         service: this broker's slaves.
-        client, metadata: what copies the master; None on a master.
+        client, metadata: copy the log and the tables of the master; None on a master.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Replication:
         address: str,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`address` is the broker's own, for clients; `tls` encrypts requests to a master, but
+        """`address` is the broker's address for clients; `tls` encrypts requests to a master, but
         never the log."""
         self._config = config
         self._store = store
@@ -70,10 +70,10 @@ class Replication:
             self.client.before_connecting = self.metadata.introduce
 
     async def listen(self, stack: StopSteps) -> None:
-        """Serve slaves until `stack` is closed; puts wait for them where the role asks for that.
+        """Serve slaves until `stack` is closed; puts wait for them if the role requires it.
 
-        Raises PortInUse, CannotListen for a haListenPort that is set; without it the broker starts
-        all the same.
+        Raises PortInUse, CannotListen if haListenPort is set; otherwise the broker starts without
+        the port.
         """
         stack.push_step(self.service.stop)
         if self.service.needed > 1 or self.service.degrades:
@@ -95,7 +95,7 @@ class Replication:
             except OSError:
                 if config.ha_listen_port or config.listen_port:
                     raise
-                await server.start(config.bind_address, 0)  # the broker's own port is any, too
+                await server.start(config.bind_address, 0)  # like the broker's port
         except OSError as error:
             if config.ha_listen_port:
                 kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
@@ -105,7 +105,7 @@ class Replication:
             self.ha_address = f"{config.ha_host}:{server.port}"
 
     def follow(self, stack: StopSteps) -> None:
-        """Copy the master until `stack` is closed; on a master do nothing. Raises OSError."""
+        """Copy the master until `stack` is closed; do nothing on a master. Raises OSError."""
         client, metadata = self.client, self.metadata
         if client is None or metadata is None:
             return
@@ -125,26 +125,26 @@ class Replication:
 
     @property
     def member_role(self) -> MemberRole:
-        """What this broker does, as its settings say."""
+        """The role of this broker, from its settings."""
         return MemberRole.MASTER if self.client is None else MemberRole.SLAVE
 
     @property
     def epoch(self) -> None:
-        """There are no reigns without a controller."""
+        """None: there are no master epochs without a controller."""
 
     @property
     def why_fenced(self) -> str:
-        """The settings give the role at once."""
+        """Empty: the role comes from the settings."""
         return ""
 
     @property
     def copies(self) -> int:
-        """How many members are in sync, this one among them."""
+        """The number of members in sync, including this one."""
         return 1 if self.client is not None else self.service.server.in_sync() + 1
 
     @property
     def copies_needed(self) -> int:
-        """How many copies a send waits for, this one among them."""
+        """The number of copies that a send waits for, including this one."""
         return 1 if self.client is not None else self.service.needed
 
     def master_link(self) -> MasterLink | None:
@@ -167,18 +167,18 @@ class Replication:
         )
 
     def master_is(self, ha_address: str, address: str) -> None:
-        """Take what a name server says of the master; empty texts while there is none. The HA
-        address is kept then, and one that is configured goes before it."""
+        """Use the master's addresses from a name server; they are empty while there is no master.
+        In that case, the last HA address is kept. A configured HA address takes precedence."""
         if self.client is None or self.metadata is None:
             return
         if not self._config.ha_master_address:
             self.client.use(ha_address)
         self.metadata.use(address)
 
-    # --- what others see ----------------------------------------------------------------------
+    # --- state for admin requests and metrics -------------------------------------------------
 
     def status(self, now: float) -> HARuntimeInfo:
-        """Return what GET_BROKER_HA_STATUS answers; `now` is in Unix seconds."""
+        """Return the answer to GET_BROKER_HA_STATUS; `now` is in Unix seconds."""
         commit_log = self._store.commit_log
         end = commit_log.written
         info = HARuntimeInfo(
@@ -221,8 +221,8 @@ class Replication:
         return info
 
     def figures(self) -> dict[str, object]:
-        """Return what brokerStatus shows, and metrics count. Lags are in bytes: of a master, that
-        of its furthest slave; of a slave, that of its queues behind its own log."""
+        """Return the figures for brokerStatus and metrics. Lags are in bytes: of a master, the lag
+        of its slave that lags most; of a slave, the lag of its queues behind its own log."""
         commit_log = self._store.commit_log
         figures: dict[str, object] = {"brokerRole": self._config.broker_role.value}
         if self.client is not None:

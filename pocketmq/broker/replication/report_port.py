@@ -1,7 +1,7 @@
-"""What a port for slaves takes from one connection, and how many of them it keeps.
+"""Limits of a port for slaves: the number of connections, and the reads of each.
 
-Reports are small, and a slave makes a few thousand a second at most. A stranger could send
-millions, and the broker would do nothing but read them.
+Reports are small, and a slave sends a few thousand per second at most. A hostile client could send
+millions, and keep the broker busy with reading them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _PAUSE_SECONDS: Final = 0.02
 
 
 def too_many(hosts: Iterable[str], host: str) -> str:
-    """Return why a connection from `host` beside those from `hosts` is one too many, or ""."""
+    """Return why another connection from `host` is too many, in addition to those from `hosts`;
+    empty if it is allowed."""
     open_hosts = list(hosts)
     if len(open_hosts) >= MOST_CONNECTIONS:
         return f"{MOST_CONNECTIONS} connections are open"
@@ -27,7 +28,7 @@ def too_many(hosts: Iterable[str], host: str) -> str:
 
 
 class ReportProtocol(asyncio.BufferedProtocol):
-    """Takes at most 4 KiB at once, and after so much makes a pause: 25,000 reports a second."""
+    """Reads at most 4 KiB at once, and pauses after that: 25,000 reports per second."""
 
     _transport: asyncio.Transport
 
@@ -36,23 +37,23 @@ class ReportProtocol(asyncio.BufferedProtocol):
         self._pause: asyncio.TimerHandle | None = None
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what is received."""
+        """Process received bytes."""
         if nbytes == _BUFFER:
             self._transport.pause_reading()
             self._pause = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read_on)
         self.received(bytes(memoryview(self._buffer)[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._pause is not None:
             self._pause.cancel()
 
     def received(self, data: bytes) -> None:
-        """Take reports."""
+        """Process reports."""
         raise NotImplementedError
 
     def _read_on(self) -> None:

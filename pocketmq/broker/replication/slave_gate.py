@@ -1,7 +1,7 @@
-"""What a slave refuses, and how: the codes and remarks of the official one.
+"""The requests that a slave refuses, with the codes and remarks of the official slave.
 
-Administration of topics and groups is let through, on purpose: the next copy of the master's tables
-undoes it. Reference: SendMessageProcessor.rejectRequest, PullMessageProcessor.rejectRequest,
+Changes of topics and groups are allowed on purpose: the next copy of the master's tables reverts
+them. Reference: SendMessageProcessor.rejectRequest, PullMessageProcessor.rejectRequest,
 EndTransactionProcessor, RecallMessageProcessor, AdminBrokerProcessor.resetOffset.
 """
 
@@ -30,7 +30,8 @@ REFUSALS: Final = {
     RequestCode.END_TRANSACTION: _MASTER_ONLY,
     RequestCode.RECALL_MESSAGE: _MASTER_ONLY,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _NO_RESET,
-    # The official slave tries, and fails at storing what a pop or its acknowledgement needs.
+    # The official slave does not refuse these, but fails to store their checkpoints and
+    # acknowledgements.
     RequestCode.POP_MESSAGE: _REJECTED,
     RequestCode.ACK_MESSAGE: _REJECTED,
     RequestCode.BATCH_ACK_MESSAGE: _REJECTED,
@@ -41,8 +42,8 @@ READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 def guard(dispatcher: Dispatcher, config: BrokerConfig) -> None:
-    """Have this dispatcher refuse what a slave does not do, while the broker is one. Call it once
-    all codes are registered; a broker that is never a slave does without."""
+    """Make this dispatcher refuse these requests while the broker is a slave. Call this after all
+    codes are registered; it is not needed for a broker that is never a slave."""
 
     def is_slave() -> bool:
         return config.is_slave

@@ -1,1 +1,1 @@
-"""What a broker remembers: topics, groups, offsets, locks, filters."""
+"""The tables of a broker: topics, groups, offsets, locks, filters."""

@@ -1,9 +1,9 @@
-"""The Bloom-filter positions that consumerFilter.json names beside each consumer's expression.
+"""The Bloom-filter positions in consumerFilter.json, which belong to each consumer's expression.
 
-With enableCalcFilterBitMap the official broker keeps, per message, which consumers want it, one bit
-pattern per consumer. pocketmq asks the expression itself, but an official broker only takes a file
-whose positions are those that it would calculate. Reference: BloomFilter, BloomFilterData, and
-Guava's murmur3_128.
+With enableCalcFilterBitMap, the official broker stores for each message which consumers accept it,
+one bit pattern per consumer. pocketmq evaluates the expression itself, but an official broker
+accepts the file only if the positions are those that it would compute. Reference: BloomFilter,
+BloomFilterData, and Guava's murmur3_128.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 class BloomFilterData(msgspec.Struct, rename="camel", frozen=True):
-    """The bits of one consumer among `bit_num` bits."""
+    """The bit positions of one consumer among `bit_num` bits."""
 
     bit_pos: list[int]
     bit_num: int
 
 
 class BloomFilter:
-    """For `consumers` patterns of which `error_rate` percent may be hit by chance.
+    """A filter for `consumers` patterns, with false positives in `error_rate` percent.
 
     Attributes:
-        bit_count: bits of a pattern's space, a multiple of 8.
-        hash_count: bits of one pattern.
+        bit_count: size of the filter in bits, a multiple of 8.
+        hash_count: number of bits per pattern.
     """
 
     def __init__(self, error_rate: int, consumers: int) -> None:

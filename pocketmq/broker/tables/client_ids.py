@@ -1,10 +1,11 @@
-"""Whose client ids are whose, on a broker with authentication.
+"""The owners of client ids, on a broker with authentication.
 
-A client id is a name that a client makes up. Replies, requests of admins and locks of queues find a
-client by it, so it belongs to the user who registered it first, for as long as one of this user's
-connections with it lives. The user may connect again, and take it over; others are refused.
+A client chooses its own client id. Replies, admin requests and queue locks find a client by it, so
+it belongs to the user who registered it first, as long as one of this user's connections with the
+id is open. The same user may use it on a new connection; other users are refused.
 
-The official broker has no owners: the last heartbeat counts. So it is here without authentication.
+The official broker has no owners: the last heartbeat counts. Without authentication, this broker
+does the same.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.request import Caller
 
-#: Client ids of one connection. Clients have one; official proxies, one for each of their clients.
+#: The most client ids of one connection. Clients have one; official proxies have one for each of
+#: their clients.
 MAX_IDS: Final = 100
-#: And of all connections of one user: as many as a server has connections.
+#: The most client ids of all connections of one user: as many as a server has connections.
 MAX_IDS_OF_USER: Final = 20_000
 
 
@@ -43,7 +45,7 @@ class ClientIds:
         return len(self._owners)
 
     def claim(self, client_id: str, connection: Any, caller: Caller | None) -> None:
-        """Let a client have this id. Raises RemotingError if it belongs to another user."""
+        """Register a client id. Raises RemotingError if it belongs to another user."""
         self.check(client_id, caller)
         if caller is None or not caller.username:
             return
@@ -67,7 +69,7 @@ class ClientIds:
         owner.connections.add(connection)
 
     def check(self, client_id: str, caller: Caller | None) -> None:
-        """Raise RemotingError if this id belongs to another user than the caller."""
+        """Raise RemotingError if this id belongs to a user other than the caller."""
         if caller is None:
             return
         owner = self._owners.get(client_id)

@@ -1,8 +1,8 @@
-"""The SQL92 expressions that groups subscribe with, kept in config/consumerFilter.json.
+"""The SQL92 expressions of groups' subscriptions, saved in config/consumerFilter.json.
 
-Heartbeats bring them. A pull without an expression of its own is filtered by the expression of its
-group's last heartbeat. When the last member of a group leaves, or a group unsubscribes from a
-topic, the expression is dead; it is forgotten after filterDataCleanTimeSpan. Reference: broker
+They are in heartbeats. A pull without its own expression uses the expression in its group's last
+heartbeat. When the last member of a group leaves, or a group unsubscribes from a topic, the
+expression is dead; it is removed after filterDataCleanTimeSpan. Reference: broker
 ConsumerFilterManager.
 """
 
@@ -33,23 +33,26 @@ log = logging.getLogger(__name__)
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-#: Characters of all expressions, each with what else is kept of it, above which none is added.
+#: The limit on the characters of all expressions, including their overhead; above it, no expression
+#: is added.
 MAX_CHARACTERS: Final = 64 << 20
 OVERHEAD: Final = 1000
-_SHORTEST: Final = 4  # characters of a comparison and what joins it with the next
-#: Characters of new expressions that one heartbeat has compiled; others come with the next one.
+_SHORTEST: Final = 4  # characters of the shortest comparison and its operator
+#: The most characters of new expressions that are compiled for one heartbeat; the others are
+#: compiled for the next one.
 NEW_CHARACTERS: Final = 32 << 10
-#: How long before the start, at most, those have died that lived when the broker stopped (ms).
+#: Expressions that were alive when the broker stopped count as dead for at most this long before
+#: the start (ms).
 DEAD_BEFORE_START: Final = 30_000
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Tell whether an expression names tags; TAG may be left out."""
+    """Tell whether an expression is by tags; None or empty means TAG."""
     return expression_type in (None, "", TAG)
 
 
 def codes_of(expression: str) -> frozenset[int] | None:
-    """Return the hashes of the tags that an expression names; None for all messages.
+    """Return the hashes of the tags in an expression; None for all messages.
 
     Raises TagExpressionError.
     """
@@ -60,15 +63,15 @@ def _codes_of(expression: str) -> frozenset[int] | None:
     return TagExpression(expression).codes or None
 
 
-# Consumers repeat the same few expressions in every request. Those with many tags take up to a
-# third of a megabyte.
+# Consumers repeat the same few expressions in every request, so short ones are cached. Those with
+# many tags take up to a third of a megabyte.
 _USUAL_TAGS: Final = 512  # characters
 _codes = lru_cache(maxsize=1024)(_codes_of)
 _codes_of_many = lru_cache(maxsize=16)(_codes_of)
 
 
 def filter_not_supported(what: str | None) -> RemotingError:
-    """Return the error for a filter that this broker does not serve, with the setting if any."""
+    """Return the error for an unsupported filter, with the setting that enables it, if any."""
     remark = f"The broker does not support consumer to filter message by {shown(str(what))}"
     if what == SQL92:
         remark += ": it has enablePropertyFilter=false"
@@ -76,9 +79,9 @@ def filter_not_supported(what: str | None) -> RemotingError:
 
 
 class ConsumerFilterData(msgspec.Struct, rename="camel"):
-    """One group's expression for one topic; times in Unix ms.
+    """One group's expression for one topic. Times are in Unix ms.
 
-    `client_version` is the subscription's version (its time); `dead_time` 0 means alive.
+    `client_version` is the version of the subscription (its time); a `dead_time` of 0 means alive.
     """
 
     consumer_group: str
@@ -92,18 +95,17 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
 
     @property
     def dead(self) -> bool:
-        """No consumer has it any more."""
+        """Whether no consumer uses it any longer."""
         return self.dead_time >= self.born_time
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields as the official broker writes them."""
+        """Return the fields in the official broker's format."""
         return {**msgspec.to_builtins(self), "dead": self.dead}
 
 
 class ConsumerFilters:
-    """The filter table of one broker; `clock` gives milliseconds, and `max_characters` is explained
-    at `MAX_CHARACTERS`.
-    """
+    """The filter table of one broker; `clock` gives milliseconds; for `max_characters` see
+    `MAX_CHARACTERS`."""
 
     def __init__(
         self,
@@ -121,9 +123,9 @@ class ConsumerFilters:
         self._bloom = BloomFilter(
             config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
         )
-        # group → topic → filter: heartbeats and pulls know their group first.
+        # group → topic → filter, since heartbeats and pulls look up by group.
         self._groups: dict[str, dict[str, ConsumerFilterData]] = {}
-        # What other releases keep with an entry, by topic and group.
+        # Unknown fields of entries, from other releases, by topic and group.
         self._unknown: dict[tuple[str, str], dict[str, Any]] = {}
         self._dirty = False
         self._characters = 0
@@ -131,7 +133,7 @@ class ConsumerFilters:
     # --- the file -----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the file; expressions that were alive are dead now. Raises ConfigFileError."""
+        """Read the file, and mark all expressions as dead. Raises ConfigFileError."""
         known = set(ConsumerFilterData.__struct_encode_fields__)
         died = self._clock() - DEAD_BEFORE_START
         by_topic = self._file.load().get("filterDataByTopic") or {}
@@ -149,7 +151,7 @@ class ConsumerFilters:
             raise ConfigFileError(self._file.path, str(error)) from None
 
     def unsaved(self) -> bytes | None:
-        """Return the file's new content when something changed since the last time, else None."""
+        """Return the new content of the file; None if nothing changed since the last call."""
         self._forget_dead(self._config.filter_data_clean_time_span)
         if not self._dirty:
             return None
@@ -163,7 +165,7 @@ class ConsumerFilters:
         return self._file.encode({"filterDataByTopic": by_topic})
 
     async def save(self) -> None:
-        """Write consumerFilter.json, off the event loop, when something changed. Raises OSError."""
+        """Write consumerFilter.json in a thread if something changed. Raises OSError."""
         content = self.unsaved()
         if content is not None:
             try:
@@ -173,7 +175,7 @@ class ConsumerFilters:
                 raise
 
     def _forget_dead(self, age: int) -> None:
-        """Forget the expressions that have been dead for `age` ms."""
+        """Remove the expressions that have been dead for `age` ms."""
         now = self._clock()
         for group, topics in list(self._groups.items()):
             for topic, data in list(topics.items()):
@@ -194,10 +196,10 @@ class ConsumerFilters:
         self._unknown.pop((topic, group), None)
         self._dirty = True
 
-    # --- what consumers say -------------------------------------------------------------------
+    # --- subscriptions of consumers -----------------------------------------------------------
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over what a heartbeat subscribes to; a bad expression leaves the group without."""
+        """Set the expressions of a heartbeat's subscriptions; invalid ones are ignored."""
         subscribed = set()
         left = NEW_CHARACTERS
         for subscription in subscriptions:
@@ -219,9 +221,9 @@ class ConsumerFilters:
         return self._groups.get(group, {}).get(topic)
 
     def accept_retried(self, group: str, properties: Mapping[str, str]) -> bool:
-        """Tell whether `group` wants a message of its retry topic.
+        """Tell whether a message of the retry topic passes the filter of `group`.
 
-        The group's expression for the topic that the message came from decides.
+        This uses the group's expression for the topic that the message came from.
         """
         known = self.get(group, properties.get(names.RETRY_TOPIC, ""))
         if known is None:
@@ -229,14 +231,15 @@ class ConsumerFilters:
         return compile_filter(known.expression, known.expression_type).matches(properties)
 
     def cost_of(self, group: str) -> int:
-        """Return what the most expensive expression of a group costs a message, at most."""
+        """Return the cost per message of the group's most expensive expression."""
         longest = max(
             (len(data.expression) for data in self._groups.get(group, {}).values()), default=0
         )
         return min(1 + longest // _SHORTEST, MAX_COST)
 
     def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
-        """Return the characters of a new expression; it is left out if none are `left`."""
+        """Register an expression, unless it is new and no characters are `left`. Return the
+        characters that were used for a new expression."""
         topic, version = subscription.topic, subscription.sub_version
         old = self.get(group, topic)
         if old is not None:
@@ -247,7 +250,7 @@ class ConsumerFilters:
                 old.expression_type,
             )
             if version == old.client_version or same:
-                # Of two expressions with one version the first stays.
+                # Of two expressions with the same version, the first one stays.
                 self._dirty |= old.dead or version != old.client_version
                 old.client_version = version
                 old.dead_time = 0
@@ -294,7 +297,7 @@ class ConsumerFilters:
         return size
 
     def _bury(self, data: ConsumerFilterData) -> None:
-        # A clock that went back must not make it look alive.
+        # If the clock was set back, it must not count as alive.
         data.dead_time = max(self._clock(), data.born_time)
         self._dirty = True
 
@@ -304,7 +307,7 @@ def _weight(data: ConsumerFilterData) -> int:
 
 
 def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:
-    """Return the filter of a subscription that is not by tag. Raises SqlSyntaxError."""
+    """Compile the filter of a subscription that is not by tag. Raises SqlSyntaxError."""
     if expression_type != SQL92:
         raise SqlSyntaxError(1, 1, f"no expression type {expression_type}: TAG or SQL92")
     return compile_sql(expression)

@@ -1,8 +1,9 @@
-"""The consumers that are online: groups, their members, connections and subscriptions.
+"""The online consumers: groups, their members, connections and subscriptions.
 
-Heartbeats (code 34) add members; unregistering, a closed connection, or two silent minutes remove
-them. The broker tells the whole group about each join, leave and change of topics, so that the
-group rebalances at once. Reference: broker ConsumerManager, ConsumerGroupInfo.
+Heartbeats (code 34) add members; members are removed when they unregister, when their connection
+closes, or after two minutes without a heartbeat. The broker notifies all members of a group when
+one joins or leaves, or when its topics change, so that the group rebalances at once. Reference:
+broker ConsumerManager, ConsumerGroupInfo.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ BROADCASTING: Final = "BROADCASTING"
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"  # pull consumers
 SUBSCRIBE_ALL: Final = "*"
 
-#: Bytes, as `weight_of` counts them, of the subscriptions of all groups.
+#: The most bytes, as estimated by `weight_of`, of the subscriptions of all groups.
 MAX_WEIGHT: Final = 64 << 20
-#: A group whose subscriptions have no more does not count: the number of groups has its own limit.
+#: Groups with at most this weight do not count: the number of groups is limited, too.
 SMALL_WEIGHT: Final = 16 << 10
 _GROUP_SHARE: Final = 10
-_OVERHEAD: Final = 256  # of a subscription, a tag and a hash of one, as objects
+_OVERHEAD: Final = 256  # bytes of the objects of a subscription, of a tag, of a hash
 _WIDEST: Final = 4  # bytes of a character
 
 
 def weight_of(data: SubscriptionData) -> int:
-    """Return about how many bytes a subscription takes."""
+    """Return an estimate of the bytes that a subscription takes."""
     texts = len(data.topic) + len(data.sub_string) + sum(map(len, data.tags_set))
     return _WIDEST * texts + _OVERHEAD * (1 + len(data.tags_set) + len(data.code_set))
 
 
 class ClientInfo:
-    """One client, as its heartbeat describes it, with its connection.
+    """One client, from its heartbeat, with its connection.
 
-    What it says of itself gives it no right: ask `may_publish` or `may_consume` before anything is
-    sent to it that it did not ask for. `caller` signed the heartbeat; None without authentication.
+    A client can claim any group. So check `may_publish` or `may_consume` before sending it anything
+    that it did not request. `caller` signed the heartbeat; None without authentication.
     """
 
     __slots__ = ("caller", "client_id", "connection", "language", "seen", "version")
@@ -63,19 +64,19 @@ class ClientInfo:
         self.client_id = client_id
         self.language = language
         self.version = version
-        self.seen = seen  # its last heartbeat
+        self.seen = seen  # time of its last heartbeat
 
     def may_publish(self, topic: str) -> bool:
-        """Tell whether its user may send to the topic now."""
+        """Tell whether its user currently may send to the topic."""
         return self.caller is None or self.caller.may_publish(topic)
 
     def may_consume(self, group: str, *topics: str) -> bool:
-        """Tell whether its user may receive in the group, and from these topics, now."""
+        """Tell whether its user currently may consume in the group and from these topics."""
         return self.caller is None or self.caller.may_consume(group, *topics)
 
 
 class Subscription:
-    """One topic of a group; `codes` are the wanted tag hashes, None for all messages."""
+    """One topic of a group; `codes` are the hashes of its tags, None for all messages."""
 
     __slots__ = ("codes", "data", "weight")
 
@@ -87,7 +88,7 @@ class Subscription:
 
     @property
     def is_tag(self) -> bool:
-        """Filters by tag (TAG or no expression type), not by properties."""
+        """Whether it filters by tag (TAG or no expression type), not by properties."""
         return is_tag_type(self.data.expression_type)
 
 
@@ -101,16 +102,16 @@ class ConsumerGroup:
         self.consume_from_where = ""
         self.clients: dict[Any, ClientInfo] = {}
         self.subscriptions: dict[str, Subscription] = {}
-        # Of the last heartbeat; None before the first (heartbeat v2 compares it).
+        # Of the last heartbeat; None before the first one. Heartbeat v2 compares it.
         self.fingerprint: int | None = None
 
     @property
     def broadcasting(self) -> bool:
-        """Every member gets every message, so members need not know of each other."""
+        """Whether every member gets every message, so that there is nothing to rebalance."""
         return self.message_model == BROADCASTING
 
     def client_ids(self) -> list[str]:
-        """Return the ids of all members, as GET_CONSUMER_LIST_BY_GROUP lists them."""
+        """Return the client ids of all members, for GET_CONSUMER_LIST_BY_GROUP."""
         return [client.client_id for client in self.clients.values()]
 
     def find(self, client_id: str | None) -> ClientInfo | None:
@@ -121,11 +122,11 @@ class ConsumerGroup:
         return None
 
     def reachable(self) -> list[ClientInfo]:
-        """Return the members that may receive now what is sent to the group."""
+        """Return the members that may receive notifications to the group."""
         return [client for client in self.clients.values() if client.may_consume(self.name)]
 
     def join(self, client: ClientInfo, data: ConsumerData) -> bool:
-        """Add or refresh a member; True when it is new."""
+        """Add or refresh a member; return True if it is new."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
@@ -134,9 +135,9 @@ class ConsumerGroup:
         return new
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over a member's subscriptions; True when a topic was added or dropped.
+        """Set the subscriptions from a member; return True if a topic was added or removed.
 
-        Of two subscriptions to one topic the one with the higher version (its time) stays.
+        Of two subscriptions to one topic, the one with the higher version (its time) stays.
         """
         changed = False
         topics = set()
@@ -157,9 +158,9 @@ class ConsumerGroup:
 class ConsumerGroups:
     """All groups with a live member.
 
-    `notify(group)` is called for each change that the members must know.
-    `filters` keeps the SQL92 expressions that groups subscribe with. `max_weight` is explained at
-    `MAX_WEIGHT`; a tenth of it is for each group.
+    `notify(group)` is called for each change about which members must be notified.
+    `filters` has the SQL92 expressions of groups. For `max_weight` see `MAX_WEIGHT`; one group may
+    use a tenth of it.
     """
 
     def __init__(
@@ -178,11 +179,11 @@ class ConsumerGroups:
         self._log = LimitedLog(log)
         self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
-        # Which groups a connection is a member of, so that its end costs no search.
+        # The groups of each connection, so that its end does not need a search.
         self._groups_of: dict[Any, set[str]] = {}
 
     def get(self, name: str) -> ConsumerGroup | None:
-        """Return the group, or None when no member is online."""
+        """Return the group; None if no member is online."""
         return self._groups.get(name)
 
     def names(self) -> list[str]:
@@ -202,11 +203,11 @@ class ConsumerGroups:
         fingerprint: int = 0,
         with_subscriptions: bool = True,
     ) -> bool:
-        """Enter one group of one heartbeat.
+        """Register a client in one group of its heartbeat.
 
-        Returns whether the client is to send its subscriptions again (heartbeat v2): the group's
-        fingerprint was another one before, or nothing is known of what it subscribes to, as after
-        a restart of the broker.
+        Return whether the client must send its subscriptions again (heartbeat v2): the fingerprint
+        of the group has changed, or its subscriptions are unknown, as after a restart of the
+        broker.
 
         Raises RemotingError, before anything is changed, if the subscriptions are too large.
         """
@@ -264,7 +265,7 @@ class ConsumerGroups:
             self._weight += weight
 
     def unregister(self, name: str, connection: Any, *, notify_enabled: bool = True) -> None:
-        """Remove a member; the group goes with its last one."""
+        """Remove a member, and the group with its last member."""
         group = self._groups.get(name)
         if group is None:
             return
@@ -289,7 +290,7 @@ class ConsumerGroups:
             self.unregister(name, connection)
 
     def expire(self, silent_ms: int) -> list[ClientInfo]:
-        """Drop the clients that sent no heartbeat for `silent_ms`; returns them."""
+        """Remove and return the clients that sent no heartbeat for `silent_ms`."""
         now = self._clock()
         expired = [
             (name, client)

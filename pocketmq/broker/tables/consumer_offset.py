@@ -1,12 +1,12 @@
-"""How far each group has consumed each queue, kept in config/consumerOffset.json.
+"""The consumer offsets of each group in each queue, saved in config/consumerOffset.json.
 
-Commits only change memory; the file is written every 5 s when something changed, and at stop. What
-an admin changes is written before it is acknowledged (`saved`). An offset lower than the stored one
-is stored too (a client may rewind). Offsets are queue offsets: the next message to consume.
+Commits only change memory; the file is written every 5 s if something changed, and at stop. Changes
+by an admin are written before they are acknowledged (`saved`). An offset may be lower than the
+current one (a client may rewind). Offsets are queue offsets of the next message to consume.
 
-An official broker with enableLmq=true keeps all offsets in config/lmqConsumerOffset.json instead. A
-store that has this file gets both files, each time with the same offsets, so that either broker
-goes on where the other one was.
+An official broker with enableLmq=true saves all offsets in config/lmqConsumerOffset.json instead.
+In a store that has this file, both files are written with the same offsets, so that either broker
+continues where the other one stopped.
 Reference: broker ConsumerOffsetManager, LmqConsumerOffsetManager.
 """
 
@@ -34,26 +34,26 @@ LMQ_FILE: Final = "lmqConsumerOffset.json"
 _LMQ_TABLE: Final = "lmqOffsetTable"
 _NONE: Final[Mapping[int, int]] = {}
 LOG_END: Final = "commitLogMaxOffset"
-"""A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset behind the last message.
+"""A field of the answer to GET_ALL_CONSUMER_OFFSET: the physical offset at which the log ends.
 Official brokers do not have it."""
 
 
 class _Stored(msgspec.Struct, rename="camel"):
-    """The fields of the file that are read."""
+    """The fields that are read from the file."""
 
     offset_table: dict[str, dict[int, int]] = {}
     data_version: DataVersion | None = None
 
 
 class _StoredWithLmq(_Stored, rename="camel"):
-    """The same of the file of light queues; offsets of their own groups by `topic@group`."""
+    """The same for the file of light queues, with the offsets of their groups by `topic@group`."""
 
     lmq_offset_table: dict[str, int] = {}
 
 
 def _age(stored: _Stored, written: int) -> tuple[int, int, int]:
-    """Return what is larger for the newer one of two files. The version rises only with every 500th
-    commit."""
+    """Return a value that is larger for the newer of two files. The version alone is not enough: it
+    increases only every 500 commits."""
     version = stored.data_version
     return (version.timestamp, version.counter, written) if version else (0, 0, written)
 
@@ -65,15 +65,15 @@ async def _nothing_to_flush() -> bool:
 class ConsumerOffsets(OffsetFile):
     """The offset table of one broker.
 
-    `clock` gives milliseconds; the data version rises every `version_step` commits. `lmq` is
-    enableLmq: True takes the offsets from lmqConsumerOffset.json beside `path`, False those from
-    `path`, and None the newer ones.
+    `clock` gives milliseconds; the data version increases every `version_step` commits. `lmq` is
+    enableLmq: with True the offsets are read from lmqConsumerOffset.json in the directory of
+    `path`, with False from `path`, and with None from the newer file.
 
     Attributes:
-        after_log: an offset moved because of a message that was stored, as a checkpoint of a pop.
-            The next write waits until the log is on the disk, or a power cut would leave an offset
-            that passes over what nobody has.
-        log_flushed: waits for that, and returns whether it is.
+        after_log: an offset depends on a message stored before, such as the checkpoint of a pop.
+            The next write waits until the log is on the disk. Otherwise a power cut could leave an
+            offset that skips messages whose checkpoint is lost.
+        log_flushed: waits until the log is on the disk, and returns whether it is.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class ConsumerOffsets(OffsetFile):
         super().__init__(path, "consumer offsets", clock, version_step)
         self._lmq = lmq
         self._lmq_file = ConfigFile(path.with_name(LMQ_FILE), "consumer offsets with light queues")
-        self._lmq_table: dict[str, int] | None = None  # None: there is no such file
-        # "topic@group" → queue id → offset, the form of the file and of the admin answer.
+        self._lmq_table: dict[str, int] | None = None  # None: the file does not exist
+        # "topic@group" → queue id → offset, as in the file and in the answer to admins.
         self.table: dict[str, dict[int, int]] = {}
-        # Where the group last pulled; only shown to admins, never stored.
+        # The offsets of the last pulls; only shown to admins, never saved.
         self._pulled: dict[str, dict[int, int]] = {}
-        # Offsets that an admin set and that the group has not received yet; never stored.
+        # Offsets set by an admin that the group has not received yet; never saved.
         self._resets: dict[str, dict[int, int]] = {}
         self._writing = asyncio.Lock()
         self.after_log = False
         self.log_flushed: Callable[[], Awaitable[bool]] = _nothing_to_flush
 
     def load(self) -> None:
-        """Read the file, or that of light queues. Raises ConfigFileError, OSError."""
+        """Read the file, or the file of light queues. Raises ConfigFileError, OSError."""
         own = self._read(self._file, _Stored)
         self.table = own.offset_table
         written = self._lmq_file.written
@@ -118,10 +118,10 @@ class ConsumerOffsets(OffsetFile):
             )  # fmt: skip
         else:
             self.data_version = own.data_version or self.data_version
-        self._dirty = True  # both are to have the same
+        self._dirty = True  # write the same offsets to both files
 
     def write(self, content: bytes) -> None:
-        """Write what `unsaved` gave to both files, if there are two. Blocks. Raises OSError."""
+        """Write the result of `unsaved` to the file, or to both files. Blocks. Raises OSError."""
         super().write(content)
         if self._lmq_table is None:
             return
@@ -134,14 +134,15 @@ class ConsumerOffsets(OffsetFile):
             raise
 
     def save(self) -> None:
-        """Write consumerOffset.json when something changed. Blocks. Raises OSError."""
+        """Write consumerOffset.json if something changed. Blocks. Raises OSError."""
         content = self.unsaved()
         if content is not None:
             self.write(content)
 
     async def flush(self) -> None:
-        """Write consumerOffset.json, off the event loop, when something changed. Raises OSError."""
-        # Cancelled, it would leave its thread writing beside the one of the next call.
+        """Write consumerOffset.json in a thread if something changed. Raises OSError."""
+        # If it were cancelled, its thread would go on, and the next call could write at the same
+        # time.
         await asyncio.shield(self._flush())
 
     async def _flush(self) -> None:
@@ -159,8 +160,8 @@ class ConsumerOffsets(OffsetFile):
     async def saved(self) -> None:
         """Wait until all changes so far are on the disk.
 
-        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now. They stay in
-        memory then, and are written with the next `flush` that succeeds.
+        Raises RemotingError (SERVICE_NOT_AVAILABLE) if they cannot be written now. They stay in
+        memory, and are written by the next `flush` that succeeds.
         """
         try:
             await self.flush()
@@ -171,7 +172,7 @@ class ConsumerOffsets(OffsetFile):
             ) from None
 
     def document(self) -> dict[str, Any]:
-        """Return the table as the file holds it and as GET_ALL_CONSUMER_OFFSET answers it."""
+        """Return the table in the form of the file and of the answer to GET_ALL_CONSUMER_OFFSET."""
         groups: dict[str, list[str]] = {}
         for key in self.table:
             topic, _, group = key.partition(SEPARATOR)
@@ -184,7 +185,7 @@ class ConsumerOffsets(OffsetFile):
         }
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store where `group` goes on in a queue."""
+        """Set the offset at which `group` continues in a queue."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.table.get(key)
         if queues is None:
@@ -193,23 +194,23 @@ class ConsumerOffsets(OffsetFile):
         self._changed()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the stored offset, or -1."""
+        """Return the committed offset; -1 if there is none."""
         queues = self.table.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store where an admin wants `group` to go on. Until `take_reset` gives that to the pull
-        of a consumer, the group's own commits are to be ignored."""
+        """Set the offset at which an admin wants `group` to continue. The caller must ignore the
+        group's commits until `take_reset` has returned it for a consumer's pull."""
         self.commit(group, topic, queue_id, offset)
         self._resets.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Tell whether the group still has to be told a reset offset."""
-        # Nearly always there are none at all, and every commit asks.
+        """Tell whether the group has not yet received a reset offset."""
+        # There are nearly never any, and every commit checks this.
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the reset offset that the group must be told now; a second call returns None."""
+        """Return the reset offset to send to the group; a second call returns None."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._resets.get(key)
         if queues is None:
@@ -220,19 +221,19 @@ class ConsumerOffsets(OffsetFile):
         return offset
 
     def forget_resets(self) -> None:
-        """Forget which resets the groups were not told: another broker is master, and goes by the
-        stored offsets."""
+        """Drop the resets that groups have not received: another broker has become master, and uses
+        the committed offsets."""
         self._resets.clear()
 
     def clone(self, source: str, destination: str, topic: str) -> None:
-        """Give a group the offsets that another one has in a topic, if that has any."""
+        """Copy the offsets of a group in a topic to another group, if it has any."""
         queues = self.table.get(f"{topic}{SEPARATOR}{source}")
         if queues is not None:
             self.table[f"{topic}{SEPARATOR}{destination}"] = dict(queues)
             self._dirty = True
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note the offset of a pull, for admins."""
+        """Record the offset of a pull, for admins."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None:
@@ -240,27 +241,27 @@ class ConsumerOffsets(OffsetFile):
         queues[queue_id] = offset
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where the group pulled last; the stored offset when it did not pull; -1 without
-        both.
+        """Return the offset of the group's last pull, or else the committed offset; -1 if there is
+        neither.
         """
         offset = self._pulled.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
         return self.query(group, topic, queue_id) if offset is None else offset
 
     def topics_of(self, group: str) -> set[str]:
-        """Return the topics that have a stored offset of `group`."""
+        """Return the topics in which `group` has a committed offset."""
         return {topic for topic, name in self.pairs() if name == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Return the groups that have a stored offset in `topic`."""
+        """Return the groups that have a committed offset in `topic`."""
         return {group for name, group in self.pairs() if name == topic}
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """Return all stored offsets of a group in a topic."""
+        """Return all committed offsets of a group in a topic."""
         return self.table.get(f"{topic}{SEPARATOR}{group}", {})
 
     def follow(self, table: Mapping[str, dict[int, int]], version: DataVersion | None) -> None:
-        """Take over what a master has stored, also where it is less; what only this broker has
-        stays."""
+        """Copy a master's offsets, even if they are lower; offsets that only this broker has
+        stay."""
         if version is not None:
             self.data_version = version
         if any(self.table.get(key) != queues for key, queues in table.items()):
@@ -268,22 +269,22 @@ class ConsumerOffsets(OffsetFile):
             self._dirty = True
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic: a new one of the same name starts without offsets."""
+        """Remove a deleted topic: a new topic of the same name starts without offsets."""
         self._forget(lambda name, group: name == topic)
 
     def forget_group(self, group: str) -> None:
-        """Forget the offsets of a deleted group."""
+        """Remove the offsets of a deleted group."""
         self._forget(lambda topic, name: name == group)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return (topic, group) of every stored offset."""
+        """Return (topic, group) of all committed offsets."""
         # Entries of broadcasting groups, "topic@group@broadcast", are not pairs.
         split = [tuple(key.split(SEPARATOR)) for key in self.table]
         return [(components[0], components[1]) for components in split if len(components) == 2]
 
     def progress(self) -> Iterator[tuple[str, str, Mapping[int, int], Mapping[int, int]]]:
-        """Yield topic, group, stored offsets and pulled offsets of every pair that there is now and
-        still is when its turn comes; the last two by queue id, and live.
+        """Yield topic, group, committed offsets and pulled offsets of every pair that exists now
+        and still exists when it is reached. The offsets are by queue id, and are not copies.
         """
         table, pulled = self.table, self._pulled
         for key in list(table):

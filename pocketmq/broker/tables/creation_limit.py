@@ -1,7 +1,7 @@
-"""A limit on the names that one connection may create in a table before the table is written.
+"""Limits the names that one connection may create in a table before the table is written.
 
-Each name takes memory and makes the table's file longer. A client that creates names without end
-must not get ahead of the disk.
+Each name takes memory and makes the table's file longer. A client that keeps creating names must
+not be faster than the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST: Final = 1_024
 
 
 class CreationLimit:
-    """Counts what connections create in one table; `what` names it: "topics"."""
+    """Counts the names that connections create in one table; `what` is for errors: "topics"."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -25,7 +25,7 @@ class CreationLimit:
     def count(self, connection: RequestConnection) -> None:
         """Count a name that this connection is about to create.
 
-        Raises `RemotingError` (SYSTEM_BUSY) when it has created MOST since the last `clear`.
+        Raises RemotingError (SYSTEM_BUSY) if it has created MOST names since the last `clear`.
         """
         created = self._created.get(connection, 0)
         if created >= MOST:
@@ -37,5 +37,5 @@ class CreationLimit:
         self._created[connection] = created + 1
 
     def clear(self) -> None:
-        """Begin anew: what was created is being written."""
+        """Reset all counts: the new names are being written."""
         self._created.clear()

@@ -1,4 +1,4 @@
-"""The common part of the offset tables: their file, when to write it, and its data version.
+"""The common part of the offset tables: the file, its data version, and when to write it.
 
 A change only changes memory; the file is written every few seconds if something changed. Reference:
 ConfigManager.
@@ -19,7 +19,7 @@ from pocketmq.store.config_file import ConfigFile, ConfigFileError
 
 
 class _Stored(Protocol):
-    """The fields of a file that are read."""
+    """The fields that are read from a file."""
 
     data_version: DataVersion | None
 
@@ -28,9 +28,9 @@ S = TypeVar("S", bound=_Stored)
 
 
 class OffsetFile(ABC):
-    """The file at `path`, which `holds` offsets of some kind, named for log lines.
+    """The file at `path`; `holds` describes its content in log lines.
 
-    `clock` gives milliseconds; the data version rises every `version_step` changes.
+    `clock` gives milliseconds; the data version increases every `version_step` changes.
     """
 
     def __init__(self, path: Path, holds: str, clock: Callable[[], int], version_step: int) -> None:
@@ -43,17 +43,17 @@ class OffsetFile(ABC):
 
     @abstractmethod
     def document(self) -> dict[str, Any]:
-        """Return the table as the file holds it, which is also the answer to admins."""
+        """Return the table in the form of the file, which is also the answer to admins."""
 
     def unsaved(self) -> bytes | None:
-        """Return the file's new content when something changed since the last time, else None."""
+        """Return the new content of the file; None if nothing changed since the last call."""
         if not self._dirty:
             return None
         self._dirty = False
         return self._file.encode(self.document())
 
     def write(self, content: bytes) -> None:
-        """Write what `unsaved` gave; blocks, so not on the event loop. Raises OSError."""
+        """Write the result of `unsaved`. Blocks, so call it in a thread. Raises OSError."""
         try:
             self._file.write(content)
         except OSError:
@@ -61,13 +61,13 @@ class OffsetFile(ABC):
             raise
 
     def not_written(self) -> None:
-        """Note that the content `unsaved` returned is not on the disk: return it again."""
+        """Mark the result of `unsaved` as not written, so that the next call returns it again."""
         self._dirty = True
 
     def _read(self, file: ConfigFile, kind: type[S]) -> S:
-        """Return the content of a file, and take over its data version.
+        """Return the content of a file, and adopt its data version.
 
-        Integer keys may be without quotes, as fastjson writes them. Raises ConfigFileError.
+        Integer keys may be unquoted, as written by fastjson. Raises ConfigFileError.
         """
         document = file.load()
         self._dirty = file.stale

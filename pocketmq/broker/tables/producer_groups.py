@@ -1,8 +1,7 @@
-"""The producers that are online: producer groups and the connections of their members.
+"""The online producers: producer groups and the connections of their members.
 
-Heartbeats fill this table. Admin requests read it, transaction checks take a member from it that
-knows the state of a transaction, and replies find the requester in it. Reference: broker
-ProducerManager.
+Heartbeats fill this table. Admin requests read it, transaction checks choose a member from it, and
+replies find the requester in it. Reference: broker ProducerManager.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from pocketmq.remoting.monotonic import MonotonicClock
 
 log = logging.getLogger(__name__)
 
-#: Producer groups of one connection; what a client names beyond them is not kept. A proxy has those
-#: of all of its clients.
+#: The most producer groups of one connection; further ones are ignored. A proxy has the groups of
+#: all its clients.
 MAX_GROUPS: Final = 20_000
-#: And of all connections of one user, without authentication of one address: anybody may say that
-#: they are producers.
+#: The most producer groups of all connections of one user (without authentication: one address),
+#: because any client can register any number of groups.
 MAX_GROUPS_OF_USER: Final = 100_000
 
 
@@ -34,14 +33,14 @@ class ProducerGroups:
         self._clock = clock
         self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
-        # The groups of a connection, each with the user or address that it is counted for.
+        # The groups of each connection, with the user or address for which each is counted.
         self._groups_of: dict[Any, dict[str, str]] = {}
         self._counts: Counter[str] = Counter()
         self._by_id: dict[str, ClientInfo] = {}
         self._turn = itertools.count()
 
     def clients(self, group: str) -> Iterable[ClientInfo] | None:
-        """Return the members of `group`, or None when there is no such group."""
+        """Return the members of `group`; None if the group does not exist."""
         members = self._groups.get(group)
         return None if members is None else members.values()
 
@@ -50,13 +49,13 @@ class ProducerGroups:
         return {group: members.values() for group, members in self._groups.items()}
 
     def find(self, client_id: str) -> ClientInfo | None:
-        """Return the member of any group with this client id; the one heard from last."""
+        """Return the member of any group with this client id and the most recent heartbeat."""
         return self._by_id.get(client_id)
 
     def available(self, group: str, topic: str) -> ClientInfo | None:
-        """Return a member to ask about a transaction of `topic`, members in rotation; None if there
-        is none. Only a member that may publish to the topic: any client can claim a group, and the
-        question contains the message."""
+        """Return a member to check a transaction of `topic`, members in rotation; None if there is
+        none. The member must have permission to publish to the topic, because any client can claim
+        a group, and the check contains the message."""
         members = list(self._groups.get(group, {}).values())
         start = next(self._turn)
         for n in range(len(members)):
@@ -70,7 +69,7 @@ class ProducerGroups:
         return None
 
     def register(self, group: str, client: ClientInfo) -> None:
-        """Enter one producer group of one heartbeat."""
+        """Register a client in one producer group of its heartbeat."""
         connection = client.connection
         groups = self._groups_of.get(connection)
         if groups is None:
@@ -97,7 +96,7 @@ class ProducerGroups:
         self._by_id[client.client_id] = client
 
     def unregister(self, group: str, connection: Any) -> None:
-        """Remove a member; the group goes with its last one."""
+        """Remove a member, and the group with its last member."""
         members = self._groups.get(group)
         if members is None:
             return
@@ -111,7 +110,7 @@ class ProducerGroups:
             del self._groups[group]
 
     def _named_by(self, client: ClientInfo, groups: Iterable[str]) -> bool:
-        """Tell whether the client is a member of one of `groups` by the same id."""
+        """Tell whether the client is a member of one of `groups` with the same id."""
         members = (self._groups[group].get(client.connection) for group in groups)
         return any(member and member.client_id == client.client_id for member in members)
 
@@ -133,7 +132,7 @@ class ProducerGroups:
                 del self._counts[user]
 
     def expire(self, silent_ms: int) -> None:
-        """Drop the clients that sent no heartbeat for `silent_ms`."""
+        """Remove the clients that sent no heartbeat for `silent_ms`."""
         now = self._clock()
         for group, members in list(self._groups.items()):
             for client in list(members.values()):

@@ -1,9 +1,9 @@
 """The queue locks of ordered consumers: codes 41 and 42.
 
-A lock belongs to (group, queue) and names a client id. It lives 60 s after its last renewal; the
-holder renews it by taking it again, and an expired lock goes to the first client that asks. Setting
-the wall clock neither ends a lock nor prolongs it. A lock may also be bound to a connection, and is
-then released with it.
+A lock is for a group and a queue, and is held by a client id. It expires 60 s after its last
+renewal; the holder renews it by acquiring it again, and an expired lock goes to the first client
+that requests it. Setting the wall clock neither shortens nor extends a lock. A lock may also be
+bound to a connection; then it is released when the connection ends.
 Reference: broker RebalanceLockManager, which binds no lock to a connection.
 """
 
@@ -18,16 +18,16 @@ from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 LOCK_LIVE_MS: Final = 60_000
 
 MOST_LOCKS: Final = 200_000
-"""Locks of all groups together; beyond them, only those that are there change hands."""
+"""The most locks of all groups; above that, only existing locks can be acquired."""
 
 _LONGEST_NAMES: Final = 1024
-"""Characters of the names that a lock keeps: topic, broker, group and client."""
+"""The most characters of the names in a lock: topic, broker, group and client."""
 
 
 class _Lock(NamedTuple):
     client_id: str
     renewed: MonotonicMs
-    connection: Any  # whose end releases the lock, or None
+    connection: Any  # the lock is released when it ends; None: not bound
 
 
 class QueueLocks:
@@ -41,7 +41,7 @@ class QueueLocks:
         self._most = most
         self._count = 0
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        # What may be bound to a connection still.
+        # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
 
     def lock(
@@ -51,8 +51,9 @@ class QueueLocks:
         client_id: str,
         connection: Any = None,
     ) -> set[MessageQueue]:
-        """Take or renew `queues` for `client_id`; returns those it holds now. They are bound to
-        `connection` (None: to none) until they are renewed over another one."""
+        """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
+        now. The locks are bound to `connection` (None: not bound) until they are renewed over
+        another one."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
@@ -77,7 +78,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give up `queues`; those that another client holds are left alone."""
+        """Release the locks of `queues`, except those held by other clients."""
         locks = self._groups.get(group)
         if locks is None:
             return
@@ -87,7 +88,7 @@ class QueueLocks:
                 self._forget(group, queue)
 
     def release(self, connection: Any) -> None:
-        """Give up what is bound to `connection`."""
+        """Release the locks bound to `connection`."""
         for group, queue in self._bound.pop(connection, ()):
             self._forget(group, queue)
 
@@ -106,15 +107,13 @@ class QueueLocks:
                 del self._bound[lock.connection]
 
     def has_live_locks(self, group: str) -> bool:
-        """Tell whether a member of `group` holds a lock, that is, whether the group consumes in
-        order.
-        """
+        """Tell whether a member of `group` holds a lock, so that the group consumes in order."""
         now = self._clock()
         locks = self._groups.get(group, {})
         return any(now - lock.renewed <= self._live_ms for lock in locks.values())
 
     def expire(self) -> None:
-        """Forget expired locks, so that groups that went away cost no memory."""
+        """Remove expired locks, so that groups that no longer exist take no memory."""
         now = self._clock()
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):

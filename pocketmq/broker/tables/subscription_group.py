@@ -1,9 +1,9 @@
-"""The consumer groups a broker knows, kept in config/subscriptionGroup.json.
+"""The configured consumer groups of a broker, saved in config/subscriptionGroup.json.
 
-A group's settings exist whether or not a member is online; a group without configuration
-is created with defaults when it first pulls or heartbeats, if the broker allows that. Nobody waits
-until such a group is on the disk. So a group may be missing after a kill, or on a slave that has
-become the master, and its deliveries must go on. Therefore the table remembers which groups were
+A group's settings exist whether or not a member is online. An unknown group is created with
+defaults at its first pull or heartbeat, if the broker allows that. The answer does not wait until
+such a group is on the disk. So a group may be missing after a kill, or on a slave that has become
+master, and its messages must still be delivered. Therefore the table also stores which groups were
 deleted. Reference: broker SubscriptionGroupManager.
 """
 
@@ -30,7 +30,7 @@ from pocketmq.table_writer import TableWriter
 
 log = logging.getLogger(__name__)
 
-#: Groups of RocketMQ's own tools, known to every broker from its first start.
+#: Groups of RocketMQ's tools, which exist on every broker from its first start.
 OWN_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -44,11 +44,11 @@ OWN_GROUPS: Final = (
 _TOOL_GROUPS: Final = frozenset(
     (*OWN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
 )
-FORBID_READ: Final = 1 << 2  # of `forbidden`: the group may not read the topic
+FORBID_READ: Final = 1 << 2  # a bit in `forbidden`: the group may not read the topic
 
 
 def is_tool_group(name: str) -> bool:
-    """Tell whether a group belongs to RocketMQ's own tools, which may always pull."""
+    """Tell whether a group belongs to RocketMQ's tools, which may always pull."""
     return name in _TOOL_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -56,7 +56,7 @@ class SubscriptionGroups:
     """The group table of one broker. `clock` gives milliseconds.
 
     Attributes:
-        deleted: groups that were deleted, and when (Unix ms).
+        deleted: deleted groups, with the time of deletion (Unix ms).
     """
 
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
@@ -71,12 +71,12 @@ class SubscriptionGroups:
         self._log = LimitedLog(log)
         self.table: dict[str, SubscriptionGroupConfig] = {}
         self.data_version = DataVersion(timestamp=clock())
-        # group → topic → bits of what is forbidden, see FORBID_READ.
+        # group → topic → bits, see FORBID_READ.
         self.forbidden: dict[str, dict[str, int]] = {}
         self.deleted: dict[str, int] = {}
 
     def load(self) -> None:
-        """Load RocketMQ's own groups, then those of the file. Raises ConfigFileError."""
+        """Load RocketMQ's groups, then those in the file. Raises ConfigFileError."""
         for name in OWN_GROUPS:
             self.table[name] = SubscriptionGroupConfig(group_name=name)
         stored, self.data_version = self._file.load(self.data_version)
@@ -97,13 +97,13 @@ class SubscriptionGroups:
         self._writer.start()
 
     async def stop(self) -> None:
-        """Write what is not written yet, and end."""
+        """Write the remaining changes, and stop."""
         await self._writer.stop()
 
     async def saved(self) -> None:
         """Wait until all changes so far are on the disk.
 
-        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now.
+        Raises RemotingError (SERVICE_NOT_AVAILABLE) if they cannot be written now.
         """
         await self._writer.saved(self._writer.revision)
 
@@ -113,22 +113,22 @@ class SubscriptionGroups:
         return self._file.encode(self.data_version, forbiddenTable=self.forbidden, **others)
 
     def known(self, name: str) -> bool:
-        """Tell whether the group is configured; create nothing."""
+        """Tell whether the group exists; do not create it."""
         return name in self.table
 
     def is_deleted(self, name: str, time: int) -> bool:
-        """Tell whether a group of which something is known from `time` (Unix ms) was deleted since
-        then, or was deleted before and does not exist again."""
+        """Tell whether a group that existed at `time` (Unix ms) was deleted since, or was deleted
+        before and does not exist now."""
         deleted = self.deleted.get(name)
         return deleted is not None and (name not in self.table or deleted >= time)
 
     def find(
         self, name: str, connection: RequestConnection | None = None
     ) -> SubscriptionGroupConfig | None:
-        """Return the group's settings; create them with defaults where the broker allows that.
+        """Return the group's settings; create the group with defaults if the broker allows that.
 
-        Raises `RemotingError` (SYSTEM_BUSY) when the `connection` that asks created too many
-        groups that are not on the disk yet.
+        Raises RemotingError (SYSTEM_BUSY) if `connection` has created too many groups that are not
+        on the disk yet.
         """
         group = self.table.get(name)
         if group is not None:
@@ -157,7 +157,7 @@ class SubscriptionGroups:
         return group
 
     def update(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
-        """Create or replace groups as an admin says."""
+        """Create or replace groups for an admin."""
         names = []
         for group in groups:
             self.table[group.group_name] = group
@@ -165,7 +165,7 @@ class SubscriptionGroups:
         self._changed(*names)
 
     def delete(self, name: str) -> bool:
-        """Forget a group; False when it is unknown."""
+        """Delete a group; return False if it does not exist."""
         self.forbidden.pop(name, None)
         if self.table.pop(name, None) is None:
             return False
@@ -179,7 +179,7 @@ class SubscriptionGroups:
         forbidden: Mapping[str, dict[str, int]],
         version: DataVersion,
     ) -> None:
-        """Take over a master's table and its version."""
+        """Copy a master's table and its version."""
         gone = [name for name in self.table if name not in table and name not in OWN_GROUPS]
         for name in gone:
             del self.table[name]
@@ -195,7 +195,7 @@ class SubscriptionGroups:
             self._writer.changed()
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Return False when an admin has forbidden `group` to read `topic`."""
+        """Return False if an admin has forbidden `group` to read `topic`."""
         return not self.forbidden.get(group, {}).get(topic, 0) & FORBID_READ
 
     def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:

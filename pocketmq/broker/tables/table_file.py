@@ -1,8 +1,8 @@
 """A table of settings by name (topics, groups) in one of the official broker's JSON files.
 
-The file is written as a whole, may hold ten thousand entries, and every change writes it. So each
-entry is encoded once, when it changes: ten thousand are joined in 0.3 ms and encoded in 7. What
-other releases put into the file is kept: keys of the document, and fields of single entries.
+Every change writes the whole file, which may have ten thousand entries. So each entry is encoded
+once, when it changes: joining ten thousand encoded entries takes 0.3 ms, encoding them 7 ms.
+Unknown content from other releases is kept: keys of the document, and fields of entries.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ B = TypeVar("B", bound=Body)
 
 
 class Content(NamedTuple):
-    """The content of a file up to the first entry, and the entries, `"name":{...}` each."""
+    """The content of a file before the first entry, and the entries in the form `"name":{...}`."""
 
     head: bytes
     entries: Sequence[bytes]
 
 
 class TableFile(Generic[B]):
-    """The file at `path`, whose key `table_name` holds entries of type `entry`; `holds` names them
-    for log lines.
+    """The file at `path`, with entries of type `entry` under the key `table_name`; `holds`
+    describes the entries in log lines.
 
     Attributes:
-        document: what the file held when it was loaded.
+        document: the content of the file when it was loaded.
     """
 
     def __init__(self, path: Path, holds: str, table_name: str, entry: type[B]) -> None:
@@ -45,17 +45,17 @@ class TableFile(Generic[B]):
         self._table_name = table_name
         self._entry = entry
         self._known = set(entry.__struct_encode_fields__)
-        # Fields of entries that mean nothing here, by the entry's name.
+        # Unknown fields of entries, by the entry's name.
         self._unknown: dict[str, dict[str, Any]] = {}
         self._encoded: dict[str, bytes] = {}  # `"name":{...}` by name
 
     @property
     def stale(self) -> bool:
-        """The file does not hold what was loaded."""
+        """Whether the file differs from the content that was loaded."""
         return self._file.stale
 
     def load(self, version: DataVersion) -> tuple[dict[str, B], DataVersion]:
-        """Return the entries and their version; no entries and `version` without a file.
+        """Return the entries and their version; without a file, no entries and `version`.
 
         Raises ConfigFileError.
         """
@@ -78,7 +78,7 @@ class TableFile(Generic[B]):
         return entries, version
 
     def take_deleted(self, key: str) -> dict[str, int]:
-        """Take what the document holds under `key` out of it: names that were deleted."""
+        """Remove and return the deleted names under `key` in the document."""
         deleted = self.document.pop(key, {})
         try:
             return msgspec.convert(deleted, dict[str, int])
@@ -87,7 +87,7 @@ class TableFile(Generic[B]):
             return {}
 
     def changed(self, name: str, entry: B | None) -> None:
-        """Take over one entry, or with None that there is none any more."""
+        """Set one entry; None removes it."""
         if entry is None:
             self._encoded.pop(name, None)
             self._unknown.pop(name, None)
@@ -99,14 +99,14 @@ class TableFile(Generic[B]):
         self._encoded[name] = b"%b:%b" % (msgspec.json.encode(name), msgspec.json.encode(fields))
 
     def encode(self, version: DataVersion, **others: Any) -> Content:
-        """Return the file's content, with `others` as further keys of the document."""
+        """Return the content of the file, with `others` as additional keys of the document."""
         document = keep_unknown({"dataVersion": version, **others}, self.document)
         document.pop(self._table_name, None)
         head = msgspec.json.encode(document)[:-1]
         return Content(b'%b,"%b":{' % (head, self._table_name.encode()), [*self._encoded.values()])
 
     def write(self, content: Content) -> None:
-        """Write what `encode` gave. Blocks; raises OSError."""
+        """Write the result of `encode`. Blocks; raises OSError."""
         self._file.write(b"".join((content.head, b",".join(content.entries), b"}}")))
 
 

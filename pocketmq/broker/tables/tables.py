@@ -1,6 +1,6 @@
-"""The tables of a broker: topics, groups, their progress, and connected clients.
+"""The tables of a broker: topics, groups, offsets, and connected clients.
 
-Some of it is kept in STORE/config, in the official broker's files; the rest lives with the
+Some are saved in STORE/config, in the official broker's files; the others exist as long as the
 connections.
 """
 
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 SAVE_FILTERS_SECONDS: Final = 10.0
 
-#: What is lost with each file. A broker writes them within seconds of its first start;
-#: delayOffset.json counts once a message was delayed. consumerFilter.json is left out: the next
-#: heartbeats of consumers bring what it has.
+#: What is lost with each file. A broker writes them within seconds of its first start, but
+#: delayOffset.json only matters after a message was delayed. consumerFilter.json is not here:
+#: consumers send its content with their next heartbeats.
 _LOST: Final = {
     "topics.json": "the settings of all topics are lost",
     "subscriptionGroup.json": "the settings of all consumer groups are lost",
@@ -47,11 +47,12 @@ _LOST: Final = {
 class Tables:
     """The tables of one broker; `clock` gives milliseconds of the wall clock.
 
-    `on_topics(names)` is called with the topics that changed, `on_members(group)` for each change
-    that the members of a group must know. `log_end()` is where the commit log ends.
+    `on_topics(names)` is called with the changed topics, `on_members(group)` for each change about
+    which the members of a group must be notified. `log_end()` returns the end of the commit log, a
+    physical offset.
 
     Attributes:
-        directory: where the files are.
+        directory: the directory of the files.
     """
 
     def __init__(
@@ -86,13 +87,13 @@ class Tables:
         self.locks = QueueLocks(monotonic, config.rebalance_lock_max_live_time)
 
     def load(self, *, in_use: bool = False) -> None:
-        """Read the files; a log line names those that a store `in_use` must have had.
+        """Read the files; log a warning for missing files that a store `in_use` should have.
 
         Raises ConfigFileError, OSError.
         """
         files = Files()
         files.make_directory(self.directory)
-        # Once more: a crash may have come between the two steps of that.
+        # Even if the directory existed: a crash may have come between its creation and the sync.
         files.sync_directory(self.directory.parent)
         if in_use:
             self._note_missing()
@@ -115,7 +116,7 @@ class Tables:
                 )
 
     def keep(self, stack: StopSteps) -> None:
-        """Write what changes from now on, and once more when `stack` is closed."""
+        """Save changes from now on, and once more when `stack` is closed."""
         self._keep(stack, self._config.flush_consumer_offset_interval / 1000, self.offsets.flush)
         for table in (self.groups, self.topics):
             table.start()
@@ -129,7 +130,7 @@ class Tables:
         stack.push_step(periodic.stop)
 
     def expire(self) -> None:
-        """Forget silent clients, and locks that were not renewed."""
+        """Remove silent clients and expired locks."""
         silent = self._config.channel_expired_timeout
         for client in self.consumers.expire(silent):
             self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)

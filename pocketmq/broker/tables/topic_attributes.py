@@ -1,6 +1,6 @@
-"""Topic attributes: the free-form settings a topic carries beside its queue numbers.
+"""Topic attributes: the free-form settings of a topic besides its queue numbers.
 
-An admin changes them with `+key=value` and `-key` entries joined by commas. Reference:
+An admin changes them with `+key=value` and `-key` entries, separated by commas. Reference:
 common AttributeParser, AttributeUtil, TopicAttributes.
 """
 
@@ -13,12 +13,12 @@ MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION",
 
 
 class AttributeChangeError(ValueError):
-    """A change of attributes that is malformed or not allowed; the text says which and why."""
+    """A change of attributes is malformed or not allowed; the text says which and why."""
 
 
 class _Attribute(NamedTuple):
     changeable: bool
-    check: Callable[[str], str | None]  # the reason against a value, or None
+    check: Callable[[str], str | None]  # returns why a value is not allowed, or None
 
 
 def _one_of(*allowed: str) -> Callable[[str], str | None]:
@@ -48,7 +48,7 @@ _KNOWN: Final = {
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """Parse `"+a=1,-b"` into `{"+a": "1", "-b": ""}`; raises `AttributeChangeError`."""
+    """Parse `"+a=1,-b"` into `{"+a": "1", "-b": ""}`. Raises AttributeChangeError."""
     changes: dict[str, str] = {}
     for entry in text.split(",") if text else ():
         key, equals, value = entry.partition("=")
@@ -64,7 +64,7 @@ def parse_changes(text: str) -> dict[str, str]:
 def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes after `changes`; `current` is None for a topic that is being created.
 
-    Raises `AttributeChangeError`; then nothing changes.
+    Raises AttributeChangeError.
     """
     result = dict(current or {})
     seen: set[str] = set()

@@ -1,10 +1,10 @@
-"""Topics that are created or deleted, noted at once, until topics.json is written.
+"""A journal of created and deleted topics, until topics.json is written.
 
 A new topic is in topics.json some milliseconds after its first message is in the log. A broker that
-is killed in between finds the message again, but not how many queues the topic was given, or where
-in the log it was created. So each creation and deletion is first appended to config/topics.new as a
-line of JSON. Nothing flushes the file: after a power cut, topics that have messages are still
-adopted. It is removed when topics.json has everything that is in it.
+is killed in between finds the message again, but not the topic's number of queues or the offset at
+which it was created. So each creation and deletion is first appended to config/topics.new as a line
+of JSON. The file is not flushed: after a power cut, topics with messages are adopted all the same.
+It is removed when topics.json has all of its content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 class TopicBirths:
-    """The file beside the topics.json at `path`."""
+    """The file topics.new in the directory of the topics.json at `path`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_suffix(".new")
@@ -36,7 +36,7 @@ class TopicBirths:
         self._has_lines = False
 
     def load(self) -> list[TopicConfig]:
-        """Return the topics that were created and not deleted again, as far as can be read."""
+        """Return the topics that were created and not deleted again; skip unreadable lines."""
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class TopicBirths:
             try:
                 line = msgspec.json.decode(text, type=_Line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue  # the kill came while it was written, or the disk was full
+                continue  # a kill or a full disk interrupted the write
             if line.created is not None:
                 topics[line.created.topic_name] = line.created
             elif line.deleted is not None:
@@ -58,16 +58,16 @@ class TopicBirths:
         return list(topics.values())
 
     def created(self, topic: TopicConfig) -> None:
-        """Note a new topic."""
+        """Record a new topic."""
         self._append(_Line(created=topic))
 
     def deleted(self, name: str) -> None:
-        """Note that a topic is deleted, if its creation may be noted."""
+        """Record the deletion of a topic, if its creation may be in the file."""
         if self._has_lines:
             self._append(_Line(deleted=name))
 
     def clear(self) -> None:
-        """Forget everything: topics.json has it."""
+        """Remove the file: topics.json has its content."""
         if self._has_lines:
             self._has_lines = False
             try:
@@ -78,8 +78,8 @@ class TopicBirths:
     def _append(self, line: _Line) -> None:
         self._has_lines = True
         try:
-            # What comes before it may lack its end.
+            # The previous line may be incomplete, so start a new one.
             self._files.append(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
         except OSError as error:
-            # topics.json is still written before anything is acknowledged.
+            # Not fatal: topics.json is still written before anything is acknowledged.
             self._log.error("%s cannot be written: %s", self._path, error)

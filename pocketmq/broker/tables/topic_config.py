@@ -1,10 +1,10 @@
-"""The topics of a broker: their queues and permissions, kept in config/topics.json.
+"""The topics of a broker: their queues and permissions, saved in config/topics.json.
 
 A topic is created by an admin (code 17), by a first send (from a template topic with the inherit
-bit, normally TBW102), by a heartbeat (%RETRY%group), or by the broker itself. Every change raises
-the data version and reaches the name servers through `on_change`. It is in memory at once, and on
-the disk a moment later. Who acknowledges it, or a message of a new topic, waits for `saved` before.
-Reference: broker TopicConfigManager.
+bit, normally TBW102), by a heartbeat (%RETRY%group), or by the broker itself. Every change
+increases the data version and is sent to the name servers through `on_change`. It takes effect at
+once, and is on the disk a little later. A handler must wait for `saved` before it acknowledges a
+change, or a message of a new topic. Reference: broker TopicConfigManager.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SCHEDULE_QUEUES: Final = 18
 BENCHMARK_QUEUES: Final = 1024
 CLUSTER_TOPIC_QUEUES: Final = 16
 
-_MOST_NAMED: Final = 20  # in a log line
+_MOST_NAMED: Final = 20  # topics in a log line
 
 
 def _no_log() -> int:
@@ -68,15 +68,15 @@ def _no_log() -> int:
 class TopicConfigs:
     """The topic table of one broker. `clock` gives milliseconds.
 
-    `on_change(names)` is called after each change with the topics concerned; a deleted one is
-    no longer in `table` by then. `log_end()` is the physical offset at which the log ends: a new
-    topic notes it, see `pocketmq.message.incarnation`.
+    `on_change(names)` is called with the changed topics after each change; a deleted topic is no
+    longer in `table` then. `log_end()` returns the physical offset at which the log ends, which is
+    stored in new topics, see `pocketmq.message.incarnation`.
 
     Attributes:
         table: the topics by name.
-        deleted: topics that were deleted, and the physical offset at which the log ended then.
-            Those that were created again since are among them: after a kill the store finds the
-            messages from before again, as long as the log has them.
+        deleted: deleted topics, with the physical offset at which the log ended at that time. This
+            includes topics that were created again: after a kill, the store finds the messages of
+            the deleted topic again, as long as they are in the log.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TopicConfigs:
         self._writer = TableWriter(path, self._encode, self._file.write)
         self._births = TopicBirths(path)
         self._limit = CreationLimit("topics")
-        # The topics that are not on the disk yet, and the revision of the table that has each.
+        # The topics that are not on the disk yet, with the table's revision that contains each.
         self._new: dict[str, int] = {}
         self.deleted: dict[str, int] = {}
         self._unserved = UnservedTopics(path.with_name("topicQueueMapping.json"))
@@ -101,13 +101,13 @@ class TopicConfigs:
         self._on_change = on_change
         self._log = LimitedLog(log)
         self.table: dict[str, TopicConfig] = {}
-        self._count = 0  # of those that maxAutoCreatedTopics counts
+        self._count = 0  # of topics that count for maxAutoCreatedTopics
         self.data_version = DataVersion(timestamp=clock())
         self._reign = 0  # the master's epoch in a controller group
         self._system = SYSTEM_TOPICS | {name for name, *_ in self._own_topics()}
 
     def _own_topics(self) -> list[tuple[str, int, int]]:
-        """Return the topics every broker has: name, queues, permissions."""
+        """Return the topics that every broker has: name, queues, permissions."""
         config = self._config
         cluster, name = config.broker_cluster_name, config.broker_name
         cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
@@ -135,7 +135,7 @@ class TopicConfigs:
         return topics
 
     def load(self) -> None:
-        """Load the broker's own topics, then those of the file, which wins where both name one.
+        """Load the broker's own topics, then those in the file, which take precedence.
 
         Raises ConfigFileError.
         """
@@ -145,7 +145,7 @@ class TopicConfigs:
         stored, self.data_version = self._file.load(self.data_version)
         self.table.update(stored)
         if not self._config.auto_create_topic_enable and AUTO_CREATE_TOPIC in self.table:
-            # Stored by a run that allowed creation: an ordinary topic from now on.
+            # Automatic creation was enabled before: this is an ordinary topic from now on.
             self.table[AUTO_CREATE_TOPIC].perm = PERM_READ_WRITE
         self._count = sum(map(_counts, self.table))
 
@@ -154,7 +154,8 @@ class TopicConfigs:
         self.deleted = self._file.take_deleted(DELETED_TOPICS)
         if self._file.stale:
             self._writer.changed()
-        # Those that a kill kept from being written. In a snapshot the table is the later file.
+        # Topics that were not written because of a kill. In a snapshot, topics.json is the newer
+        # file.
         for topic in self._births.load():
             name = topic.topic_name
             if name not in self.table and (
@@ -166,19 +167,18 @@ class TopicConfigs:
     def adopt(
         self, queues: Mapping[str, Mapping[int, ConsumeQueue]], log_begin: int, log_end: int
     ) -> None:
-        """Create the topics that have messages and are not in the table: topics.json was lost, or
-        the broker was killed before it was written.
+        """Create the topics that have messages but are not in the table: topics.json was lost, or
+        the broker was killed before it was written. Call this once, after `load`.
 
-        Topics are not created for messages from before they were `deleted`. `log_begin` and
-        `log_end` are the physical offsets at which the log begins and ends. To be called once,
-        after `load`.
+        A topic is not created for messages that are older than its entry in `deleted`. `log_begin`
+        and `log_end` are the physical offsets at which the log begins and ends.
         """
         self.log_ends(log_end)
         self.deleted = {name: end for name, end in self.deleted.items() if end > log_begin}
         adopted = []
         for name in queues:
             if name in self.table:
-                continue  # its queues need not be opened
+                continue  # without opening its queues
             of_topic = queues[name]
             try:
                 end = max((queue.max_physical for queue in of_topic.values()), default=-1)
@@ -202,9 +202,8 @@ class TopicConfigs:
             )
 
     def log_ends(self, log_end: int) -> None:
-        """Take over where the log ends, as a physical offset, after it may have become shorter: the
-        messages that come next do not belong to topics from before they were `deleted`, and do
-        belong to topics that were created further on."""
+        """Adjust the offsets of deletions and creations to the end of the log, a physical offset,
+        after the log may have been truncated: new messages must count as newer than both."""
         if any(end > log_end for end in self.deleted.values()):
             self._writer.changed()
         self.deleted = {name: min(end, log_end) for name, end in self.deleted.items()}
@@ -215,22 +214,23 @@ class TopicConfigs:
                 self._writer.changed()
 
     def created(self, name: str) -> int:
-        """Return the physical offset from which on records belong to the topic of this name: those
-        before belong to one that was deleted. 0 when none was, as far as is known."""
+        """Return the physical offset from which on records belong to the topic of this name;
+        earlier records belong to a deleted topic. 0 if no deletion is known."""
         topic = self.table.get(name)
         offset = self.deleted.get(name, 0)
         return offset if topic is None else max(offset, created_offset(topic.attributes))
 
     def is_recreated(self, name: str) -> bool:
-        """Tell whether there was a topic of this name before: the log may have its messages."""
-        # Nearly always there is none, and every commit asks.
+        """Tell whether an earlier topic of this name was deleted: the log may have its messages."""
+        # There are nearly never any, and every commit checks this.
         return bool(self.deleted) and name in self.deleted
 
     def is_popped_before(self, name: str, pop_time: int) -> bool:
-        """Tell whether a message popped at `pop_time` (ms) is of an earlier topic of this name.
+        """Tell whether a message popped at `pop_time` (ms) belongs to an earlier topic of this
+        name.
 
-        Only for receipt handles, which contain no physical offset. After the clock was set back the
-        answer can be wrong; the message is then delivered again.
+        Use this only for receipt handles, which contain no physical offset. After the clock was set
+        back, the result can be wrong; then the message is delivered again.
         """
         topic = self.table.get(name)
         return (
@@ -244,7 +244,7 @@ class TopicConfigs:
         self._writer.start()
 
     async def stop(self) -> None:
-        """Write what is not written yet, and end."""
+        """Write the remaining changes, and stop."""
         await self._writer.stop()
         self._forget_births()
 
@@ -263,37 +263,37 @@ class TopicConfigs:
             self._births.clear()
 
     def is_saved(self, name: str) -> bool:
-        """Tell whether a restart would know a topic that is in the table."""
+        """Tell whether a topic in the table is on the disk, so that it survives a restart."""
         return self._new.get(name, 0) <= self._writer.written
 
     async def saved(self, name: str | None = None) -> None:
-        """Wait until a restart would know a topic; without a name, until all changes so far are on
-        the disk.
+        """Wait until a topic is on the disk; without a name, until all changes so far are.
 
-        Raises `RemotingError` (SERVICE_NOT_AVAILABLE) when they cannot be written now.
+        Raises RemotingError (SERVICE_NOT_AVAILABLE) if they cannot be written now.
         """
         revision = self._writer.revision if name is None else self._new.get(name, 0)
         await self._writer.saved(revision)
         self._forget_births()
 
     def check_new(self, name: str) -> None:
-        """Refuse what needs a topic that a restart would not know, while topics.json cannot be
-        written. Raises `RemotingError` (SERVICE_NOT_AVAILABLE).
+        """Refuse a request that needs a topic that is not on the disk, while topics.json cannot be
+        written. Raises RemotingError (SERVICE_NOT_AVAILABLE).
         """
         if self._writer.error is not None and not (name in self.table and self.is_saved(name)):
             self._writer.check()
 
     def get(self, name: str) -> TopicConfig | None:
-        """Return the topic, or None."""
+        """Return the topic; None if it does not exist."""
         return self.table.get(name)
 
     def is_served(self, name: str) -> bool:
-        """Tell whether this broker stores messages of a topic, which need not exist yet."""
+        """Tell whether this broker serves a topic, which need not exist."""
         topic = self.table.get(name)
         return self._unserved.reason(name, None if topic is None else topic.attributes) is None
 
     def check_served(self, name: str) -> TopicConfig | None:
-        """Return the topic, or None; refuse one that only an official broker serves.
+        """Return the topic, None if it does not exist; refuse a topic that only an official broker
+        serves.
 
         Raises:
             RemotingError: INVALID_PARAMETER, which producers do not retry.
@@ -309,13 +309,13 @@ class TopicConfigs:
         return topic
 
     def is_system(self, name: str) -> bool:
-        """Tell whether a topic is RocketMQ's own or this broker's; admins may not change or delete
-        those.
+        """Tell whether a topic is RocketMQ's or this broker's own, so that admins may not change or
+        delete it.
         """
         return name in self._system or name.startswith(SYSTEM_TOPIC_PREFIX)
 
     def system_topics(self) -> list[str]:
-        """Return the names of those that are fixed or this broker's own, sorted."""
+        """Return the names of RocketMQ's and this broker's own topics, sorted."""
         return sorted(self._system)
 
     def create_for_send(
@@ -326,11 +326,11 @@ class TopicConfigs:
         sys_flag: int = 0,
         connection: RequestConnection | None = None,
     ) -> TopicConfig | None:
-        """Create `name` from a template topic at its first send; None when that is not allowed.
+        """Create `name` from a template topic at its first send; return None if not allowed.
 
-        `queues` is what the producer wants, bounded by the template's write queues. Raises
-        `RemotingError`: TOPIC_NOT_EXIST when there are maxAutoCreatedTopics already, SYSTEM_BUSY
-        when its `connection` created too many topics that are not on the disk yet.
+        `queues` is the producer's number of queues, limited to the template's write queues. Raises
+        RemotingError: TOPIC_NOT_EXIST if there are maxAutoCreatedTopics already, SYSTEM_BUSY if
+        `connection` has created too many topics that are not on the disk yet.
         """
         known = self.table.get(name)
         if known is not None:
@@ -380,8 +380,8 @@ class TopicConfigs:
         order: bool = False,
         connection: RequestConnection | None = None,
     ) -> TopicConfig:
-        """Return the topic as it is, or a new one: for retry and dead-letter topics. Raises
-        `RemotingError` (SYSTEM_BUSY) as `create_for_send`.
+        """Return the existing topic or a new one, for retry and dead-letter topics. Raises
+        RemotingError (SYSTEM_BUSY) like `create_for_send`.
         """
         topic = self.table.get(name)
         if topic is None:
@@ -395,9 +395,9 @@ class TopicConfigs:
         return topic
 
     def create_for_delivery(self, name: str, queues: int) -> None:
-        """Create a topic that accepted messages are due in, and that is in no table: topics.json
-        was lost, or this broker became the master before it had copied the topic. Do nothing where
-        there are maxAutoCreatedTopics already, or for a name that no topic can have."""
+        """Create a topic for accepted messages that are due, but whose topic is not in the table:
+        topics.json was lost, or this broker became master before it had copied the topic. Do
+        nothing if there are maxAutoCreatedTopics already, or if the name is not valid."""
         try:
             check_topic(name)
         except IllegalName:
@@ -418,10 +418,10 @@ class TopicConfigs:
         self._tell([name])
 
     def update(self, topics: Iterable[TopicConfig]) -> bool:
-        """Create or replace topics as an admin says; return whether that changes anything.
+        """Create or replace topics for an admin; return whether anything changed.
 
-        Their `attributes` hold changes (`{"+k": "v", "-k": ""}`), applied to what the topic
-        has. Raises `AttributeChangeError`; then nothing changes.
+        Their `attributes` are changes (`{"+k": "v", "-k": ""}`) of the topic's attributes. If this
+        raises AttributeChangeError, nothing has changed.
         """
         changed = []
         for topic in topics:
@@ -435,8 +435,8 @@ class TopicConfigs:
         return bool(changed)
 
     def delete(self, name: str, log_end: int) -> bool:
-        """Forget a topic; False when it is unknown. All its messages are before the physical
-        offset `log_end`."""
+        """Delete a topic; return False if it does not exist. All its messages are before the
+        physical offset `log_end`."""
         if self.table.pop(name, None) is None:
             return False
         self._count -= _counts(name)
@@ -449,9 +449,9 @@ class TopicConfigs:
     def follow(
         self, table: Mapping[str, TopicConfig], version: DataVersion
     ) -> tuple[list[str], list[str]]:
-        """Take over a master's table and its version; return the topics that are new or changed,
-        and those that the master no longer has. These are left: `delete` is for who knows where
-        their messages end. Topics of this broker's own stay."""
+        """Copy a master's table and its version; return the topics that are new or changed, and
+        those that the master no longer has. The latter stay: the caller must `delete` them, with
+        the end of their messages. This broker's own topics stay, too."""
         changed = []
         for name, topic in table.items():
             if self.table.get(name) != topic:
@@ -467,8 +467,8 @@ class TopicConfigs:
     def follow_deletions(
         self, table: Mapping[str, TopicConfig], deleted: Mapping[str, int]
     ) -> dict[str, int]:
-        """Take over the deletions of a master; to be called before `follow`. Return the topics that
-        the master has deleted or created again since this slave last followed it, each with the
+        """Copy the deletions of a master; call this before `follow`. Return the topics that the
+        master has deleted or created again since this slave last copied them, each with the
         physical offset before which its messages are deleted."""
         ends = dict(deleted)
         for name, topic in table.items():
@@ -483,7 +483,7 @@ class TopicConfigs:
         return new
 
     def refresh_template(self) -> None:
-        """Let TBW102 follow the changed settings of automatic creation."""
+        """Update TBW102 after a change of the settings of automatic creation."""
         if self._config.auto_create_topic_enable:
             queues = self._config.default_topic_queue_nums
             topic = _new_topic(AUTO_CREATE_TOPIC, queues, PERM_READ_WRITE | PERM_INHERIT)
@@ -494,16 +494,16 @@ class TopicConfigs:
         self._put([topic])
 
     def new_reign(self, epoch: int) -> None:
-        """Announce every topic with a master's `epoch` in the version."""
+        """Register every topic again, with the master's `epoch` in the version."""
         self._reign = epoch
         self.tell_all()
 
     def tell_all(self) -> None:
-        """Announce every topic: the broker's permission, which limits theirs, changed."""
+        """Register every topic again: the broker's permission, which limits theirs, has changed."""
         self._tell(list(self.table))
 
     def mark_ordered(self, names: Iterable[str]) -> None:
-        """Mark the topics that the name server lists in its namespace ORDER_TOPIC_CONFIG."""
+        """Mark the topics in the name server's namespace ORDER_TOPIC_CONFIG as ordered."""
         changed = []
         for name in names:
             topic = self.table.get(name)
@@ -525,8 +525,8 @@ class TopicConfigs:
         self._tell([topic.topic_name for topic in topics])
 
     def _note_deletion_before(self, topic: TopicConfig) -> None:
-        """Say all that is known of when a topic was created that is found again: it was after the
-        one of its name was deleted. The first message that is left need not be its first one."""
+        """Set the creation offset of an adopted topic to that of the last deletion of its name. Its
+        real creation is later, but its first remaining message may not be its first one."""
         deleted = self.deleted.get(topic.topic_name)
         if deleted is not None:
             topic.attributes = {CREATED_OFFSET: str(deleted)}
@@ -535,7 +535,7 @@ class TopicConfigs:
         name = topic.topic_name
         self._log.info("topic %s: %s", name, topic)
         if name not in self.table:
-            self._new.pop(name, None)  # to the end
+            self._new.pop(name, None)  # move it to the end
             self._new[name] = self._writer.revision + 1
             self._count += _counts(name)
             self._births.created(topic)
@@ -558,8 +558,8 @@ class TopicConfigs:
 
 
 def _counts(name: str) -> bool:
-    """Tell whether maxAutoCreatedTopics counts a topic: not a retry topic, as groups have a limit
-    of their own."""
+    """Tell whether a topic counts for maxAutoCreatedTopics: retry topics do not, because the number
+    of groups is limited."""
     return not name.startswith(RETRY_PREFIX)
 
 

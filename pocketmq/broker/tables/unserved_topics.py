@@ -1,9 +1,9 @@
 """Topics of an official store that this broker does not serve, and why.
 
-The official broker has kinds of topics whose files or queue numbers mean something else: batch
+Some kinds of topics of the official broker have files or queue numbers with another meaning: batch
 consume queues (`queue.type=BatchCQ`), compaction (`cleanup.policy=COMPACTION`), static topics
-(config/topicQueueMapping.json) and the light queues of MQTT (`%LMQ%...`). Requests about their
-messages and offsets are refused by name, and their files stay as they are for the official broker.
+(config/topicQueueMapping.json) and the light queues of MQTT (`%LMQ%...`). Requests for their
+messages and offsets are refused, and their files are kept unchanged for the official broker.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 from pocketmq.message.limits import LIGHT_QUEUE_PREFIX
 from pocketmq.store.config_file import ConfigFile
 
-#: Topic attributes and their values that are served; everything else of these is not.
+#: The only values of these topic attributes that are served.
 _SERVED: Final = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 
 
 class UnservedTopics:
-    """Knows the unserved topics of one store; `path` is the store's topicQueueMapping.json."""
+    """The unserved topics of one store; `path` is the store's topicQueueMapping.json."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class UnservedTopics:
         self._static = frozenset(mapping) if isinstance(mapping, dict) else frozenset()
 
     def reason(self, name: str, attributes: Mapping[str, str] | None) -> str | None:
-        """Say why a topic with these attributes is not served; None if it is served."""
+        """Return why a topic with these attributes is not served; None if it is served."""
         if attributes:
             for attribute, served in _SERVED.items():
                 value = attributes.get(attribute, served)
