@@ -41,8 +41,8 @@ _SHORTEST: Final = 4  # characters of the shortest comparison and its operator
 #: The most characters of new expressions that are compiled for one heartbeat; the others are
 #: compiled for the next one.
 NEW_CHARACTERS: Final = 32 << 10
-#: Expressions that were alive when the broker stopped count as dead for at most this long before
-#: the start (ms).
+#: Expressions that were alive when the broker stopped count as dead since this long before its
+#: start (ms).
 DEAD_BEFORE_START: Final = 30_000
 
 
