@@ -164,5 +164,5 @@ class TableWriter(Generic[T]):
     def _refusal(self, error: Exception) -> RemotingError:
         return RemotingError(
             ResponseCode.SERVICE_NOT_AVAILABLE,
-            f"the broker cannot write {self._path.name}: {error}; it goes on trying",
+            f"the broker cannot write {self._path.name}: {error}; it keeps trying",
         )

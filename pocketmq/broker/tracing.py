@@ -213,4 +213,4 @@ def _call(end: _End, request: Request[Any], answer: Response | bytes) -> None:
     try:
         end(request, answer)
     except Exception as error:
-        log.error("a request %d has no span: %s: %s", request.code, type(error).__name__, error)
+        log.error("request code %d has no span: %s: %s", request.code, type(error).__name__, error)

@@ -100,7 +100,7 @@ def test_only_a_member_of_the_set_leads(group: Group) -> None:
     group.send("a", 3)
     group.kill("a")
     b = group.start("b", "ours")
-    line = f"the group {group.name} has no master, and no member that may become one is there"
+    line = f"the group {group.name} has no master, and no member that may become one is online"
     wire.until(lambda: line in b.process.log.read_text(), "b has asked for an election")
     assert not group.send_one("b")
     group.start("a", "ours")

@@ -109,7 +109,7 @@ class GroupClient:
             except Exception:
                 # After a bug here, the slave must connect again.
                 self.trouble = "an error in this broker, see its log"
-                log.exception("copying the master %s failed", self.address)
+                log.exception("copying the log of master %s failed", self.address)
                 pause = _UNFIT_SECONDS
             await asyncio.sleep(pause)
 
@@ -218,15 +218,15 @@ class MasterConnection(asyncio.BufferedProtocol):
             place = self.link.place_to_cut(master)
             if place is not None:
                 log.warning(
-                    "the master's log ends at %d, with the epochs %s; here are %s: cutting this "
-                    "log at %d", master.end, master.epochs, self.link.epochs, place,
+                    "the master's log ends at %d and has the epochs %s, this one has %s: cutting "
+                    "this log at %d", master.end, master.epochs, self.link.epochs, place,
                 )  # fmt: skip
                 try:
                     await store.cut(place)
                 except ValueError as error:
                     raise UnfitMaster(
-                        f"the log cannot be cut where the master's goes on: {error}. Stop this "
-                        "broker, empty its store (keep a copy), and start it again"
+                        f"this log cannot be cut where it differs from the master's: {error}. Stop "
+                        "this broker, empty its store (keep a copy), and start it again"
                     ) from None
                 self._client.on_cut()
             if not self._is_current:

@@ -195,7 +195,7 @@ class GroupMember:
             raise RemotingError(
                 ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
                 f"the group {self.identity.group} has no master, and no member that may become one "
-                "is there",
+                "is online",
                 self._controllers.leader,
             )
 

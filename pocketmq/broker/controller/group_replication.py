@@ -459,7 +459,7 @@ class GroupReplication:
             if isinstance(order, AskForSet):
                 assert replica.master is not None
                 log.info(
-                    "asking for the SyncStateSet %s, in place of %s",
+                    "SyncStateSet: requesting %s instead of %s",
                     sorted(order.members), sorted(replica.set.members),
                 )  # fmt: skip
                 self._member.ask_for_set(replica.master, order)
@@ -470,7 +470,7 @@ class GroupReplication:
         try:
             self._store.confirm(self._readable())
         except OSError as error:
-            self._lines.error("messages wait for their queues: %s", error)
+            self._lines.error("messages cannot be dispatched to their consume queues: %s", error)
         self._waits.acked()
 
     def _count_members(self) -> None:

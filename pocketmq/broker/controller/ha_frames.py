@@ -181,11 +181,11 @@ class MasterFrames:
         state, size = int.from_bytes(head[:4]), int.from_bytes(head[4:8], signed=True)
         if state == TRANSFER:
             if not 0 <= size <= MOST_BODY:
-                raise BadFrame(f"a frame of {size} bytes; at most {MOST_BODY} are possible")
+                raise BadFrame(f"a frame of {size} bytes; at most {MOST_BODY} are allowed")
             return TRANSFER_HEAD
         if state == HANDSHAKE:
             if size % _ENTRY.size or not 0 <= size <= MOST_EPOCHS * _ENTRY.size:
-                raise BadFrame(f"epochs of {size} bytes; at most {MOST_EPOCHS} are possible")
+                raise BadFrame(f"epochs of {size} bytes; at most {MOST_EPOCHS} epochs are allowed")
             return _EPOCHS.size + size
         raise _strange(state)
 
@@ -194,8 +194,8 @@ def _strange(state: int) -> BadFrame:
     """Return the error for an unknown state. The bytes of classic replication begin with an offset:
     up to 4 GiB, they have 0 in place of the state."""
     return BadFrame(
-        f"a frame of state {state}; {HANDSHAKE} and {TRANSFER} are possible. If it is a broker, "
-        "enableControllerMode must be the same here and there"
+        f"a frame with state {state}, but only {HANDSHAKE} and {TRANSFER} exist. If it is a "
+        "broker, enableControllerMode must be the same on both brokers"
     )
 
 

@@ -103,9 +103,9 @@ class MasterLink:
             common = 0
         if common is None or common < log.begin:
             raise UnfitMaster(
-                f"this log and the master's have nothing in common: here are the epochs "
-                f"{self.epochs}, there {master.epochs}. Stop this broker, empty its store (keep a "
-                "copy), and start it again"
+                f"this log and the master's have nothing in common: this one has the epochs "
+                f"{self.epochs}, the master's {master.epochs}. Stop this broker, empty its store "
+                "(keep a copy), and start it again"
             )
         return common
 

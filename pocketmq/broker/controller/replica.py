@@ -223,7 +223,7 @@ class Replica:
             epochs = self.epochs
             if epochs.last_epoch == epoch:
                 raise RoleRefused(
-                    "a restart ended this broker's reign; it waits until the controller has "
+                    "a restart ended this master's epoch; it waits until the controller has "
                     "elected a master"
                 )
             log.cut_torn()

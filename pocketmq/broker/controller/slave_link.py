@@ -80,7 +80,7 @@ class SlaveLink:
         if self.acked == NOT_YET and 0 < offset < log.begin:
             raise UnfitSlave(
                 f"its log ends at the physical offset {offset}, but this one begins at "
-                f"{log.begin}: what lies between has expired. Stop it, empty its store, and start "
+                f"{log.begin}: the log in between has expired. Stop it, empty its store, and start "
                 "it again"
             )
         self.acked = max(self.acked, offset)

@@ -255,7 +255,7 @@ class TimerService:
                 self._deliver_next(TURN)
                 await asyncio.sleep(0)
         except _NotStored as refused:
-            log.error("timed messages of one slot will be delivered again: %s", refused)
+            log.error("timed messages: those of one slot will be delivered again: %s", refused)
 
     async def save(self) -> None:
         """Write the progress, if it changed, after the delivered messages are on the disk."""
@@ -354,7 +354,7 @@ class TimerService:
                 self._alarm.set(0)
                 return
         except _NotStored as refused:
-            self._log.error("timed messages wait for the store: %s", refused)
+            self._log.error("timed messages: the store refuses messages, trying again: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         slot = index.next_slot()
@@ -378,7 +378,7 @@ class TimerService:
                     self._enter_copied(record, by_master=index.queue_offset < entered)
                 index.queue_offset += 1
         except _NotStored as refused:
-            self._log.error("timed messages wait for the store: %s", refused)
+            self._log.error("timed messages: the store refuses messages, trying again: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
         else:
             self._alarm.set(0)
@@ -521,7 +521,7 @@ class TimerService:
             return
         slot = _slot_of(record)
         if entered <= self.index.floor(slot) < due.time:
-            self._search(due, f"the message at {physical_offset} is of an earlier time")
+            self._search(due, f"the message at {physical_offset} is of an earlier slot")
             return
         # A message that is in an earlier slot because of damage must wait longer.
         roll = bool(magic & ROLL) or self.index.floor(slot) > due.time
@@ -556,8 +556,8 @@ class TimerService:
         more = len({unit.physical_offset for unit in found} - due.known())
         if more:
             self._log.error(
-                "%s: a search of the whole timer log and of the queue of %s has found %d more "
-                "messages of that time",
+                "timed messages: %s; a search of the whole timer log and of the queue of %s found "
+                "%d more messages of that slot",
                 damage,
                 TIMER_TOPIC,
                 more,
@@ -639,7 +639,7 @@ class TimerService:
         """Adopt the time of the clock, and enter no messages until that is on the disk."""
         time = self.index.floor(self._clock())
         log.warning(
-            "timed messages follow the clock, which was set back by more than %d ms",
+            "timed messages: the clock was set back by more than %d ms, and deliveries follow it",
             self._now_slot - time - self.index.precision,
         )
         self.index.set_back(time)

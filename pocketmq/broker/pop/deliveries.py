@@ -248,5 +248,5 @@ class PopDeliveries:
 
 def _unwritable() -> RemotingError:
     return RemotingError(
-        ResponseCode.SERVICE_NOT_AVAILABLE, "the store takes no messages now; try again"
+        ResponseCode.SERVICE_NOT_AVAILABLE, "the store refuses messages now; try again"
     )

@@ -175,7 +175,7 @@ class ReviveService:
                     self._alarm.set(0)
                     return
         except _NotStored as refused:
-            self._log.error("pop: messages without acknowledgement wait for the store: %s", refused)
+            self._log.error("pop: unacknowledged messages cannot be revived yet: %s", refused)
             self._alarm.set(self._clock() + AGAIN_MS)
             return
         self._set_alarm()
@@ -279,7 +279,8 @@ class ReviveService:
         record = self._message(point.topic, point.queue_id, offset)
         if record is None:
             self._log.warning(
-                "queue %s/%d: the message at %d was not acknowledged by group %s, and is gone",
+                "queue %s/%d: the message at %d was not acknowledged by group %s, and no longer "
+                "exists",
                 point.topic,
                 point.queue_id,
                 offset,

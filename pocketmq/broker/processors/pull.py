@@ -318,7 +318,7 @@ class PullProcessor:
         """
         return Response(
             ResponseCode.PULL_NOT_FOUND,
-            "the answers before this one are unread",
+            "the client has not read its earlier answers",
             PullMessageResponseHeader(
                 suggest_which_broker_id=MASTER_ID,
                 next_begin_offset=header.queue_offset,

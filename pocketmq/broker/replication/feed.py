@@ -78,8 +78,8 @@ class Feed:
         elif offset < log.begin:
             raise UnfitSlave(
                 f"its log ends at the physical offset {offset}, but this one begins at "
-                f"{log.begin}: what lies between has expired. Stop the slave, empty its store, and "
-                "start it again"
+                f"{log.begin}: the log in between has expired. Stop the slave, empty its store, "
+                "and start it again"
             )
         self.next = self.began = offset
 

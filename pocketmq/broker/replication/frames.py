@@ -70,8 +70,8 @@ class ReportReader:
             if offset < self._last:
                 raise BadFrame(
                     f"it reports the physical offset {offset} after {self._last}, as the handshake "
-                    "of a controller group does: enableControllerMode must be the same here and "
-                    "there"
+                    "of a controller group does: enableControllerMode must be the same on both "
+                    "brokers"
                 )
             self._last = offset
         return self._last
@@ -121,6 +121,6 @@ def decode_head(data: ReadableBuffer, at: int = 0) -> Head:
     if head.offset < 0 or not 0 <= head.size <= MOST_BODY:
         raise BadFrame(
             f"a frame of {head.size} bytes for the physical offset {head.offset}; at most "
-            f"{MOST_BODY} bytes are possible"
+            f"{MOST_BODY} bytes are allowed"
         )
     return head

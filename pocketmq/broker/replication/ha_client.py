@@ -115,7 +115,7 @@ class HaClient:
                     self.trouble = "it closed the connection before it sent anything"
                     self.lines.warning(
                         "master %s closed the connection before it sent anything: its log says "
-                        "why. enableControllerMode must be the same here and there",
+                        "why. enableControllerMode must be the same on both brokers",
                         self.address,
                     )
             await asyncio.sleep(self._reconnect)
@@ -213,7 +213,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         except BadFrame as error:
             self._client.trouble = str(error)
             self._client.lines.error(
-                "connection to master %s closed: %s. If this goes on, the two logs are "
+                "connection to master %s closed: %s. If this persists, the two logs are "
                 "not the same: empty this slave's store (keep a copy), and start it again",
                 self._client.address, error,
             )  # fmt: skip

@@ -209,11 +209,11 @@ class MetadataSync:
             return True
         except (RemotingError, BodyError, OSError, msgspec.MsgspecError) as error:
             self._log.warning(
-                "the master's %s are not copied from %s: %s", what, self.master, error
+                "slave cannot copy the master's %s from %s: %s", what, self.master, error
             )
         except Exception:
             # A bug here must not stop the copying of the other tables.
-            log.exception("the master's %s are not copied", what)
+            log.exception("slave cannot copy the master's %s", what)
         return False
 
     async def _ask(self, code: RequestCode) -> Any:

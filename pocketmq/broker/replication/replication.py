@@ -84,8 +84,8 @@ class Replication:
         config = self._config
         if config.authentication_enabled and not config.ha_listen_port:
             log.info(
-                "no slave can copy this broker: whoever reaches the HA port gets the whole log, "
-                "without a password. Set haListenPort to have it"
+                "slaves cannot copy this broker: the HA port is closed, because any host that "
+                "reaches it gets the whole log without a password. Set haListenPort to open it"
             )
             return
         server = self.service.server
@@ -100,7 +100,7 @@ class Replication:
             if config.ha_listen_port:
                 kind = PortInUse if error.errno == errno.EADDRINUSE else CannotListen
                 raise kind(f"haListenPort {self._port}: {error}") from error
-            log.warning("no slave can copy this broker: port %d: %s", self._port, error)
+            log.warning("slaves cannot copy this broker: port %d: %s", self._port, error)
         else:
             self.ha_address = f"{config.ha_host}:{server.port}"
 

@@ -168,7 +168,7 @@ class ConsumerOffsets(OffsetFile):
         except OSError as error:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker cannot write the consumer offsets: {error}; it goes on trying",
+                f"the broker cannot write the consumer offsets: {error}; it keeps trying",
             ) from None
 
     def document(self) -> dict[str, Any]:

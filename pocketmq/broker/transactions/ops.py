@@ -195,7 +195,7 @@ class Ops:
             result = self._put_hooks.put(inner, direct=True)
             if not result.ok:
                 self._log.warning(
-                    "%d ended transactions wait for the store: %s",
+                    "%d ended transactions cannot be written yet: %s",
                     len(self._waiting),
                     result.remark,
                 )

@@ -170,7 +170,7 @@ class EndTransactionProcessor:
         if self._ops.full:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "too many ended transactions wait for a store that takes no messages",
+                "too many ended transactions wait, because the store refuses messages",
             )
         transactions = self._statistics.transactions
         if header.commit_or_rollback == sysflag.TRANSACTION_ROLLBACK:
