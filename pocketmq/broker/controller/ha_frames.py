@@ -194,7 +194,7 @@ def _strange(state: int) -> BadFrame:
     """Return the error for an unknown state. The bytes of classic replication begin with an offset:
     up to 4 GiB, they have 0 in place of the state."""
     return BadFrame(
-        f"a frame with state {state}, but only {HANDSHAKE} and {TRANSFER} exist. If it is a "
+        f"a frame with state {state}; only {HANDSHAKE} and {TRANSFER} exist. If it is a "
         "broker, enableControllerMode must be the same on both brokers"
     )
 
