@@ -98,33 +98,11 @@ class Message(msgspec.Struct):
         """
         return cls(topic, encode_payload(payload), **fields)
 
-    def all_properties(self) -> dict[str, str]:
-        """Return the properties to send: the application's and those that the other fields stand
-        for."""
-        properties = dict(self.properties)
-        if self.keys:
-            properties[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
-        if self.tags:
-            properties[names.TAGS] = self.tags
-        if self.delay_level:
-            properties[names.DELAY] = str(self.delay_level)
-        if self.delay:
-            properties[names.TIMER_DELAY_MS] = str(in_milliseconds(self.delay))
-        if self.deliver_at:
-            properties[names.TIMER_DELIVER_MS] = str(in_unix_milliseconds(self.deliver_at))
-        properties[names.WAIT] = "true" if self.wait_stored else "false"
-        return properties
-
 
 def in_milliseconds(delay: float | timedelta) -> int:
     """A duration in seconds, or a timedelta, in whole milliseconds."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     return round(seconds * 1000)
-
-
-def in_unix_milliseconds(time: int | datetime) -> int:
-    """A point in time as Unix milliseconds."""
-    return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
 
 
 class Origin(NamedTuple):

@@ -19,7 +19,7 @@ import pytest
 
 from pocketmq.message import properties as names
 from pocketmq.message.reserved import SET_BY, SetBy
-from pocketmq.proxy.service.checks import RESERVED
+from pocketmq.proxy.service.checks import REFUSED_USER_PROPERTIES
 from pocketmq.remoting.codes import RequestCode
 from tests.cli.running import Running
 
@@ -111,7 +111,9 @@ def test_reserved_properties_of_grpc_clients(theirs: Place, ours: Place) -> None
 
     official_rows, own_rows = rows(theirs), rows(ours)
     refused = pb.ILLEGAL_MESSAGE_PROPERTY_KEY
-    assert {name for name, row in official_rows.items() if row.code == refused} == RESERVED
+    assert {
+        name for name, row in official_rows.items() if row.code == refused
+    } == REFUSED_USER_PROPERTIES
     expected = {name: wanted(name, row) for name, row in official_rows.items()}
     differences = {
         name: (row, own_rows[name]) for name, row in expected.items() if own_rows[name] != row

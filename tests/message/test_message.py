@@ -10,7 +10,7 @@ from pocketmq.message import record_layout as layout
 from pocketmq.message.checksum import body_crc
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.identity import pack_host
-from pocketmq.message.message import Message, MessageExt, MessageQueue
+from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.message.properties import encode
 
 
@@ -25,21 +25,6 @@ def stored(body: bytes, properties: dict[str, str], sys_flag: int = 0) -> record
         1000, host, 2000, host, 2, 0, body, topic, text,
     )  # fmt: skip
     return records.decode(buffer)
-
-
-def test_properties_of_a_message_to_send() -> None:
-    message = Message(
-        "T", b"b", tags="TagA", keys=("k1", "k2"), properties={"own": "1"}, delay_level=3
-    )
-    assert message.all_properties() == {
-        "own": "1",
-        "KEYS": "k1 k2",
-        "TAGS": "TagA",
-        "DELAY": "3",
-        "WAIT": "true",
-    }
-    assert message.properties == {"own": "1"}
-    assert Message("T", b"b", wait_stored=False).all_properties() == {"WAIT": "false"}
 
 
 def test_a_received_message() -> None:

@@ -13,7 +13,7 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.message import properties as names
 from pocketmq.message.message import MessageExt
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.service.checks import RESERVED
+from pocketmq.proxy.service.checks import REFUSED_USER_PROPERTIES
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 
@@ -120,7 +120,10 @@ async def test_what_is_refused(client: GrpcClient) -> None:
 
 
 async def test_reserved_names_are_refused(client: GrpcClient) -> None:
-    codes = {(await send(client, with_properties({name: "v"}))).status.code for name in RESERVED}
+    codes = {
+        (await send(client, with_properties({name: "v"}))).status.code
+        for name in REFUSED_USER_PROPERTIES
+    }
     assert codes == {pb.ILLEGAL_MESSAGE_PROPERTY_KEY}
 
 

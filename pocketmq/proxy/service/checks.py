@@ -22,7 +22,7 @@ MAX_RECOVERY: Final = 3_600
 
 #: Names that user properties must not have; they are removed from the user properties that clients
 #: receive.
-RESERVED: Final = frozenset(
+REFUSED_USER_PROPERTIES: Final = frozenset(
     {
         "TRACE_ON",
         "MSG_REGION",
@@ -166,7 +166,7 @@ def _check_properties(message: pb.Message) -> None:
     size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     for name, value in properties.items():
         size += len(name.encode()) + len(value.encode())
-        if name in RESERVED:
+        if name in REFUSED_USER_PROPERTIES:
             raise ServiceError(
                 pb.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property name {name} is RocketMQ's own"
             )

@@ -14,7 +14,7 @@ from pocketmq.message.identity import host_text
 from pocketmq.message.record import Record
 from pocketmq.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.service.checks import RESERVED
+from pocketmq.proxy.service.checks import REFUSED_USER_PROPERTIES
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -86,7 +86,7 @@ def incoming(
     message = pb.Message()
     message.topic.name = topic
     message.user_properties.update(
-        {name: value for name, value in properties.items() if name not in RESERVED}
+        {name: value for name, value in properties.items() if name not in REFUSED_USER_PROPERTIES}
     )
     message.user_properties.pop(TRACE_CONTEXT, None)
     system = message.system_properties
