@@ -91,7 +91,7 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
       (rocketmq.broker.rebalance.lockMaxLiveTime).
     """
 
-    # The file of these settings, and what UPDATE_BROKER_CONFIG may not change (joined by ;)
+    # The file of these settings; the ones that UPDATE_BROKER_CONFIG may not change (joined by ;)
     broker_config_path: str = ""  # changes are saved there; empty: in the store
     config_black_list: str = "configBlackList;brokerConfigPath"
 

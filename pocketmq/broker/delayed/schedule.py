@@ -221,8 +221,8 @@ class ScheduleService:
     def _delivered(self, level: int, physical_offset: int, size: int) -> bool:
         """Deliver one message; return False to try it again.
 
-        To not block the level, a message that can never be delivered is skipped, and one whose
-        queue cannot be written now waits in another level; both are logged as errors.
+        A message that can never be delivered is skipped, and one whose queue cannot be written now
+        waits in another level, so that the others are not blocked; both are logged as errors.
         """
         record = read_waiting(self._store, physical_offset, size, self._log)
         inner = None
