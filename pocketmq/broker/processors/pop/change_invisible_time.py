@@ -26,8 +26,8 @@ from pocketmq.store.message_store import MessageStore
 
 SAME_MS: Final = 100
 """A new checkpoint must have a later pop time than the one it replaces, so that acknowledgements
-can distinguish them. If the old pop time is in the future by less than this, it is increased by
-1 ms; if by more, the clock was set back."""
+can distinguish them. If the old pop time is now, or less than this in the future, the new one is
+1 ms later; if it is further in the future, the clock was set back."""
 
 
 class ChangeInvisibleTimeProcessor:
