@@ -88,7 +88,6 @@ class PopDeliveries:
         ):
             return False
         else:
-            self._offsets.after_log = True
             buffer.pass_by(point)
         self._in_flight.add(point.queue, len(offsets))
         return True
@@ -230,8 +229,6 @@ class PopDeliveries:
             for offset in ack.offsets:
                 # The checkpoint may be written late, and then does not pass through the timer.
                 self._revive.ack(queue_id, point.id, offset)
-        # The offsets must not be on the disk before the checkpoint is.
-        self._offsets.after_log = True
         self.buffer.written(point)
         return True
 

@@ -193,7 +193,6 @@ class ReviveService:
         settled = revive_log.settled_to - 1
         if settled != self._offsets.query(REVIVE_GROUP, self._topic, queue_id):
             self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, settled)
-            self._offsets.after_log = True
 
     def _read(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
         """Read about `most` new records at most; return their number."""

@@ -5,7 +5,7 @@ Reference: broker ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delayed.delay_offset import DelayOffsets
@@ -161,14 +161,16 @@ class OffsetProcessor:
     def all_offsets(self, request: Request[Header]) -> Response:
         """Return the whole table as in consumerOffset.json, for slaves and exports, and the end of
         the log at that time: the offsets refer only to messages before it."""
-        return Response(
-            body=fastjson.encode(self._offsets.document()),
-            ext_fields={LOG_END: str(self._store.commit_log.end)},
-        )
+        return self._progress(self._offsets.document())
 
     def all_delay_offsets(self, request: Request[Header]) -> Response:
-        """Return the table of the delay levels as in delayOffset.json."""
-        return Response(body=fastjson.encode(self._delay_offsets.document()))
+        """Return the table of the delay levels as in delayOffset.json, and the end of the log."""
+        return self._progress(self._delay_offsets.document())
+
+    def _progress(self, document: dict[str, Any]) -> Response:
+        return Response(
+            body=fastjson.encode(document), ext_fields={LOG_END: str(self._store.commit_log.end)}
+        )
 
     def max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Response:
         """Return the next queue offset to be written; 0 for an unknown queue."""

@@ -106,8 +106,8 @@ class MetadataSync:
         self._begun: dict[str, int] = {}
         self._topics_due = 0.0  # not earlier
         self._task: KeptTask | None = None
-        # Consumer offsets that wait until the log is copied up to this physical offset.
-        self._offsets_ahead: tuple[int, ConsumerOffsetSerializeWrapper] | None = None
+        # Progress that waits until the log is copied up to this physical offset.
+        self._ahead: dict[str, tuple[int, Callable[[], None]]] = {}
 
     def start(self) -> None:
         """Start; call this on the event loop."""
@@ -129,7 +129,7 @@ class MetadataSync:
 
     def ask_now(self) -> None:
         """Copy now instead of after the current pause."""
-        self._offsets_ahead = None  # they may be from another master
+        self._ahead.clear()  # it may be from another master
         self.log_end = None
         self._all_due = True
         self._wake.set()
@@ -172,7 +172,7 @@ class MetadataSync:
                     self._all_due = False
                     await self.copy_all()
                     next_full = loop.time() + self._full
-                self._follow_offsets()
+                self._use_progress()
                 if self._config.timer_wheel_enable:
                     await self._copied("timers", self._copy_timers)
             await self._follow_log(next_tick)
@@ -294,33 +294,49 @@ class MetadataSync:
         log.info("topic %s was deleted at the master, and is deleted here", name)
 
     async def _copy_offsets(self) -> None:
-        self._follow_offsets()
-        if self._offsets_ahead is None:
-            answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = await self._progress("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET)
+        if answer is not None:
             body = ConsumerOffsetSerializeWrapper.decode(answer.body)
-            self._offsets_ahead = int(answer.ext_fields.get(LOG_END, "0")), body
-        self._follow_offsets()
-
-    def _follow_offsets(self) -> None:
-        """Use the copied offsets when this broker has the part of the log to which they belong.
-
-        The offset of a group that pops advances past unacknowledged messages when their checkpoint
-        is in the log. A new master with the offset but without the checkpoint would never deliver
-        them again.
-        """
-        if self._offsets_ahead is not None:
-            end, body = self._offsets_ahead
-            if self._store.commit_log.whole >= end:
-                self._offsets_ahead = None
-                self._tables.offsets.follow(body.offset_table, body.data_version)
+            offsets = self._tables.offsets
+            self._hold(
+                "consumer offsets",
+                answer,
+                lambda: offsets.follow(body.offset_table, body.data_version),
+            )
 
     async def _copy_delay_offsets(self) -> None:
-        body = DelayOffsetSerializeWrapper.decode(await self._ask(RequestCode.GET_ALL_DELAY_OFFSET))
-        offsets = self._delayed.delay_offsets
-        offsets.follow(body.offset_table, body.data_version)
-        content = offsets.unsaved()
-        if content is not None:
-            await asyncio.to_thread(offsets.write, content)
+        answer = await self._progress("delay levels", RequestCode.GET_ALL_DELAY_OFFSET)
+        if answer is not None:
+            body = DelayOffsetSerializeWrapper.decode(answer.body)
+            offsets = self._delayed.delay_offsets
+            self._hold(
+                "delay levels",
+                answer,
+                lambda: offsets.follow(body.offset_table, body.data_version),
+            )
+        await self._delayed.schedule.save()
+
+    async def _progress(self, what: str, code: RequestCode) -> Command | None:
+        """Request the progress of the master; return None while earlier progress still waits for
+        the log: newer progress would have to wait even longer."""
+        self._use_progress()
+        return None if what in self._ahead else await self._answer(code)
+
+    def _hold(self, what: str, answer: Command, use: Callable[[], None]) -> None:
+        self._ahead[what] = int(answer.ext_fields.get(LOG_END, "0")), use
+        self._use_progress()
+
+    def _use_progress(self) -> None:
+        """Use the copied progress for which this broker has the part of the log that it refers to.
+
+        The offset of a group that pops advances past unacknowledged messages when their checkpoint
+        is in the log; delayed and timed messages count as delivered when their copies are in the
+        log. A new master with the progress but without these would never deliver the messages.
+        """
+        whole = self._store.commit_log.whole
+        for what in [what for what, (end, _) in self._ahead.items() if end <= whole]:
+            _, use = self._ahead.pop(what)
+            use()
 
     async def _copy_groups(self) -> None:
         body = SubscriptionGroupWrapper.decode(
@@ -337,10 +353,16 @@ class MetadataSync:
 
     async def _copy_timers(self) -> None:
         try:
-            body = await self._ask(RequestCode.GET_TIMER_CHECK_POINT)
+            answer = await self._progress("timers", RequestCode.GET_TIMER_CHECK_POINT)
         except RemotingError as error:
             if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
                 return  # the master has no timed messages, or is an older release
             raise
-        progress = TimerCheckpointBody.decode(body)
-        self._delayed.timer.master_at(progress.read_time, progress.queue_offset)
+        if answer is not None:
+            progress = TimerCheckpointBody.decode(answer.body)
+            timer = self._delayed.timer
+            self._hold(
+                "timers",
+                answer,
+                lambda: timer.master_at(progress.read_time, progress.queue_offset),
+            )

@@ -70,10 +70,10 @@ class ConsumerOffsets(OffsetFile):
     `path`, with False from `path`, and with None from the newer file.
 
     Attributes:
-        after_log: an offset depends on a message stored before, such as the checkpoint of a pop.
-            The next write waits until the log is on the disk. Otherwise a power cut could leave an
-            offset that skips messages whose checkpoint is lost.
-        log_flushed: waits until the log is on the disk, and returns whether it is.
+        log_flushed: waits until the log is on the disk, and returns whether it is. Each write waits
+            for it: an offset may depend on a message stored before, such as the checkpoint of a pop
+            or the copy of a message that was sent back. After a power cut, an offset without that
+            message would skip another one.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class ConsumerOffsets(OffsetFile):
         # Offsets set by an admin that the group has not received yet; never saved.
         self._resets: dict[str, dict[int, int]] = {}
         self._writing = asyncio.Lock()
-        self.after_log = False
         self.log_flushed: Callable[[], Awaitable[bool]] = _nothing_to_flush
 
     def load(self) -> None:
@@ -147,12 +146,10 @@ class ConsumerOffsets(OffsetFile):
 
     async def _flush(self) -> None:
         async with self._writing:
-            after_log, self.after_log = self.after_log, False
             content = self.unsaved()
             if content is None:
                 return
-            if after_log and not await self.log_flushed():
-                self.after_log = True
+            if not await self.log_flushed():
                 self.not_written()
                 raise OSError("the commit log is not on the disk yet")
             await asyncio.to_thread(self.write, content)

@@ -345,6 +345,29 @@ async def test_consumer_offsets_wait_for_the_log_by_which_they_go(pair: Pair) ->
     await until(lambda: copy.query("G", "T", 0) == 2)
 
 
+async def test_the_progress_of_delay_levels_waits_for_the_log(pair: Pair) -> None:
+    """Where the copy that was delivered is missing, the message has not been delivered."""
+    await pair.start(0)
+    await pair.start(1)
+    await pair.connected()
+    slave = classic(pair.slave)
+    client, metadata = slave.client, slave.metadata
+    assert client is not None
+    assert metadata is not None
+    await client.stop()
+    async with client_of(pair.master) as sender, client_of(pair.slave) as copy:
+        await sender.send("T", properties={"DELAY": "1"})
+        await until(lambda: pair.master.store.max_offset("T", 0) == 1)
+        await metadata.copy_all()
+        answer = await copy.request(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert b"{1:1}" not in answer.body
+        client.start()
+        while b"{1:1}" not in answer.body:
+            await metadata.copy_all()
+            answer = await copy.request(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert pair.slave.store.max_offset("T", 0) == 1
+
+
 async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pair: Pair) -> None:
     await pair.start(0)
     await pair.start(1)
@@ -361,6 +384,7 @@ async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pai
         ).code == 0
         metadata = classic(pair.slave).metadata
         assert metadata is not None
+        await pair.copied()
         await metadata.copy_all()
         for code in tables:
             assert (await copy.request(code)).body == (await client.request(code)).body

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pocketmq.broker.delayed.timer import TimerService
 from pocketmq.broker.statistics.timer_counts import TimerCounts
+from pocketmq.broker.tables.consumer_offset import LOG_END
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.remoting.bodies.cluster import HARuntimeInfo
 from pocketmq.remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
@@ -66,11 +67,13 @@ class ReplicationProcessor:
         return Response(body=self._replication.status(time.time()).encode())
 
     def timer_checkpoint(self, request: Request[Header]) -> Response:
-        """Return the progress of timed messages."""
+        """Return the progress of timed messages, and the end of the log at that time."""
         progress = self._timer.checkpoint()
         if progress is None:
             return Response(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return Response(body=progress.encode())
+        return Response(
+            body=progress.encode(), ext_fields={LOG_END: str(self._store.commit_log.end)}
+        )
 
     def timer_metrics(self, request: Request[Header]) -> Response:
         """Return the number of waiting timed messages by topic."""
