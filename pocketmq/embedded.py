@@ -118,7 +118,7 @@ class EmbeddedServer:
         self._namesrv_config.listen_port = namesrv_port
         self._store = None if store is None else Path(store).expanduser()
         self._stack: StopSteps | None = None
-        #: Held by whoever starts, restarts or stops the servers.
+        #: Held while the servers are started, restarted or stopped.
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
         self._auth: Auth | None = None
@@ -154,8 +154,8 @@ class EmbeddedServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Returns when both listen and the broker's route can be asked for. Again: nothing.
-        Nothing is left running by a call that fails or is cancelled."""
+        """Return when both listen and the name server has the broker's route. A second call has no
+        effect. A call that fails or is cancelled leaves nothing running."""
         async with self._changing, StopSteps() as stack:
             if self._stack is not None:
                 return
@@ -217,7 +217,7 @@ class EmbeddedServer:
         return Broker(self._broker_config, tls=self._tls, auth=self._auth)
 
     async def _start_auth(self, root: Path, stack: StopSteps) -> Auth | None:
-        """One set of users for both servers; None where requests need no signature."""
+        """Load the users, which both servers share; return None if requests need no signature."""
         if not self._broker_config.authentication_enabled:
             return None
         auth = Auth(self._broker_config, root / "config" / AUTH_FILE)

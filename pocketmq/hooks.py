@@ -1,7 +1,7 @@
 """Hooks: your code before and after each send, and around the handling of each message.
 
-Pass objects with these methods as `hooks=` of a producer (`SendHook`, or only one half of it:
-`BeforeSendHook`, `AfterSendHook`) or of a consumer (`ConsumeHook`).
+Pass objects with these methods as `hooks=` to a producer (`SendHook`, or only one half of it:
+`BeforeSendHook`, `AfterSendHook`) or to a consumer (`ConsumeHook`).
 """
 
 from __future__ import annotations

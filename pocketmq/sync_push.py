@@ -106,7 +106,7 @@ class PushClient(SyncClient):
             super().shutdown()
 
     def _begin(self, function: Callable[[], object]) -> None:
-        """Call a function in the client's thread, without waiting for it."""
+        """Schedule a call in the client's thread; do not wait for it."""
         thread = self._thread
         if thread is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended

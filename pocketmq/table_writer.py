@@ -59,7 +59,7 @@ class TableWriter(Generic[T]):
         self._write = write
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()  # set by a change and by `stop`
-        self._hurry = asyncio.Event()  # somebody waits for it
+        self._hurry = asyncio.Event()  # a caller waits in `saved`
         self._stopping = False
         self._thread: BlockingThread
         self._task: KeptTask | None = None

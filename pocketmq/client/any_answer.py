@@ -1,4 +1,4 @@
-"""Whether any of several servers answers."""
+"""Finds out whether any of several servers answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pocketmq.client.errors import Unavailable
 
-#: Between a failure and the next question to the same server, seconds.
+#: Seconds between a failed request and the next one to the same server.
 PAUSE = 0.2
 
 
@@ -20,13 +20,13 @@ async def any_answer(
     timeout: float,
     spawn: Callable[[Coroutine[Any, Any, str | None], str], asyncio.Task[str | None]],
 ) -> tuple[str | None, dict[str, Unavailable]]:
-    """Ask all at once. Return the first that answers, and how each of the others failed last.
+    """Ask all servers at once. Return the first that answers, and the last error of each other.
 
-    While some have not answered yet, those that failed are asked again: one that comes back
-    meanwhile counts, and no error is much older than `PAUSE`. When all have failed, nobody waits.
+    While some requests are pending, servers that failed are asked again every `PAUSE`, so a server
+    that comes back is found, and the errors are recent. The call ends as soon as all have failed.
 
     Args:
-        ask: asks one server within so many seconds; raises Unavailable.
+        ask: sends a request to an address with a timeout in seconds; raises Unavailable.
         spawn: starts a task with a name.
     """
     deadline = time.monotonic() + timeout
@@ -40,7 +40,7 @@ async def any_answer(
             try:
                 await ask(address, remaining)
             except Unavailable as error:
-                # Its traceback has this frame, and so the error itself.
+                # The traceback refers to this frame, and so to the error: a cycle.
                 errors[address] = error.with_traceback(None)
             else:
                 errors.pop(address, None)
@@ -51,7 +51,7 @@ async def any_answer(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await all_failed.wait()
-            # A question just before the deadline would find nobody.
+            # A request just before the deadline would only time out.
             remaining = deadline - time.monotonic() - PAUSE
         return None
 

@@ -1,4 +1,4 @@
-"""Pauses between attempts, and attempts with pauses between them."""
+"""Exponential backoff, and a retry loop that uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-#: The pause of `retry` after the first failure, and after any further one at most, seconds.
+#: Pause of `retry` after the first failure, and the longest pause, seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 def backoff(first: float, longest: float, failures: int) -> float:
-    """The pause after so many failures in a row, at least 1: `first`, twice as long each time, and
-    `longest` at most. Seconds."""
+    """Return the pause after `failures` (1 or more) failures in a row: it starts at `first`,
+    doubles each time, and is at most `longest`. All in seconds."""
     return min(first * 2.0 ** min(failures - 1, 20), longest)
 
 
 def jittered(pause: float) -> float:
-    """Between half of the pause and all of it, so that clients that failed together do not come
-    back together."""
+    """Return a random value between half of the pause and all of it, so that clients that failed
+    together do not retry together."""
     return pause * random.uniform(0.5, 1.0)
 
 
@@ -33,16 +33,16 @@ async def retry(
     *errors: type[Exception],
     waiting: Callable[[], None] | None = None,
 ) -> T:
-    """Ask once, and again after a growing pause while that raises one of `errors`, unless it says
-    that it is not `retriable`.
+    """Call `ask`, and again after growing pauses while it raises one of `errors`. An error that is
+    not `retriable` is raised at once.
 
     Args:
-        ask: gets the seconds that are left.
-        timeout: seconds; no attempt begins later.
+        ask: called with the seconds that are left.
+        timeout: seconds; no attempt begins after that.
         waiting: called once, before the first pause.
 
     Raises:
-        One of `errors`: the last one, when the time is over.
+        One of `errors`: that of the last attempt, when the time is over.
     """
     deadline = time.monotonic() + timeout
     failures = 0

@@ -1,15 +1,15 @@
-"""Requests to one broker carried together, as the children of one parent (Batch-Protocol).
+"""Combines requests to one broker: they become the children of one parent (Batch-Protocol).
 
-`BatchProtocol.request` is asked like the connection pool. What is asked of one broker in the same
-turn of the event loop, with the same request code, goes out as one parent; a request that is alone
-goes as it is. So nobody has to collect anything: offsets that are committed together, or the parts
-of a `send_batch`, are asked for at once and find themselves in one parent.
+`BatchProtocol.request` is called like that of the connection pool. Requests with the same code that
+are made to one broker in the same turn of the event loop are sent as one parent; a single request
+is sent as it is. So callers collect nothing: offsets that are committed together, or the parts of a
+`send_batch`, are requested at once and end up in one parent.
 
-Brokers that do not know the code answer REQUEST_CODE_NOT_SUPPORTED to the first parent. That is
-remembered for as long as the connection lasts, and everything goes as single requests then. Such an
-answer, unlike others, also says that nothing was executed. So does the refusal of a parent of more
-children than its broker takes: that is remembered too, and they go again in smaller parents.
-docs/batch-protocol.md has the rules.
+Brokers that do not know the code answer REQUEST_CODE_NOT_SUPPORTED to the first parent. The client
+remembers that while the connection lasts, and sends single requests. After this answer, unlike
+others, it is certain that nothing was executed. The same holds if a broker refuses a parent because
+it has too many children: the limit is remembered too, and the children are sent again in smaller
+parents. The rules are in docs/batch-protocol.md.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from pocketmq.remoting.pool import ConnectionPool
 
 log = logging.getLogger(__name__)
 
-#: A parent gets no more children once its body has this size; a quarter of what a frame may have,
+#: A parent gets no more children once its body has this size. It is a quarter of the largest frame,
 #: so that the largest child still fits.
 MAX_PARENT_BYTES = 4 * 1024 * 1024
 
-#: What a broker says of a parent that it refuses for the number of its children.
+#: The remark of a broker that refuses a parent with too many children.
 _MORE_THAN = re.compile(r"more than (\d+) children")
 
 
 class TooManyChildren(RemoteSystemError):
-    """A parent was refused for their number, and nothing of it executed; `limit` may do."""
+    """A parent was refused because of its number of children, and none was executed. Parents of
+    `limit` children may be accepted."""
 
     def __init__(self, remark: str | None, broker: str, limit: int) -> None:
         super().__init__(remark, broker)
@@ -57,7 +58,7 @@ class TooManyChildren(RemoteSystemError):
 
 
 class _Asked(NamedTuple):
-    """One request that waits for company, and for its answer until `deadline` (loop time)."""
+    """A request to be sent with others, and its answer, due by `deadline` (loop time)."""
 
     header: Header | None
     body: bytes | bytearray | memoryview
@@ -67,12 +68,12 @@ class _Asked(NamedTuple):
 
 
 class BatchProtocol:
-    """Parents to the brokers of one client's pool."""
+    """Sends parents to the brokers of one client's pool."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        #: Children that a parent may have, by address, where the broker at the other end of the
-        #: present connection takes less than MAX_CHILDREN; 1: it takes no parents.
+        #: The largest number of children by address, for brokers that accept fewer than
+        #: MAX_CHILDREN; 1: no parents. Valid for the present connection.
         self._limits: dict[str, int] = {}
         #: The children of the next parent of each address and code.
         self._children: dict[tuple[str, RequestCode], list[_Asked]] = {}
@@ -80,11 +81,12 @@ class BatchProtocol:
         pool.on_disconnected.append(self._forget)
 
     def serves(self, address: str) -> bool:
-        """False once the broker has said that it does not know parents, or takes one child."""
+        """Whether to send parents to this broker: True until it refuses them or all but one
+        child."""
         return self.limit(address) > 1
 
     def limit(self, address: str) -> int:
-        """Children that a parent to this broker may have."""
+        """Return how many children a parent to this broker may have."""
         return self._limits.get(address, MAX_CHILDREN)
 
     async def request(
@@ -97,13 +99,13 @@ class BatchProtocol:
         timeout: float,
         repeatable: bool = False,
     ) -> Command:
-        """The broker's answer, whatever its code; maybe as a child of a parent.
+        """Send a request, perhaps as a child of a parent, and return the answer with any code.
 
-        `repeatable`: doing it twice does no harm, so that it is asked for alone when its parent
-        failed. `timeout` in seconds, also if it is asked for more than once.
+        `repeatable`: the request is idempotent, so it is sent again alone if its parent fails.
+        `timeout`: seconds for all attempts together.
 
-        Raises what the pool raises; the error of the parent's answer; BodyError when the answer of
-        the parent lacks this child's, which may have been executed.
+        Raises the errors of the pool; the error of the parent's answer; and BodyError if that lacks
+        the answer of this child, which may have been executed.
         """
         if not self.serves(address):
             return await self._pool.request(address, code, header, body, timeout=timeout)
@@ -126,12 +128,11 @@ class BatchProtocol:
         *,
         omit_not_found: bool | None = None,
     ) -> dict[int, Command]:
-        """Send child frames as one parent; the answers by opaque. A missing child had no news,
-        which the broker is asked to say so with `omit_not_found`.
+        """Send child frames as one parent; return the answers by opaque. With `omit_not_found`,
+        the broker leaves out the answers of pulls that found no message.
 
         Raises RequestCodeNotSupported and TooManyChildren, which are remembered; the error of any
-        other error answer; what the pool raises; BatchError for an answer that cannot be taken
-        apart.
+        other error answer; the errors of the pool; BatchError for an answer that cannot be decoded.
         """
         answer = await self._pool.request(
             address,
@@ -162,7 +163,8 @@ class BatchProtocol:
         self._limits.pop(address, None)
 
     def _lower(self, address: str, told: int, refused: int) -> int:
-        """Remember what the broker said, if it explains the refusal of so many, else half."""
+        """Remember and return the limit that the broker gave, if it is below the refused number;
+        else half of that number."""
         limit = max(told if told < refused else refused // 2, 1)
         if limit < self.limit(address):
             log.info(
@@ -175,7 +177,7 @@ class BatchProtocol:
         return limit
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` to its end, which comes at the latest when the pool is closed."""
+        """Run `work` to its end; closing the pool makes its requests fail."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -196,7 +198,7 @@ class BatchProtocol:
             return
         loop = asyncio.get_running_loop()
         deadline = max(child.deadline for child in children)
-        # Those that were asked for together nearly always end together.
+        # Children that were requested together nearly always end together.
         impatient = [
             loop.call_at(child.deadline, _expire, child, address)
             for child in children
@@ -230,7 +232,7 @@ class BatchProtocol:
 
     async def _ask_alone(self, address: str, code: RequestCode, child: _Asked) -> None:
         if child.answer.done():
-            return  # its asker gave up
+            return  # the caller gave up
         timeout = max(child.deadline - asyncio.get_running_loop().time(), 0.0)
         try:
             answer = await self._pool.request(
@@ -244,7 +246,7 @@ class BatchProtocol:
 
 
 def _carried(children: Iterable[_Asked], task: asyncio.Task[None]) -> None:
-    """However a parent ends, nobody waits for its answer for ever."""
+    """Fail the children of a parent that failed, so that no caller waits for ever."""
     if task.cancelled():
         why = "the batch request was cancelled"
     elif (error := task.exception()) is not None:
@@ -258,7 +260,7 @@ def _carried(children: Iterable[_Asked], task: asyncio.Task[None]) -> None:
 def _parents(
     code: RequestCode, asked: Iterable[_Asked], limit: int
 ) -> Iterator[tuple[list[bytes], list[_Asked]]]:
-    """Child frames, and whose they are, in portions that one parent takes: `limit` at most."""
+    """Divide children among parents of at most `limit`; yield frames and children of each."""
     frames: list[bytes] = []
     children: list[_Asked] = []
     size = 0

@@ -1,11 +1,11 @@
-"""Signed requests: who asks, proven by a secret key that never travels.
+"""Signs requests with a secret key that is never sent.
 
     Producer("orders", namesrv=…, credentials=Credentials("ak", "sk"))
 
-The signature is HMAC-SHA1 over the values of all extFields in the order of their names, AccessKey
-and SecurityToken among them, followed by the body. It covers neither time nor opaque, so it keeps
-nobody from sending a request again: use TLS where others can listen.
-Reference: AclClientRPCHook and AclSigner of 5.3.3, the same for ACL 1.0 and 2.0.
+The signature is HMAC-SHA1 over the values of all extFields in the order of their names, including
+AccessKey and SecurityToken, followed by the body. It covers neither time nor opaque, so it does not
+prevent replays: use TLS where others can listen.
+Reference: AclClientRPCHook and AclSigner of 5.3.3; ACL 1.0 and 2.0 use the same signature.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pocketmq.remoting.headers.base import Header
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """An access key (the user name of ACL 2.0) and its secret key; raises InvalidName for none.
+    """An access key (the user name of ACL 2.0) and its secret key.
 
-    `security_token` goes with temporary keys.
+    `security_token` belongs to temporary keys. Raises InvalidName if either key is empty.
     """
 
     access_key: str
@@ -46,7 +46,7 @@ class Credentials(msgspec.Struct, frozen=True):
         ext_fields: Mapping[str, str] | None,
         body: bytes | bytearray | memoryview,
     ) -> dict[str, str]:
-        """The extFields to send beside the header's own fields."""
+        """Return the extFields to send in addition to the header's own fields."""
         added = dict(ext_fields or ())
         added[ACCESS_KEY] = self.access_key
         if self.security_token is not None:

@@ -1,36 +1,36 @@
-"""What a client raises: one tree under RemotingError, in three kinds.
+"""The errors of the clients: one tree under RemotingError, in three kinds.
 
 | kind | class | what to do |
 |---|---|---|
 | the messaging system is unreachable or overloaded | Unavailable | try again later; answer 503 |
 | the call itself is wrong; nothing was stored | UsageError | fix the program |
-| refused: a server's final answer, or no reply | all others | check `code` and `remark` |
+| a server refused the request, or no reply came | all others | check `code` and `remark` |
 
 | error | kind | when |
 |---|---|---|
 | InvalidMessage, InvalidName | UsageError | an argument breaks a rule of the protocol |
 | NotRunning | UsageError | before `start` or after `shutdown` |
 | NoNameServer | Unavailable | no name server address was given, or none of them answered |
-| NoRouteInfo | – | the name server knows no route of the topic, and none can be made |
-| RouteUnavailable | Unavailable | a NoRouteInfo: no name server answered, or no master is there |
-| BrokerNotFound | Unavailable | the routes name no address of that broker |
+| NoRouteInfo | – | the name server has no route of the topic, and none can be created |
+| RouteUnavailable | Unavailable | a NoRouteInfo: no name server answered, or no master is up |
+| BrokerNotFound | Unavailable | no route has an address of that broker |
 | SendFailed | – | base of SendError and BatchSendError |
-| SendError | – | a send failed for good; `tries` has the attempts, `__cause__` the last error |
+| SendError | – | a send failed for good; `tries`: all attempts, `__cause__`: the last error |
 | SendUnavailable | Unavailable | a SendError whose last attempt failed because of an outage |
 | SendTimeout | Unavailable | a SendUnavailable whose `timeout` passed; also a TimeoutError |
 | MessageRefused | UsageError | a SendError and InvalidMessage: a broker found the message illegal |
-| RequesterGone | – | a SendError: no broker has a connection to the client that a reply is for |
-| BatchSendError | – | parts of a batch failed; `results` holds what was stored, `tries` as above |
+| RequesterGone | – | a SendError: no broker is connected to the client that awaits the reply |
+| BatchSendError | – | parts of a batch failed; `results`: what was stored, `tries` as above |
 | BatchSendUnavailable | Unavailable | a BatchSendError whose first error is Unavailable |
 | RequestTimeout | – | a request was stored, and no reply came in time; also a TimeoutError |
-| TransactionNotPrepared | – | a half message was not stored as safely as a transaction needs |
+| TransactionNotPrepared | – | a half message was stored, but not flushed or replicated in time |
 | TopicNotExist, NoPermission, … | – | a server's error answer, one class per code |
-| SystemBusy, GoAway, … | Unavailable | the same, of a server that is overloaded or stops |
+| SystemBusy, GoAway, … | Unavailable | the same, if the server is overloaded or stopping |
 | RemotingConnectError, RemotingClosed | Unavailable | no connection, or it was lost |
 | RemotingTimeout | Unavailable | no answer in time; also a TimeoutError |
 
-Every error carries `code` (a response code, or one of ClientErrorCode), `remark`, `broker` and
-`retriable`: whether doing the same again may succeed.
+Every error has `code` (a response code, or a ClientErrorCode), `remark`, `broker` and `retriable`:
+whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ __all__ = [
 
 
 class ClientErrorCode(Code):
-    """Codes of errors that no server answered; the reference's numbers."""
+    """Codes of errors that do not come from a server; the reference's numbers."""
 
     CONNECT_BROKER = 10001
     ACCESS_BROKER_TIMEOUT = 10002
@@ -156,14 +156,14 @@ class ClientErrorCode(Code):
 
 
 class ClientError(RemotingError):
-    """An error that the client found itself."""
+    """An error that the client detected itself."""
 
     def __str__(self) -> str:
         return self.remark
 
 
 class UsageError(ClientError):
-    """The call itself is wrong, so nothing was stored: a mistake in the program."""
+    """The call itself is wrong, and nothing was stored: a mistake in the program."""
 
 
 class InvalidMessage(UsageError, ValueError):
@@ -174,13 +174,13 @@ class InvalidMessage(UsageError, ValueError):
 
 
 class InvalidName(UsageError, ValueError):
-    """A topic, group or address is not well formed."""
+    """A topic, group or address is malformed."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.INVALID_PARAMETER, remark)
 
 
-#: Why a client is not running.
+#: Reasons why a client is not running.
 NOT_STARTED = "call start() first, or use it in `async with`"
 SHUT_DOWN = "it was shut down and cannot be started again; make a new one"
 OTHER_LOOP = "it runs in another event loop; use it there, or make one in this loop"
@@ -188,10 +188,10 @@ FORKED = "this process was forked after the start; make a new one in the child p
 
 
 class NotRunning(UsageError, RuntimeError):
-    """The client is not started, or already shut down; `why` says which, and what to do."""
+    """The client was not started, or is shut down; `why` gives the reason and what to do."""
 
     def __init__(self, what: str, why: str = "") -> None:
-        # A client that is shown as it was made, as PushConsumer('billing'), needs no article.
+        # A repr such as PushConsumer('billing') needs no article.
         named = what if "(" in what else f"the {what}"
         super().__init__(
             ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -200,7 +200,7 @@ class NotRunning(UsageError, RuntimeError):
 
 
 class NoNameServer(ClientError, Unavailable):
-    """There is no name server address, or no name server answered."""
+    """No name server address is known, or no name server answered."""
 
     retriable = True
 
@@ -225,11 +225,12 @@ class NoRouteInfo(ClientError):
 
 
 class RouteUnavailable(NoRouteInfo, Unavailable):
-    """The topic has no route now: no name server answers, or no broker of it has a master."""
+    """The topic has no route now: no name server answers, or none of its brokers has a master."""
 
 
 class BrokerNotFound(ClientError, Unavailable):
-    """No route names an address of the broker; without a name, of any broker that would do."""
+    """No route has an address of the broker, or of any suitable broker if `broker_name` is
+    empty."""
 
     retriable = True
 
@@ -241,10 +242,10 @@ class BrokerNotFound(ClientError, Unavailable):
         )
 
 
-#: What servers answer to a request without a signature where they want one.
+#: The remark of servers that need a signature, for a request without one.
 NO_USER = "username cannot be null"
 
-#: Different failures named in the text of a SendError.
+#: How many different failures the text of a SendError lists.
 FAILURES_TOLD = 4
 
 
@@ -257,20 +258,20 @@ class SendAttempt(NamedTuple):
 
 
 class SendFailed(ClientError):
-    """Messages were not stored, or it is not known whether they were.
+    """Messages were not stored, or it is unknown whether they were.
 
-    `tries` has every attempt.
+    `tries` has all attempts.
     """
 
     tries: tuple[SendAttempt, ...]
 
 
 class SendError(SendFailed):
-    """A send failed. `tries` has every attempt; none if the time was over before the first.
+    """A send failed. `tries` has all attempts: none if the timeout passed before the first.
 
-    `code`, `remark`, `broker` and `retriable` are those of the last one.
+    `code`, `remark`, `broker` and `retriable` are those of the last attempt.
 
-    A message whose attempts ended without an answer may have been stored all the same.
+    If an attempt ended without an answer, the message may have been stored nevertheless.
     """
 
     def __init__(
@@ -284,7 +285,7 @@ class SendError(SendFailed):
         self.retriable = last.retriable
 
     def __str__(self) -> str:
-        # An outage makes the same failure again and again: each text stands once.
+        # In an outage the same failure repeats: list each text once.
         failures: dict[str, list[SendAttempt]] = {}
         for tried in self.tries:
             text = f"{tried.queue.broker_name}: {tried.error}"
@@ -304,33 +305,33 @@ class SendUnavailable(SendError, Unavailable):
 
 
 class SendTimeout(SendUnavailable, TimeoutError):
-    """A send found no broker that took the message within its `timeout`.
+    """No broker accepted the message within the `timeout` of the send.
 
-    `tries` has every attempt, as of every SendError.
+    `tries` has all attempts, as in every SendError.
     """
 
 
 class MessageRefused(SendError, InvalidMessage):
     """A broker refused the message as illegal, so it was not stored.
 
-    It breaks a rule that only the broker knows, for example with a delay beyond `timerMaxDelaySec`.
+    It breaks a rule that only the broker knows: its delay is above `timerMaxDelaySec`, for example.
     """
 
 
 class RequesterGone(SendError):
-    """A reply could not be delivered: no broker has a connection to the client that asked.
+    """A reply could not be delivered: no broker is connected to the client that sent the request.
 
-    It has given up, or its process ended. Sending the reply again does not help.
+    That client was shut down, or its process ended. Sending the reply again does not help.
     """
 
 
 class BatchSendError(SendFailed):
     """Some messages of a `send_batch` were not stored.
 
-    `results` is aligned with the messages given: a SendResult, or None where that message's batch
+    `results` has an element for each message given: a SendResult, or None if that message's batch
     failed. `failed` lists those messages. `code`, `remark`, `broker`, `tries`, `retriable` and
-    `__cause__` are of the first error; it is a SendError, or says that there was no route, and then
-    there are no tries.
+    `__cause__` are those of the first error: a SendError, or an error without tries if no route was
+    found.
     """
 
     def __init__(
@@ -368,8 +369,8 @@ class RequestTimeout(ClientError, TimeoutError):
 
 
 class TransactionNotPrepared(ClientError):
-    """The half message is stored, but not flushed or replicated as the broker should have: it was
-    rolled back, and the local transaction has not begun. `result` has the status."""
+    """The half message was stored, but not flushed or replicated in time. It was rolled back, and
+    the local transaction was not started. `result` has the status."""
 
     retriable = True
 
@@ -385,7 +386,7 @@ class TransactionNotPrepared(ClientError):
 def send_error(
     topic: str, elapsed: float, tries: Sequence[SendAttempt], last: RemotingError
 ) -> SendError:
-    """The error of a send whose last attempt failed with `last`."""
+    """Return the error of a send whose last attempt failed with `last`."""
     kind = SendError
     if isinstance(last, Unavailable):
         kind = SendUnavailable
@@ -397,50 +398,50 @@ def send_error(
 def batch_send_error(
     first: RemotingError, results: Sequence[SendResult | None], failed: Sequence[Message]
 ) -> BatchSendError:
-    """The error of a batch whose first failure is `first`."""
+    """Return the error of a batch whose first failure is `first`."""
     kind = BatchSendUnavailable if isinstance(first, Unavailable) else BatchSendError
     return kind(first, results, failed)
 
 
 def error_for(code: int, remark: str | None = None, broker: str | None = None) -> RemotingError:
-    """Return the error of an answer with `code`: its own class where it has one, else
-    RemotingError. Where the servers' text does not tell, it says what to do."""
+    """Return the error of an answer with `code`: its own class if it has one, else RemotingError.
+    If the server's text does not say what to do, the error adds it."""
     if code == ResponseCode.NO_PERMISSION and remark and NO_USER in remark:
         remark = f"{remark} The client has no credentials: pass credentials=Credentials(...)"
     return error_of_code(code, remark, broker)
 
 
 def once_more(error: RemotingError) -> RemotingError:
-    """Copy the error for one more caller: the traceback of a shared one would keep alive what every
-    caller that raised it holds."""
+    """Copy an error for another caller: the traceback of a shared one would keep alive the frames
+    of every caller that raised it."""
     own: RemotingError = type(error).__new__(type(error), *error.args)
-    own.args = error.args  # those that are also OSErrors lose them
+    own.args = error.args  # subclasses of OSError lose them
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__
     return own
 
 
 def unanswered(error: RemotingTimeout, server: str, code: RequestCode, timeout: float) -> Exception:
-    """Return the error of a request without an answer: it names the server and the request."""
+    """Return an error for a request without an answer that names the server and the request."""
     text = f"{server} did not answer {code.name} within {timeout:.3g} s"
     return RemotingTimeout(text, error.broker)
 
 
 def is_silence(error: BaseException) -> bool:
-    """Whether the error means that no answer came, as opposed to an error answer."""
+    """Return whether the error means that no answer came, as opposed to an error answer."""
     return isinstance(error, RemotingConnectError | RemotingTimeout | RemotingClosed)
 
 
 def refused_at_door(error: RemotingError) -> bool:
-    """Whether a broker refused a request before it looked at it, as a slave does with sends. A
-    master of the reference does so, too, while it cannot write into its page cache."""
+    """Return whether a broker rejected a request before processing it, as a slave does with sends.
+    A master of the reference does so too while its page cache is busy."""
     return error.code == ResponseCode.SYSTEM_BUSY and error.remark.startswith("[REJECTREQUEST]")
 
 
 def may_be_slave(error: RemotingError) -> bool:
-    """Whether a broker may have refused because it is not the master of its group any more: then
-    the route is out of date. A slave that may act as a master, and a broker whose role changes,
-    answer SERVICE_NOT_AVAILABLE."""
+    """Return whether a broker may have refused because it is no longer the master of its group:
+    then the route is out of date. A slave that may act as master, and a broker whose role is
+    changing, answer SERVICE_NOT_AVAILABLE."""
     return refused_at_door(error) or error.code in (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -448,7 +449,7 @@ def may_be_slave(error: RemotingError) -> bool:
 
 
 def lacks_queue(error: RemotingError) -> bool:
-    """Whether a broker refused a send because its topic does not have that queue: then the route
-    is out of date. A master that was a slave a moment ago knows a new topic only by the queues that
-    have messages. Brokers of 5.x answer with INVALID_PARAMETER, those of 4.x with SYSTEM_ERROR."""
+    """Return whether a broker refused a send because the topic does not have that queue: then the
+    route is out of date. A master that was a slave a moment ago knows only those queues of a new
+    topic that have messages. Brokers of 5.x answer INVALID_PARAMETER, those of 4.x SYSTEM_ERROR."""
     return error.remark.startswith("request queueId[")

@@ -1,7 +1,8 @@
-"""Heartbeats: telling brokers which groups this client serves.
+"""Heartbeats: they tell brokers the groups of this client.
 
-Sent to every broker of the routes at start, every 30 s, and on each new connection, because a
-broker forgets a client with its connection; replicas (ids other than 0) hear of consumers only.
+They are sent to every broker of the routes at the start, every 30 s, and on each new connection,
+because a broker forgets a client with its connection. Slaves (ids other than 0) get them only if
+the client has consumers.
 Reference: MQClientInstance.sendHeartbeatToAllBroker.
 """
 
@@ -23,14 +24,14 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_PERIOD = 30.0
 HEARTBEAT_TIMEOUT = 3.0
-#: Bytes above which a heartbeat is sent in pieces. Brokers of pocketmq refuse those above 2 MiB.
+#: Bytes above which a heartbeat is split. Brokers of pocketmq refuse heartbeats above 2 MiB.
 PIECE = 1 << 20
-#: Shutdown does not wait longer than this for brokers to take note, seconds.
+#: Seconds that a shutdown waits for the answers of brokers.
 UNREGISTER_TIMEOUT = 1.0
 
 
 class Heartbeat:
-    """The groups of one client, and the requests that announce and withdraw them."""
+    """The groups of one client; registers and unregisters them at brokers."""
 
     def __init__(self, client_id: str, pool: ConnectionPool, routes: RouteTable) -> None:
         self._client_id = client_id
@@ -38,7 +39,7 @@ class Heartbeat:
         self._routes = routes
         self._producers: set[str] = set()
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
-        #: Release ordinal by broker address, as the heartbeat answers told.
+        #: Release ordinal by broker address, from the answers to heartbeats.
         self.versions: dict[str, int] = {}
         #: Names of brokers that get no heartbeats.
         self.spared: set[str] = set()
@@ -54,7 +55,8 @@ class Heartbeat:
         self._consumers.pop(group, None)
 
     def add_consumer(self, group: str, describe: Callable[[], ConsumerData]) -> None:
-        """`describe` gives the group's present subscriptions at each heartbeat."""
+        """Add a consumer group. `describe` is called for each heartbeat and returns the group's
+        current subscriptions."""
         self._consumers[group] = describe
 
     def data(self) -> HeartbeatData:
@@ -65,9 +67,9 @@ class Heartbeat:
         )
 
     def bodies(self) -> list[bytes]:
-        """Encode what is announced: as one body, or as several if it is long. Brokers keep what
-        they know from others. A proxy has the groups of all of its clients, and one whose
-        subscriptions are too long for brokers must not keep the others from them."""
+        """Encode the groups as one body, or as several if it would be too long: brokers keep the
+        groups of earlier heartbeats. A proxy has the groups of all of its clients, and a group
+        whose subscriptions are too long for brokers must not affect the others."""
         data = self.data()
         whole = data.encode()
         if len(whole) <= PIECE:
@@ -85,7 +87,7 @@ class Heartbeat:
         return [*bodies, piece.encode()]
 
     def targets(self) -> list[str]:
-        """The broker addresses that get heartbeats; none while there is nothing to announce."""
+        """Return the addresses of brokers that get heartbeats; none while there are no groups."""
         if not (self._producers or self._consumers):
             return []
         return [
@@ -97,7 +99,7 @@ class Heartbeat:
         ]
 
     async def send_all(self) -> None:
-        """Send a heartbeat to every target; log those that do not answer, and keep them."""
+        """Send a heartbeat to every target. Failures are logged; those targets are tried again."""
         targets = self.targets()
         for gone in self.versions.keys() - set(targets):
             del self.versions[gone]
@@ -105,7 +107,7 @@ class Heartbeat:
         await asyncio.gather(*(self.send(address) for address in targets))
 
     async def send(self, address: str) -> bool:
-        """One heartbeat to one broker; whether it was accepted."""
+        """Send a heartbeat to one broker; return whether it was accepted."""
         refusal = None
         try:
             for body in self.bodies():
@@ -117,7 +119,7 @@ class Heartbeat:
             if refusal is not None:
                 raise refusal
         except RemotingError as error:
-            # Every 30 s while a broker is away; only the first time is worth a warning.
+            # This repeats every 30 s while a broker is down: warn once.
             level = logging.DEBUG if address in self._failing else logging.WARNING
             self._failing.add(address)
             log.log(
@@ -133,12 +135,12 @@ class Heartbeat:
         return True
 
     async def connected(self, address: str) -> None:
-        """A connection was made: a broker on it does not know this client yet."""
+        """Send a heartbeat on a new connection: the broker does not know the client yet."""
         if address in self.targets():
             await self.send(address)
 
     async def unregister_all(self) -> None:
-        """Withdraw every group from every broker that is connected; best effort."""
+        """Unregister every group at every connected broker; best effort."""
         headers = [
             UnregisterClientRequestHeader(client_id=self._client_id, producer_group=group)
             for group in self._producers

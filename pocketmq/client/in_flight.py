@@ -1,7 +1,7 @@
-"""How many operations are under way: a bound that makes the next one wait, and an end to wait for.
+"""Limits the number of concurrent operations, and waits until all have ended.
 
-Entering and leaving are O(1) with any number waiting: a freed place is handed to the first waiter,
-nobody else wakes.
+Entering and leaving are O(1) for any number of waiters: a freed place goes to the first waiter, and
+no other is woken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pocketmq.client.errors import RemotingTimeout
 
 
 class InFlight:
-    """A counting gate of `limit` places."""
+    """A first-in first-out semaphore of `limit` places."""
 
     __slots__ = ("_idle", "_waiting", "count", "limit")
 
@@ -26,14 +26,14 @@ class InFlight:
         self._idle: asyncio.Event | None = None
 
     def try_enter(self) -> bool:
-        """Take a place if one is free and nobody waits for it."""
+        """Take a place if one is free and nobody waits; return whether it was taken."""
         if self.count >= self.limit or self._waiting:
             return False
         self.count += 1
         return True
 
     async def enter(self, timeout: float) -> None:
-        """Take a place, waiting up to `timeout` seconds for one; raises RemotingTimeout."""
+        """Take a place, after waiting up to `timeout` seconds for one; raises RemotingTimeout."""
         if self.try_enter():
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,7 +43,7 @@ class InFlight:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():
-                self.leave()  # a place was handed over in the same moment
+                self.leave()  # a place was handed over at the same moment
             else:
                 place.cancel()
             if isinstance(error, TimeoutError):
@@ -64,7 +64,7 @@ class InFlight:
             self._idle.set()
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until nothing is under way; False when `timeout` seconds were not enough."""
+        """Wait up to `timeout` seconds until no operation is left; return whether that was so."""
         if self.count == 0:
             return True
         self._idle = asyncio.Event()

@@ -1,9 +1,9 @@
-"""What every producer, consumer and admin stands on: connections, routes, heartbeats, tasks.
+"""The base of every producer, consumer and admin: connections, routes, heartbeats, tasks.
 
-An instance is one client of the cluster: one clientId, one pool of connections, one route table.
-Making one touches no event loop and no network; `start` begins the periodic work and `shutdown`
-leaves no task and no connection behind. Both may be called any number of times.
-Reference: MQClientInstance; its periods too.
+An instance is one client of the cluster: one clientId, one connection pool, one route table. The
+constructor uses neither an event loop nor the network; `start` begins the periodic work, and
+`shutdown` leaves no task and no connection behind. Both may be called any number of times.
+Reference: MQClientInstance, also for the periods.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ log = logging.getLogger(__name__)
 ROUTE_POLL_PERIOD = 30.0
 #: Default timeout of one request to a broker, seconds.
 BROKER_TIMEOUT = 5.0
-#: The least time that connecting to a name server may take, however little is left, seconds.
+#: Seconds that connecting to a name server may take at least, even if less time is left.
 LEAST_CONNECT_TIME = 0.5
 
 T = TypeVar("T")
 
 
 def client_id(instance_name: str, unit_name: str, ip: str, *, lasting: bool = False) -> str:
-    """`ip@instanceName[@unitName]`; the name DEFAULT becomes pid#nanoseconds, unless the id
-    is to be the same in every run."""
+    """Return `ip@instanceName[@unitName]`. The name DEFAULT is replaced with pid#nanoseconds, but
+    not for a `lasting` id, which is the same in every run."""
     if instance_name == "DEFAULT" and not lasting:
         instance_name = f"{os.getpid()}#{time.time_ns()}"
     return f"{ip}@{instance_name}" + (f"@{unit_name}" if unit_name else "")
@@ -75,10 +75,10 @@ class ClientInstance:
     """One client of the cluster.
 
     `namesrv` is `"host:port;host:port"`, a list, the URL of a list, or None for the environment's
-    NAMESRV_ADDR (client.name_server_list); raises NoNameServer and InvalidName. `owner` names the
-    client in errors and logs. client.options says what the other options mean; `lasting_id`: the
-    clientId is the same in every run; `template` and `template_queues` are those of RouteTable;
-    `cancel_timeout`: seconds that a shutdown waits for tasks that it has cancelled.
+    NAMESRV_ADDR (`name_server_list`); raises NoNameServer and InvalidName. `owner` names the
+    client in errors and logs. `lasting_id`: the clientId is the same in every run. `template` and
+    `template_queues` are those of RouteTable. `cancel_timeout`: seconds that a shutdown waits for
+    the tasks that it has cancelled. The other options are described in `client.options`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ClientInstance:
             self.name_servers, self.spawn, template=template, template_queues=template_queues
         )
         self.vip_channel = VipChannel(vip_channel)
-        #: Where to send, by broker name: its master's address, on the VIP channel if that is on.
+        #: Returns the master address to send to, by broker name; on the VIP channel if it is used.
         self.master = self._vip_master if vip_channel else self.routes.master
         self.heartbeat = Heartbeat(self.client_id, self.pool, self.routes)
         self.running = False
@@ -136,7 +136,7 @@ class ClientInstance:
         self._closed = False
 
     def with_route_poll(self, job: Callable[[], Awaitable[object]]) -> None:
-        """Have `job` done with each route poll, the first time at start."""
+        """Run `job` with each route poll, the first time at the start."""
         self._with_route_poll.append(job)
 
     async def start(self) -> None:
@@ -144,8 +144,8 @@ class ClientInstance:
 
         Raises:
             NotRunning: the client was shut down, before or while it started.
-            NoNameServer: the list of name servers is at a URL that cannot be read, or no name
-                server could be reached within `start_timeout`.
+            NoNameServer: the URL of the name server list cannot be read, or no name server could be
+            reached within `start_timeout`.
         """
         if self.running:
             return
@@ -161,7 +161,7 @@ class ClientInstance:
         if self._closed:
             raise NotRunning(self._owner, SHUT_DOWN)
         if self.running:
-            return  # by another caller, while the list was fetched
+            return  # another caller started it while the list was fetched
         self.running = True
         if self._list.url is not None:
             self.every(REFRESH_PERIOD, self._list.fetch, "name server list")
@@ -170,11 +170,11 @@ class ClientInstance:
         self.every(self._heartbeat_interval, self.heartbeat.send_all, "heartbeat")
 
     async def with_name_server(self, ask: Callable[[float], Awaitable[T]]) -> T:
-        """Return what `ask`, given the seconds left, returns; while it finds no name server, ask
-        again for up to `start_timeout` seconds.
+        """Return the result of `ask`, which is called with the seconds left. While it raises
+        NoNameServer, call it again for up to `start_timeout` seconds.
 
         Raises:
-            NoNameServer: no name server was found in that time; and whatever else `ask` raises.
+            NoNameServer: no name server was found in that time. Other errors of `ask` are raised.
         """
         timeout = self._start_timeout or 0.0
 
@@ -187,7 +187,7 @@ class ClientInstance:
         return await retry(ask, timeout, NoNameServer, waiting=waiting)
 
     async def _find_name_server(self, left: float) -> None:
-        """Fetch the list of name servers, and connect to one if `start` is to wait for it."""
+        """Fetch the list of name servers, and connect to one if `start` has to wait for that."""
         if self._closed:
             raise NotRunning(self._owner, SHUT_DOWN)
         await self._list.fetch()
@@ -195,7 +195,7 @@ class ClientInstance:
             await self.name_servers.connect(timeout=max(left, LEAST_CONNECT_TIME))
 
     async def shutdown(self) -> None:
-        """Withdraw the groups, end every task, close every connection."""
+        """Unregister the groups, cancel every task, and close every connection."""
         if not self.running:
             self._closed = True
             return
@@ -207,14 +207,15 @@ class ClientInstance:
             tasks = [task for task in self._tasks if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()
-            # Before the pool is closed: a waiter for a connection would take its cancellation
-            # for an error of the pool, and go on. But a handler may take no notice of its own.
+            # Before closing the pool: a task that waits for a connection would take its
+            # cancellation for an error of the pool and continue. With a timeout, because a
+            # handler may ignore its cancellation.
             ended = asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.wait([ended], timeout=self._cancel_timeout)
             await self.pool.close()
 
     def check_running(self) -> None:
-        """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
+        """Raise NotRunning before the start, after the shutdown, and in another loop or process."""
         if not self.running:
             raise NotRunning(self._owner, SHUT_DOWN if self._closed else NOT_STARTED)
         why = self.binding.why_elsewhere
@@ -222,10 +223,10 @@ class ClientInstance:
             raise NotRunning(self._owner, why)
 
     async def ping(self, timeout: float) -> None:
-        """Return when a master broker of the topics in use has answered; while no topic is in
-        use, when a name server has. Any answer will do, also an error.
+        """Return when a master of the topics in use has answered, or, while no topic is in use, a
+        name server. Any answer counts, even an error.
 
-        Raises NotRunning, and Unavailable when none has answered within `timeout` seconds.
+        Raises NotRunning, and Unavailable if none has answered within `timeout` seconds.
         """
         self.check_running()
         masters = self.routes.masters()
@@ -245,7 +246,8 @@ class ClientInstance:
             raise failed.popitem()[1]
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """A task that shutdown ends. Its errors are its waiter's; see `keep` for the rest."""
+        """Create a task that shutdown cancels. Its errors are not logged, only raised to a waiter;
+        `keep` is for tasks without one."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self.client_id} {name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -254,13 +256,13 @@ class ClientInstance:
     def keep(
         self, work: Callable[[], Coroutine[Any, Any, None]], name: str, *, ends: bool = False
     ) -> KeptTask:
-        """Run what is not to end until shutdown, or with `ends` until it returns. Whatever else
-        ends it is logged, and it is started again."""
+        """Run `work` until shutdown, or, with `ends`, until it returns. Any other end is logged,
+        and the work is restarted."""
         return KeptTask(work, name, self.spawn, lambda: self.running, ends=ends)
 
     def every(self, period: float, job: Callable[[], Awaitable[object]], name: str) -> KeptTask:
-        """Do `job` every `period` seconds, the first time after one period. An error of one
-        round is logged and ends only that round."""
+        """Run `job` every `period` seconds, the first time after one period. An error is logged and
+        ends only that round."""
 
         async def rounds() -> None:
             while True:
@@ -270,9 +272,9 @@ class ClientInstance:
         return self.keep(rounds, name)
 
     async def broker_address(self, queue: MessageQueue) -> str:
-        """The master that holds the queue, asking for the topic's route where it is not known.
+        """Return the address of the queue's master; fetch the topic's route if it is not known.
 
-        Raises NoRouteInfo for an unknown topic, BrokerNotFound for a broker that is in no route.
+        Raises NoRouteInfo for an unknown topic, BrokerNotFound for a broker without a route.
         """
         known = queue.broker_name in self.routes.brokers
         if not known and await self.routes.for_subscribe(queue.topic) is None:
@@ -293,11 +295,11 @@ class ClientInstance:
         broker: str | None = None,
         batch: bool = False,
     ) -> Command:
-        """A broker's success answer; an error answer is raised as its class. `address` is the
-        broker's own, also where the VIP channel is used.
+        """Return a broker's answer; raise the error of an error answer. `address` is the broker's
+        own, even if the VIP channel is used.
 
-        `batch`, for what may be done twice: with others of its code that are asked of the broker at
-        the same time, as one request (client.batch_protocol).
+        `batch`, only for idempotent requests: requests with this code that are made to the broker
+        at the same time are sent as one (`client.batch_protocol`).
         """
         target = self.vip_channel.address(address, code)
         try:
@@ -324,7 +326,7 @@ class ClientInstance:
         try:
             await job()
         except NoNameServer as error:
-            log.debug("%s: %s", name, error)  # NameServers warns once, until one answers
+            log.debug("%s: %s", name, error)  # NameServers warns once per outage
         except RemotingError as error:
             told = fields(error, client_id=self.client_id)
             self._log.warning("%s: %s", name, error, cause=(name, type(error)), extra=told)
@@ -333,7 +335,7 @@ class ClientInstance:
 
     def _connected(self, address: str) -> None:
         if self.running:
-            # The first request to a broker may go to its VIP channel; heartbeats do not.
+            # The new connection may be to the VIP channel; heartbeats go to the broker's own port.
             for own in self.vip_channel.own_addresses(address):
                 self.spawn(self._greet(own), f"heartbeat to {own}")
 

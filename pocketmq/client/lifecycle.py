@@ -1,7 +1,8 @@
-"""The life of a client: one start and one shutdown, whoever asks for them, however often and when.
+"""Start and shutdown of a client, each done once for any number and order of calls.
 
-A signal handler may shut a client down beside `async with`, or while it starts; the task that
-starts it or shuts it down may be cancelled. The client is open in the end, or closed completely.
+A signal handler may shut a client down inside `async with`, or while it starts; the task that
+starts it or shuts it down may be cancelled. In the end the client is either started or completely
+closed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pocketmq.client.errors import SHUT_DOWN, NotRunning
 class Lifecycle:
     """Starts a client once, and shuts it down once.
 
-    `connect`, the start of its instance, leaves nothing behind if it fails. `begin` is what follows
-    it: whatever ends that early has the client shut down. `close` ends everything, also of a client
-    that never began, or not wholly; it does not run beside `begin`.
+    `connect` starts the client's instance and leaves nothing behind if it fails. `begin` starts the
+    rest: if it fails or is cancelled, the client is shut down. `close` ends everything, also of a
+    client that was started partly or not at all; it never runs at the same time as `begin`.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class Lifecycle:
         begin: Callable[[], Coroutine[Any, Any, None]],
         close: Callable[[], Awaitable[None]],
     ) -> None:
-        #: From the time that it begins until it is to shut down.
+        #: Whether the client was started and is not being shut down.
         self.running = False
         self._connect = connect
         self._begin = begin
@@ -38,12 +39,12 @@ class Lifecycle:
 
     @property
     def closing(self) -> bool:
-        """Whether it is shut down, or about to be."""
+        """Whether the client is shut down or shutting down."""
         return self._closing is not None
 
     async def start(self) -> None:
-        """Begin, or wait until another caller has. Raises NotRunning if it is or gets shut down,
-        and the errors of `connect` and `begin`."""
+        """Start the client, or wait until another caller has. Raises NotRunning if it is or gets
+        shut down, and the errors of `connect` and `begin`."""
         async with self._starting:
             if self.running:
                 return
@@ -52,7 +53,7 @@ class Lifecycle:
                 self._check_open()
                 self.running = True
                 self._beginning = asyncio.get_running_loop().create_task(self._begin())
-                # Not awaited itself: the shutdown cancels it, and that is not for the caller.
+                # Not awaited itself: a shutdown cancels it, which must not cancel the caller.
                 await asyncio.wait([self._beginning])
                 self._check_open()
                 self._beginning.result()
@@ -65,10 +66,10 @@ class Lifecycle:
             raise NotRunning("client", SHUT_DOWN)
 
     async def shutdown(self) -> None:
-        """Close, or wait until it is closed; cancelling a caller does not cancel the shutdown."""
+        """Close, or wait until another caller has; cancelling a caller does not cancel it."""
         if self._closing is None:
             self.running = False
-            # In a task of its own, so that a caller that is cancelled leaves nothing half closed.
+            # In its own task, so that cancelling a caller leaves nothing half closed.
             self._closing = asyncio.get_running_loop().create_task(self._shut_down())
         await asyncio.shield(self._closing)
 

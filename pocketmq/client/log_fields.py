@@ -1,8 +1,8 @@
-"""Fields that the client's log records carry beside their text.
+"""Fields of the client's log records, in addition to the text.
 
-Each is an attribute of the LogRecord, for formatters and collectors that keep fields apart:
+Each is an attribute of the LogRecord, for formatters and collectors of structured logs:
 `mq_client_id`, `mq_group`, `mq_topic`, `mq_broker` (name or address), `mq_queue_id`, `mq_msg_id`,
-`mq_code` (of the error) and `mq_retriable`. A record has those that its event has.
+`mq_code` (of the error) and `mq_retriable`. A record has only those that apply to it.
 
     logging.Formatter("%(message)s topic=%(mq_topic)s", defaults={"mq_topic": None})
 """
@@ -16,7 +16,7 @@ from pocketmq.message.message import MessageQueue
 def fields(
     error: BaseException | None = None, *, queue: MessageQueue | None = None, **values: object
 ) -> dict[str, object]:
-    """The `extra` of a logging call: these values, those of the queue, and what the error knows."""
+    """Return the `extra` of a logging call: these values, and those of the queue and the error."""
     if queue is not None:
         own = {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id}
         values = own | values

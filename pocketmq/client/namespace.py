@@ -1,4 +1,4 @@
-"""Namespaces: tenants of one cluster keep their topics and groups apart by a prefix.
+"""Namespaces: a prefix that separates the topics and groups of the tenants of a cluster.
 
 | name | within namespace ns |
 |---|---|
@@ -6,8 +6,8 @@
 | %RETRY%shop, %DLQ%shop | %RETRY%ns%shop, %DLQ%ns%shop |
 | system topics and groups | unchanged |
 
-Names are wrapped on their way to the servers and unwrapped on their way back, so that application
-code never sees the prefix. Reference: NamespaceUtil.
+Names are wrapped in requests and unwrapped in answers, so that application code never sees the
+prefix. Reference: NamespaceUtil.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Namespace:
-    """One namespace; false, and without effect, when it is the empty one.
+    """One namespace. An empty one is false and has no effect.
 
-    Raises InvalidName for a name that could not be part of a topic.
+    Raises InvalidName for a name that cannot be part of a topic.
     """
 
     __slots__ = ("_prefix", "name", "property")
@@ -48,7 +48,7 @@ class Namespace:
                 raise InvalidName(f"namespace {name!r} contains {SEPARATOR!r}")
         self.name = name
         self._prefix = f"{name}{SEPARATOR}"
-        #: What a message's properties text says of its namespace.
+        #: The namespace as it is encoded in a message's properties.
         self.property = f"{names.INSTANCE_ID}\x01{name}\x02" if name else ""
 
     def __bool__(self) -> bool:
@@ -58,14 +58,15 @@ class Namespace:
         return f"Namespace({self.name!r})"
 
     def wrap(self, resource: str) -> str:
-        """A topic or group as the servers know it."""
+        """Return the name of a topic or group on the servers."""
         if not self.name or is_system_topic(resource) or resource.startswith(SYSTEM_GROUP_PREFIX):
             return resource
         kind, own = _split(resource)
         return resource if own.startswith(self._prefix) else f"{kind}{self._prefix}{own}"
 
     def unwrap(self, resource: str) -> str:
-        """A topic or group as the application knows it; other namespaces' names stay."""
+        """Return the application's name of a topic or group; names of other namespaces are not
+        changed."""
         if not self.name:
             return resource
         kind, own = _split(resource)
@@ -78,7 +79,7 @@ class Namespace:
         return queue._replace(topic=self.unwrap(queue.topic))
 
     def wrap_message(self, message: Message) -> Message:
-        """A copy to send; the caller's message keeps its topic."""
+        """Return a copy to send; the caller's message keeps its topic."""
         return replace(message, topic=self.wrap(message.topic))
 
 

@@ -1,6 +1,6 @@
-"""What a broker's store knows of a queue: its bounds, and offsets by time.
+"""The offsets of a queue: its bounds, and offsets by time.
 
-All offsets are queue offsets. An unknown topic or queue answers 0, as an empty one does.
+All offsets are queue offsets. Brokers answer 0 for an unknown topic or queue, as for an empty one.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ Position = int | Literal["begin", "end"] | datetime
 
 
 def milliseconds(time: datetime) -> int:
-    """Unix milliseconds; a time without zone is local."""
+    """Return Unix milliseconds; a time without a time zone is local."""
     return int(time.timestamp() * 1000)
 
 
 class QueueOffsets:
-    """Asks the broker that holds the queue. Raises BrokerNotFound, NoRouteInfo and what brokers
-    answer."""
+    """Asks the queue's master. Raises BrokerNotFound, NoRouteInfo and the errors of brokers."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def min(self, queue: MessageQueue) -> int:
-        """The oldest offset still stored."""
+        """Return the oldest offset that is still stored."""
         header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         ext = await self._ask(queue, RequestCode.GET_MIN_OFFSET, header)
         return GetMinOffsetResponseHeader.from_ext(ext).offset
 
     async def max(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
+        """Return the offset of the next message."""
         header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         ext = await self._ask(queue, RequestCode.GET_MAX_OFFSET, header)
         return GetMaxOffsetResponseHeader.from_ext(ext).offset
 
     async def at_time(self, queue: MessageQueue, timestamp: int) -> int:
-        """The first message stored at or after `timestamp` (ms); the end when there is none."""
+        """Return the offset of the first message stored at or after `timestamp` (ms), or the end
+        of the queue."""
         header = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp
         )
@@ -61,14 +61,14 @@ class QueueOffsets:
         return SearchOffsetResponseHeader.from_ext(ext).offset
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """Store time of the oldest message, ms; None when there is none."""
+        """Return the store time of the oldest message, ms; None if the queue is empty."""
         header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         ext = await self._ask(queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         timestamp = GetEarliestMsgStoretimeResponseHeader.from_ext(ext).timestamp
         return timestamp if timestamp >= 0 else None
 
     async def resolve(self, queue: MessageQueue, position: Position) -> int:
-        """The offset that a position means for this queue now."""
+        """Return the current offset of a position."""
         if isinstance(position, datetime):
             return await self.at_time(queue, milliseconds(position))
         if isinstance(position, str):
@@ -82,11 +82,11 @@ class QueueOffsets:
 
 
 def check_position(position: Position, name: str = "position") -> Position:
-    """Check a position; `name` is what errors call it.
+    """Check a position; errors call it `name`.
 
     Raises:
-        TypeError: it is neither an int, nor a text, nor a datetime.
-        ValueError: it is a negative offset, or a text but for "begin" and "end".
+        TypeError: it is not an int, a text or a datetime.
+        ValueError: it is a negative offset, or a text other than "begin" and "end".
     """
     allowed = "a queue offset (int), 'begin', 'end', or a datetime (store time)"
     if isinstance(position, bool) or not isinstance(position, int | str | datetime):
@@ -99,7 +99,7 @@ def check_position(position: Position, name: str = "position") -> Position:
 
 
 def consume_from_where(start: Position) -> str:
-    """What heartbeats call the place where a new group begins."""
+    """Return the name in heartbeats of the position at which a new group begins."""
     if isinstance(start, datetime):
         return "CONSUME_FROM_TIMESTAMP"
     return "CONSUME_FROM_FIRST_OFFSET" if start == "begin" else "CONSUME_FROM_LAST_OFFSET"

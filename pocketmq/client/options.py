@@ -1,6 +1,6 @@
-"""Options that every client takes, whatever it does: `Producer(group, **options)` and the others.
+"""Options that every client takes: `Producer(group, **options)` and the others.
 
-They are passed on to ClientInstance, which says what they mean.
+They are passed on to ClientInstance.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from pocketmq.client.parameters import (
 
 
 class ClientOptions(TypedDict, total=False):
-    """Keyword arguments of ClientInstance for users of every kind of client.
+    """Keyword arguments of ClientInstance that every kind of client accepts.
 
-    - `instance_name`, `unit_name`: parts of the clientId. Brokers tell clients apart by it, so two
-      that run at the same time, also in one process, need different ones; they have by default.
+    - `instance_name`, `unit_name`: parts of the clientId, by which brokers distinguish clients.
+      Clients that run at the same time, even in one process, need different ids. The default does
+      that.
     - `credentials`: signs every request (`pocketmq.client.credentials`).
-    - `tls`: True to encrypt connections and to trust what the system trusts, or an SSLContext; to
-      brokers and name servers alike (useTLS).
-    - `vip_channel`: send, and ask for nearly all but messages, at the port two below the broker's
-      own (vipChannelEnabled; client.vip_channel).
+    - `tls`: encrypts the connections to brokers and name servers (useTLS): True to trust the
+      system's certificates, or an SSLContext.
+    - `vip_channel`: use the port two below the broker's own for sends and for nearly all other
+      requests, except pulls (vipChannelEnabled; `client.routes.vip_channel`).
     - `namespace`: prefixes topics and groups (`pocketmq.client.namespace`).
-    - `start_timeout`: seconds (or a timedelta) that `start` waits for a name server; then it raises
-      NoNameServer. With None, `start` does not wait, but calls do. Default: None; consumers: 30.
-    - `route_interval`: seconds (or a timedelta) between two looks at the routes of the topics in
-      use (pollNameServerInterval). Default: 30.
-    - `heartbeat_interval`: the same between two heartbeats to every broker
+    - `start_timeout`: seconds (or a timedelta) that `start` waits for a name server before it
+      raises NoNameServer. With None, `start` does not wait, but calls do. Default: None;
+      consumers: 30.
+    - `route_interval`: seconds (or a timedelta) between updates of the routes of the topics in use
+      (pollNameServerInterval). Default: 30.
+    - `heartbeat_interval`: seconds (or a timedelta) between heartbeats to every broker
       (heartbeatBrokerInterval). Brokers forget a client after 120 s of silence. Default: 30.
     """
 
@@ -54,11 +56,11 @@ class ClientOptions(TypedDict, total=False):
 
 
 def check_options(client: type, given: ClientOptions) -> None:
-    """Check the names and the values of the options that a client was given.
+    """Check the names and values of a client's options.
 
     Raises:
-        TypeError: no client takes one of them (the text names the nearest option), or a value has
-            the wrong type.
+        TypeError: an option does not exist (the text names the nearest one), or a value has the
+            wrong type.
         ValueError: a value is out of range.
     """
     values: Mapping[str, Any] = dict(given)

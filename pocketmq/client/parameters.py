@@ -40,7 +40,7 @@ def seconds(name: str, value: Seconds, *, above_zero: bool = False) -> float:
 
     `above_zero` refuses 0 as well.
     """
-    # The timeout of every send may come through here.
+    # A fast path: this may be called for every send.
     if type(value) is float and 0.0 < value <= LONGEST:
         return value
     return _duration(name, value, "seconds", 1.0, above_zero=above_zero)
@@ -81,14 +81,14 @@ def seconds_or_none(name: str, value: Seconds | None, *, above_zero: bool = Fals
 
 
 def unix_seconds(at: float) -> float:
-    """Unix seconds of a time of the monotonic clock."""
+    """Convert a time of the monotonic clock to Unix seconds."""
     return time.time() - (time.monotonic() - at)
 
 
 def point_in_time(name: str, value: int | datetime) -> int:
     """Check a point in time: a `datetime` (without a time zone: local time), or Unix ms.
 
-    Return Unix ms. Seconds in place of milliseconds are refused.
+    Return Unix ms. Refuses seconds given as milliseconds.
     """
     if isinstance(value, datetime):
         try:
@@ -144,7 +144,7 @@ def flag(name: str, value: bool) -> bool:
 
 
 def text(name: str, value: str, *, empty: bool = False) -> str:
-    """Check a text; an empty one only passes with `empty`."""
+    """Check a text; it may be empty only with `empty`."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text (str), not {shown(value)}")
     if not value and not empty:
@@ -153,7 +153,7 @@ def text(name: str, value: str, *, empty: bool = False) -> str:
 
 
 def text_or_none(name: str, value: str | None) -> str | None:
-    """Check a text, not an empty one, that may be None."""
+    """Check a text that is not empty, or None."""
     return None if value is None else text(name, value)
 
 
@@ -222,7 +222,7 @@ def function(name: str, value: F) -> F:
 
 
 def functions(name: str, values: Sequence[F]) -> Sequence[F]:
-    """Check that the values are a list of what can be called."""
+    """Check a list of callables."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise TypeError(f"{name} must be a list of functions, not {shown(values)}")
     for value in values:
@@ -231,12 +231,12 @@ def functions(name: str, values: Sequence[F]) -> Sequence[F]:
 
 
 def unknown_option(what: str, given: str, known: Iterable[str]) -> TypeError:
-    """Make the error for a keyword that `what` does not take; it names the nearest one."""
+    """Return the error for a keyword that `what` does not have; it names the nearest one."""
     return TypeError(f"{what} has no option {given!r}{_nearest(given, sorted(known))}")
 
 
 def shown(value: object) -> str:
-    """The value as it stands in an error: short, with its type where that is not obvious."""
+    """Return the value as errors show it: short, with its type if that is not obvious."""
     try:
         told = repr(value)
     except Exception:

@@ -1,7 +1,7 @@
-"""Pulls of records as the broker stores them, for readers that take records apart themselves.
+"""Pulls undecoded records, for readers that decode them themselves.
 
-They carry their own subscription, so they need no heartbeat, and they are not held: an answer comes
-at once, whether there is something or not. Nothing is committed.
+The pulls contain their subscription, so they need no heartbeat. Brokers do not hold them: the
+answer comes at once, even if there is no message. No offset is committed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _STATUSES = {int(status): status for status in PullStatus}
 
 
 class PulledRecords(NamedTuple):
-    """The answer to a pull.
+    """The result of a pull.
 
-    `records` are whole records one after another, not copied out of what came from the network;
-    tags are compared by their hashes only. Go on at `next_offset`, whatever the status. `reason` is
-    the broker's own word for the status.
+    `records` are whole records one after another, a view of the received frame. Tags are compared
+    only by their hashes. Continue at `next_offset` with any status. `reason` is the broker's remark
+    on the status.
     """
 
     status: PullStatus
@@ -52,10 +52,11 @@ class RecordPuller:
         most: int,
         timeout: float,
     ) -> PulledRecords:
-        """Return records from `offset` on, at most `most`, or as the broker limits it; `timeout` in
-        seconds.
+        """Return at most `most` records from `offset` on; the broker may return fewer. `timeout` is
+        in seconds.
 
-        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, and silence's errors.
+        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, RemotingTimeout and
+        RemotingClosed.
         """
         header = PullMessageRequestHeader(
             consumer_group=self._group,

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteSwitches:
-    """Keeps a selector's switches at the local values with the name server's on top."""
+    """Sets a selector's switches to the local values, overridden by those of the name server."""
 
     def __init__(self, name_servers: NameServers, selector: QueueSelector) -> None:
         self._name_servers = name_servers
@@ -24,7 +24,7 @@ class RemoteSwitches:
         self._local = selector.switches
 
     async def read(self) -> Switches:
-        """Ask once and apply what changed. While no name server answers, nothing changes."""
+        """Read the switches once and apply them. If no name server answers, nothing changes."""
         header = GetKVListByNamespaceRequestHeader(namespace=CLIENT_CONFIG_NAMESPACE)
         try:
             answer = await self._name_servers.request(RequestCode.GET_KVLIST_BY_NAMESPACE, header)

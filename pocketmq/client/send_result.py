@@ -1,4 +1,4 @@
-"""What a send returns."""
+"""The result of a send."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pocketmq.remoting.codes import Code, ResponseCode
 
 
 class SendStatus(Code):
-    """The message is stored in every case; the others say what was not confirmed in time.
+    """The message is stored in every case; all but SEND_OK say what was not confirmed in time.
 
-    Numbered after the response codes. Reference: SendStatus.
+    The numbers are those of the response codes. Reference: SendStatus.
     """
 
     SEND_OK = ResponseCode.SUCCESS
@@ -23,21 +23,21 @@ class SendStatus(Code):
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-#: The response codes of the other ones.
+#: The response codes of all but SEND_OK.
 UNCONFIRMED: Final = frozenset(map(int, SendStatus)) - {int(SendStatus.SEND_OK)}
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored.
 
-    `msg_id` is the unique id the producer gave it; `offset_msg_id` names broker and physical
-    offset. `recall_handle`, of a message with a timer, is what `Producer.recall` takes. `region_id`
-    is the broker's; `trace_on` says whether it wants sends to be traced.
+    `msg_id` is the unique id that the producer gave it; `offset_msg_id` contains the broker's
+    address and the physical offset. `recall_handle` of a timer message is for `Producer.recall`.
+    `region_id` is the broker's; `trace_on`: whether the broker wants sends to be traced.
 
-    `queue_offset` is the message's place in `queue`, except for a message with `delay_level`,
-    `delay` or `deliver_at`, or of a transaction. Brokers, the official one too, keep such a message
-    in a topic of their own (SCHEDULE_TOPIC_XXXX, rmq_sys_wheel_timer, RMQ_SYS_TRANS_HALF_TOPIC) and
-    answer with its offset there. It gets its place in `queue` when it is delivered or committed.
+    `queue_offset` is the message's offset in `queue`, except for a message with `delay_level`,
+    `delay` or `deliver_at`, or of a transaction. Brokers, the official one too, first store such a
+    message in a system topic (SCHEDULE_TOPIC_XXXX, rmq_sys_wheel_timer, RMQ_SYS_TRANS_HALF_TOPIC)
+    and return its offset there. It gets its offset in `queue` when it is delivered or committed.
     """
 
     status: SendStatus

@@ -1,7 +1,7 @@
-"""What the official client refuses before sending, refused here in the same way.
+"""Checks before sending; the same as those of the official client.
 
-Reference: Validators, MessageBatch.generateFromList; the words follow the protocol, and each
-error names the value that broke the rule.
+Each error names the value that breaks the rule. Reference: Validators,
+MessageBatch.generateFromList.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pocketmq.message.limits import (
 )
 from pocketmq.message.message import Message, MessageExt
 
-#: Group names that the official clients use as "not set"; a group must be chosen.
+#: Group names that the official clients treat as "not set".
 FORBIDDEN_GROUPS = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
-#: Reserved names that an application may set itself; every other reserved name is refused.
+#: Reserved properties that an application may set; all others are refused.
 APPLICATION_PROPERTIES = frozenset(
     {
         names.TIMER_DELAY_SEC,
@@ -43,18 +43,18 @@ _NEVER_BATCHED = _TIMERS | {names.INNER_MULTI_DISPATCH}
 _SEPARATORS = ("\x01", "\x02")
 _BODY_TYPES = (bytes, bytearray, memoryview)
 
-# Topics that have passed; a producer sends to few, so the rules run once for each.
+# Topics that passed the checks; a producer sends to few, so each is checked once.
 _checked_topics: set[str] = set()
 _CHECKED_TOPICS_LIMIT = 10_000
 
 
 def producer_group(group: str) -> str:
-    """The group, checked; raises InvalidName."""
+    """Check a group name and return it; raises InvalidName."""
     return _group(group, "producer")
 
 
 def consumer_group(group: str) -> str:
-    """The group, checked; raises InvalidName."""
+    """Check a group name and return it; raises InvalidName."""
     return _group(group, "consumer")
 
 
@@ -69,14 +69,14 @@ def _group(group: str, role: str) -> str:
 
 
 def positive(name: str, seconds: float) -> float:
-    """The option's value; raises ValueError unless it is above 0."""
+    """Return the option's value; raise ValueError unless it is above 0."""
     if not seconds > 0:
         raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
     return seconds
 
 
 def check_topic_name(topic: str) -> None:
-    """Raise InvalidName for a text that cannot name a topic."""
+    """Raise InvalidName for a text that is not a valid topic name."""
     try:
         check_topic(topic)
     except IllegalName as error:
@@ -95,9 +95,9 @@ def check_trace(trace: bool | str) -> bool | str:
 
 
 def check_message(message: Message, max_message_size: int) -> None:
-    """Raises InvalidName for the topic and InvalidMessage for the rest.
+    """Raise InvalidName for the topic and InvalidMessage for the rest.
 
-    `max_message_size` bounds the body before compression, bytes.
+    `max_message_size` limits the body before compression, bytes.
     """
     if type(message) is not Message:
         check_type(message)
@@ -106,7 +106,7 @@ def check_message(message: Message, max_message_size: int) -> None:
         if topic not in _checked_topics:
             _check_send_topic(topic)
     except TypeError:
-        check_topic_name(topic)  # a list, say
+        check_topic_name(topic)  # not hashable: not a text
     body = message.body
     if type(body) is not bytes and not isinstance(body, _BODY_TYPES):
         raise InvalidMessage(f"the message body must be bytes, not {type(body).__name__}")
@@ -119,7 +119,7 @@ def check_message(message: Message, max_message_size: int) -> None:
 
 
 def check_type(message: object, name: str = "message") -> None:
-    """Raise TypeError for what is not a Message; `name` is what the error calls it."""
+    """Raise TypeError unless it is a Message; the error calls it `name`."""
     if type(message) is Message and type(message.topic) is str:
         return
     if isinstance(message, MessageExt):
@@ -133,7 +133,7 @@ def check_type(message: object, name: str = "message") -> None:
 
 
 def check_messages(messages: object) -> None:
-    """Raise TypeError for what is not a list of messages."""
+    """Raise TypeError unless it is a list of messages."""
     if isinstance(messages, Message | MessageExt | str | bytes) or not isinstance(
         messages, Sequence
     ):
@@ -144,7 +144,7 @@ def check_messages(messages: object) -> None:
 
 
 def check_tags(tags: str) -> None:
-    """A message's one tag; raises InvalidMessage."""
+    """Check a message's tag; raises InvalidMessage."""
     if not isinstance(tags, str):
         raise InvalidMessage(f"tags must be one tag (str), not {shown(tags)}")
     if "||" in tags:
@@ -155,7 +155,7 @@ def check_tags(tags: str) -> None:
 
 
 def joined_keys(keys: Sequence[str]) -> str:
-    """The index keys as one property; raises InvalidMessage."""
+    """Return the index keys as one property; raises InvalidMessage."""
     if isinstance(keys, str | bytes):
         raise InvalidMessage(f"keys must be a list of str, not {shown(keys)}: write keys=[...]")
     try:
@@ -191,7 +191,7 @@ def _check_send_topic(topic: str) -> None:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """A user's own properties: no reserved name, nothing empty, no separator characters."""
+    """Check user properties: no reserved names, no empty texts, no separator characters."""
     if not isinstance(properties, Mapping):
         raise InvalidMessage(f"properties must be a dict of texts, not {shown(properties)}")
     for name, value in properties.items():
@@ -210,7 +210,7 @@ def _check_text(name: object, value: object) -> None:
 
 
 def check_property(name: str, value: str) -> None:
-    """One property as it goes on the wire; raises InvalidMessage."""
+    """Check one property; raises InvalidMessage."""
     if not name or not value:
         raise InvalidMessage(f"property {name!r}={value!r}: an empty name or value would be lost")
     for separator in _SEPARATORS:
@@ -219,7 +219,7 @@ def check_property(name: str, value: str) -> None:
 
 
 def check_properties_length(text: str) -> None:
-    """The whole properties text must fit in its 16-bit length field."""
+    """Check that the encoded properties fit in their 16-bit length field."""
     if text.isascii():
         length = len(text)
     else:
@@ -234,7 +234,7 @@ def check_properties_length(text: str) -> None:
 
 
 def check_batchable(message: Message) -> None:
-    """What may not travel in a batch; raises InvalidMessage."""
+    """Raise InvalidMessage for a message that cannot be sent in a batch."""
     if not goes_alone(message):
         return
     if is_delayed(message):
@@ -246,7 +246,7 @@ def check_batchable(message: Message) -> None:
 
 
 def is_delayed(message: Message) -> bool:
-    """Whether it has a delay level or a timer."""
+    """Return whether a message has a delay level or a timer."""
     return bool(
         message.delay_level
         or message.deliver_at
@@ -256,12 +256,12 @@ def is_delayed(message: Message) -> bool:
 
 
 def goes_alone(message: Message) -> bool:
-    """Whether brokers do with it what they do with none of a batch."""
+    """Return whether brokers treat the message in a way that batches do not support."""
     return bool(
         message.delay_level
         or message.deliver_at
         or message.delay
-        # By its first character first: that is half the time, for every message that lingers.
+        # Comparing the first character first halves the time; this runs for each lingering message.
         or (message.topic[:1] == "%" and message.topic.startswith(RETRY_PREFIX))
         or (message.properties and not _NEVER_BATCHED.isdisjoint(message.properties))
     )

@@ -1,15 +1,14 @@
-"""Where the addresses of the name servers come from.
+"""The list of name server addresses, and its sources.
 
 | `namesrv` | the list |
 |---|---|
-| "host:port;host:port", or a sequence | is given |
-| None or "" | the environment's NAMESRV_ADDR, in any of these forms |
-| "http://server:8080/rocketmq/nsaddr" | is asked for: an address server |
-| "file:///etc/rocketmq/nsaddr" | is read |
+| "host:port;host:port", or a sequence | as given |
+| None or "" | from the environment's NAMESRV_ADDR, in any of these forms |
+| "http://server:8080/rocketmq/nsaddr" | fetched from an address server |
+| "file:///etc/rocketmq/nsaddr" | read from the file |
 
-A list that is asked for or read is looked at again every two minutes; while that fails, the last
-one stays. It is one line of the first form. Reference: DefaultTopAddressing,
-MQClientInstance.fetchNameServerAddr.
+A list at a URL is one line of the first form. It is fetched again every two minutes; if that fails,
+the last one stays in use. Reference: DefaultTopAddressing, MQClientInstance.fetchNameServerAddr.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ log = logging.getLogger(__name__)
 #: The environment variable that mqadmin and the images of RocketMQ use.
 NAMESRV_ADDR = "NAMESRV_ADDR"
 
-#: Seconds between two looks at a list that may change.
+#: Seconds between two fetches of a list.
 REFRESH_PERIOD = 120.0
-#: Seconds for one look.
+#: Timeout of one fetch, seconds.
 FETCH_TIMEOUT = 3.0
-#: Bytes of a list at most.
+#: The largest list, bytes.
 MAX_LIST = 64 * 1024
 
 _SCHEMES = ("http://", "https://", "file://")
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
-    """`"host:port;host:port"` (commas too) or a list of addresses, without duplicates.
+    """Split `"host:port;host:port"` (or commas), or check a list of addresses; drop duplicates.
 
-    Raises InvalidName for one that is not `host:port`, NoNameServer when there is none.
+    Raises InvalidName for one that is not `host:port`, NoNameServer if there is none.
     """
     given = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else addresses
     result: list[str] = []
@@ -65,10 +64,10 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
 
 
 def check_namesrv(namesrv: str | Sequence[str] | None) -> str | Sequence[str] | None:
-    """Check the argument `namesrv` of a client, as far as that goes without the environment.
+    """Check the argument `namesrv` of a client, without reading the environment.
 
     Raises:
-        TypeError: it is neither a text, nor a list of texts, nor None.
+        TypeError: it is not a text, a list of texts or None.
         InvalidName: an address is not `host:port`.
     """
     if namesrv is not None and not isinstance(namesrv, str):
@@ -81,11 +80,11 @@ def check_namesrv(namesrv: str | Sequence[str] | None) -> str | Sequence[str] | 
 
 
 class NameServerList:
-    """The addresses, and the URL they are fetched from if there is one.
+    """The addresses, and the URL of the list if there is one.
 
-    Making one reads nothing: with a URL, `addresses` is empty until `fetch`. Raises NoNameServer
-    when no address is given anywhere, InvalidName for one that is not well formed, TypeError for
-    what is neither a text nor a list of texts.
+    The constructor fetches nothing: with a URL, `addresses` is empty until `fetch`. Raises
+    NoNameServer if no address is given anywhere, InvalidName for a malformed one, and TypeError for
+    an argument that is neither a text nor a list of texts.
     """
 
     def __init__(self, namesrv: str | Sequence[str] | None, unit_name: str = "") -> None:
@@ -102,10 +101,10 @@ class NameServerList:
             self.addresses = parse_addresses(given)
 
     async def fetch(self) -> bool:
-        """Look at the URL, if there is one; whether the list has changed.
+        """Fetch the list, if it is at a URL; return whether it has changed.
 
-        The first failure in a row is logged. Raises NoNameServer when the list cannot be read or
-        has no address, InvalidName for a bad one.
+        The first failure in a row is logged. Raises NoNameServer if the list cannot be read or has
+        no address, InvalidName for a malformed one.
         """
         if self.url is None:
             return False

@@ -1,8 +1,8 @@
 """The name servers of a client: their addresses, and requests with failover.
 
-Name servers do not know of each other, so any of them answers a question; a write goes to each.
-The first is chosen at random (clients spread over the servers) and kept while it answers; then the
-next in the list. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
+Name servers do not know each other: a read goes to any of them, a write to each. The first is
+chosen at random, to spread the clients, and used until it does not answer; then the next in the list
+is used. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ from pocketmq.remoting.pool import ConnectionPool
 
 log = logging.getLogger(__name__)
 
-#: Seconds for a request to the name servers, all failovers included.
+#: Timeout of a request to the name servers, including failovers, seconds.
 NAMESRV_TIMEOUT = 3.0
-#: The least time one name server gets, seconds.
+#: The shortest timeout for one name server, seconds.
 LEAST_SHARE = 0.01
-#: One that does not answer is asked again after these pauses, the first and the longest, seconds;
-#: and gets so much time.
+#: Pauses before a name server that does not answer is asked again: the first and the longest,
+#: seconds.
 WATCH_PAUSES = (0.5, 5.0)
+#: Timeout of these probes, seconds.
 WATCH_TIMEOUT = 1.0
 
 
 class NameServers:
-    """Requests to whichever name server answers.
+    """Sends requests to a name server that answers.
 
-    `addresses` may change at any time, but for the time it takes to fetch a first list
-    (client.name_server_list) it is never empty.
+    `addresses` may change at any time. It is empty only until the first list is fetched
+    (`name_server_list`).
     """
 
     def __init__(self, addresses: Sequence[str], pool: ConnectionPool) -> None:
         self.addresses = addresses
         self._pool = pool
         self._current = random.randrange(1 << 16)
-        #: Those that did not answer last time, and since when, monotonic seconds: each is logged
-        #: once, until it answers.
+        #: Name servers whose last request had no answer, and since when, monotonic seconds. Each
+        #: is logged once per outage.
         self._silent: dict[str, float] = {}
         self._some_silent = asyncio.Event()
 
     @property
     def answering(self) -> bool:
-        """Whether any has answered last time, or none was asked."""
+        """Whether the last request to any name server was answered; True before the first."""
         return any(address not in self._silent for address in self.addresses)
 
     async def request(
@@ -72,10 +73,10 @@ class NameServers:
         *,
         timeout: float = NAMESRV_TIMEOUT,
     ) -> Command:
-        """The success answer of the first name server that answers at all.
+        """Return the answer of the first name server that answers.
 
-        A server's error answer is final and raised as its class; servers that are silent are
-        passed over, each getting its share of `timeout`. Raises NoNameServer when all were.
+        An error answer is final and raised as its class. A server that does not answer within its
+        share of `timeout` is skipped. Raises NoNameServer if all were skipped.
         """
         deadline = time.monotonic() + timeout
         silent: dict[str, RemotingError] = {}
@@ -131,8 +132,8 @@ class NameServers:
         timeout: float,
         spawn: Callable[[Coroutine[Any, Any, str | None], str], asyncio.Task[str | None]],
     ) -> None:
-        """Return when any name server has answered, also with an error; raises NoNameServer when
-        none has within `timeout` seconds."""
+        """Return when any name server has answered, even with an error; raises NoNameServer if none
+        has within `timeout` seconds."""
         answering, failed = await any_answer(self.addresses, self._ask_anything, timeout, spawn)
         self._tell_silent(failed)
         if answering is None:
@@ -143,8 +144,8 @@ class NameServers:
         await self._pool.request(address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout=timeout)
 
     async def watch(self) -> None:
-        """Ask those that do not answer until they do, for the log; ends by cancellation. Requests
-        go to another one, or are long in coming."""
+        """Probe name servers that do not answer until they do, so that the log has their return:
+        requests use other servers, or may be rare. Runs until it is cancelled."""
         while True:
             await self._some_silent.wait()
             self._some_silent.clear()
@@ -163,7 +164,7 @@ class NameServers:
             self._tell_answering(address)
 
     def _tell_silent(self, errors: Mapping[str, RemotingError]) -> None:
-        """Log the servers that do not answer, those that did before."""
+        """Log the servers that have stopped answering."""
         fresh = {address: errors[address] for address in errors if address not in self._silent}
         if fresh:
             self._silent.update(dict.fromkeys(fresh, time.monotonic()))
@@ -190,7 +191,7 @@ class NameServers:
         *,
         timeout: float = NAMESRV_TIMEOUT,
     ) -> None:
-        """Have every name server do it; raises the first error after all were asked."""
+        """Send a request to every name server; then raise the first error, if any."""
         first_error: RemotingError | None = None
         for address in tuple(self.addresses):
             try:

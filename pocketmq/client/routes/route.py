@@ -1,8 +1,8 @@
-"""Topic routes as a client uses them: queues to publish to, queues to read, broker addresses.
+"""Topic routes of a client: queues to publish to, queues to read, broker addresses.
 
-The table asks the name servers on first use of a topic, then every 30 s for every topic in use.
-A topic that the name server does not know is published through the route of the template topic
-TBW102 (the broker creates it with the first send); a consumer of one waits.
+The table requests a route when its topic is first used, then every 30 s for every topic in use. For
+a topic that the name server does not know, sends use the route of the template topic TBW102, and
+the broker creates the topic with the first send; a consumer waits until the topic exists.
 Reference: MQClientInstance.updateTopicRouteInfoFromNameServer.
 """
 
@@ -40,20 +40,20 @@ log = logging.getLogger(__name__)
 MASTER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2
-#: Routes asked for at the same time by one poll.
+#: Concurrent requests of one poll.
 POLL_CONCURRENCY = 32
-#: A route that a failed send put in doubt is asked for again at most this often, seconds.
+#: After failed sends, a route is requested again at most once in this time, seconds.
 DOUBT_INTERVAL = 1.0
-#: The pause before a route that is missing is asked for again, the first time and at most, seconds.
+#: Pauses before a missing route is requested again: the first and the longest, seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-#: Less time than this is too little for another question, seconds.
+#: With less time than this left, no further request is made, seconds.
 LEAST_WAIT = 0.02
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """The queues to send to: those of orderTopicConf, else of every writable broker with a
-    master, in the order of broker names and queue ids."""
+    """Return the queues to send to, in the order of broker names and queue ids: those of
+    orderTopicConf, else of every writable broker with a master."""
     if route.order_topic_conf:
         pairs = (part.rpartition(":") for part in route.order_topic_conf.split(";"))
         return [
@@ -72,7 +72,7 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
 
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """The queues to read: those of every readable broker."""
+    """Return the queues to read: those of every readable broker."""
     return [
         MessageQueue(topic, data.broker_name, queue_id)
         for data in _by_broker(route.queue_datas)
@@ -86,7 +86,7 @@ def _by_broker(queue_datas: Iterable[QueueData]) -> list[QueueData]:
 
 
 class TopicRoute:
-    """One topic's route. `provisional`: made from TBW102, the topic does not exist yet."""
+    """One topic's route. `provisional`: made from TBW102 because the topic does not exist yet."""
 
     __slots__ = ("data", "provisional", "publish", "subscribe", "topic")
 
@@ -105,9 +105,9 @@ class TopicRoute:
 
 
 class RouteTable:
-    """Every route this client uses.
+    """All routes that a client uses.
 
-    `spawn` starts a background task of the client (ended by its shutdown); `template` and
+    `spawn` starts a background task that the client's shutdown cancels. `template` and
     `template_queues` are the producer's createTopicKey and defaultTopicQueueNums.
     """
 
@@ -129,7 +129,8 @@ class RouteTable:
         self._watched: set[str] = set()
         self._asking: dict[tuple[str, bool], asyncio.Task[TopicRoute | None]] = {}
         self._doubted_at: dict[str, float] = {}
-        #: For topics that senders wait for: how often the route was missing, and the next request.
+        #: For topics that senders wait for: the number of requests that found no route, and the
+        #: pause before the next one.
         self._misses: dict[str, int] = {}
         self._asking_later: dict[str, asyncio.Task[None]] = {}
         self._brokers: dict[str, dict[int, str]] = {}
@@ -142,7 +143,7 @@ class RouteTable:
 
     @property
     def brokers(self) -> Mapping[str, Mapping[int, str]]:
-        """Broker name to broker id to address, over all routes."""
+        """Broker name → broker id → address, of all routes."""
         return self._brokers
 
     def broker_at(self, address: str) -> str | None:
@@ -151,7 +152,7 @@ class RouteTable:
         return next((name for name, addresses in brokers if address in addresses.values()), None)
 
     def masters(self) -> dict[str, str | None]:
-        """Every broker of the routes with its master's address, None while it has none."""
+        """Return the master's address for each broker of the routes; None while it has none."""
         return {name: addresses.get(MASTER_ID) for name, addresses in self._brokers.items()}
 
     def on_change(self, listener: Callable[[TopicRoute], None]) -> None:
@@ -159,22 +160,22 @@ class RouteTable:
         self._listeners.append(listener)
 
     def known(self, topic: str) -> TopicRoute | None:
-        """The route last seen, without asking."""
+        """Return the last known route, without a request."""
         return self._routes.get(topic)
 
     def writable(self, topic: str) -> TopicRoute | None:
-        """The route to send by, if it is known already and has queues; the usual case."""
+        """Return the route for sends if it is known and has queues, which is the usual case."""
         route = self._routes.get(topic)
         if route is None or not route.publish.queues or topic not in self._published:
             return None
         return route
 
     def unwatch(self, topic: str) -> None:
-        """No consumer reads the topic any more."""
+        """Stop polling for a topic that no consumer reads any more."""
         self._watched.discard(topic)
 
     def master(self, broker_name: str) -> str:
-        """The master's address; raises BrokerNotFound."""
+        """Return the master's address; raises BrokerNotFound."""
         addresses = self._brokers.get(broker_name)
         address = addresses.get(MASTER_ID) if addresses is not None else None
         if address is None:
@@ -182,11 +183,11 @@ class RouteTable:
         return address
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether the master is in the routes, and not only slaves."""
+        """Return whether the routes contain the master, not only slaves."""
         return MASTER_ID in self._brokers.get(broker_name, ())
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """The address of that replica, else of any replica; raises BrokerNotFound."""
+        """Return the address of this replica, else of any; raises BrokerNotFound."""
         addresses = self._brokers.get(broker_name)
         if not addresses:
             raise BrokerNotFound(broker_name)
@@ -194,10 +195,10 @@ class RouteTable:
         return found if found is not None else addresses[min(addresses)]
 
     async def for_publish(self, topic: str, *, timeout: float = NAMESRV_TIMEOUT) -> TopicRoute:
-        """The route to send by, asking on first use; through the template for unknown topics.
+        """Return the route for sends, requested on first use; for an unknown topic, the template's.
 
-        Raises NoRouteInfo when there is none with a writable queue, NoNameServer when no name
-        server answers, RemotingTimeout after `timeout` seconds, NotRunning at a shutdown.
+        Raises NoRouteInfo if no route has a writable queue, NoNameServer if no name server answers,
+        RemotingTimeout after `timeout` seconds, NotRunning at a shutdown.
         """
         route = self._routes.get(topic)
         if route is not None and route.publish.queues:
@@ -218,13 +219,13 @@ class RouteTable:
         return route
 
     async def wait_for_publish(self, topic: str, *, timeout: float) -> TopicRoute:
-        """The route to send by, as `for_publish` gives it; wait up to `timeout` seconds for it.
+        """Do as `for_publish`, but wait up to `timeout` seconds for a route.
 
         A topic has no route while the name server, or the topic's first broker, is starting. All
-        callers that wait for a topic share one request at a time, with growing pauses.
+        callers that wait for a topic share its requests, which are made with growing pauses.
 
         Raises:
-            NoRouteInfo, NoNameServer: the last answer within `timeout`, or there was none.
+            NoRouteInfo, NoNameServer: the error of the last request within `timeout`.
             NotRunning: the client was shut down.
         """
         loop = asyncio.get_running_loop()
@@ -251,14 +252,14 @@ class RouteTable:
                         extra=fields(error, topic=topic),
                     )
                 last = HeldError(error)
-                # The last question comes some time before the deadline, so that it is answered.
+                # Make the last request some time before the deadline, so that it can be answered.
                 later = self._later(topic)
                 await asyncio.wait((later,), timeout=max(left / 2, LEAST_WAIT))
                 if later.cancelled():
                     raise NotRunning("client", SHUT_DOWN) from None
 
     def _later(self, topic: str) -> asyncio.Task[None]:
-        """A task that ends when it is time to ask again."""
+        """Return the task that ends when it is time for the next request."""
         task = self._asking_later.get(topic)
         if task is None:
             misses = self._misses[topic] = self._misses.get(topic, 0) + 1
@@ -272,7 +273,7 @@ class RouteTable:
     async def for_subscribe(
         self, topic: str, *, timeout: float = NAMESRV_TIMEOUT
     ) -> TopicRoute | None:
-        """The route to read by, or None while the topic does not exist; polled from now on."""
+        """Return the route for reading, None while the topic does not exist; poll from now on."""
         self._watched.add(topic)
         route = self._routes.get(topic)
         if route is not None and not route.provisional:
@@ -281,18 +282,19 @@ class RouteTable:
         return None if route is None or route.provisional else route
 
     async def refresh(self, topic: str, *, timeout: float = NAMESRV_TIMEOUT) -> TopicRoute | None:
-        """Ask again now; None when the name server does not know the topic."""
+        """Request the route now; return None if the name server does not know the topic."""
         return await self._ask(topic, topic in self._published, timeout)
 
     def doubt(self, topic: str, now: float) -> None:
-        """A send or pull by this route failed: ask again in the background, at most once a
-        second (`now` in clock seconds)."""
+        """Request the route again in the background after a send or pull by it failed, at most once
+        a second (`now`: clock seconds)."""
         if now - self._doubted_at.get(topic, float("-inf")) >= DOUBT_INTERVAL:
             self._doubted_at[topic] = now
             self._asking_task(topic, topic in self._published)
 
     async def poll(self) -> None:
-        """Ask for every topic in use, then forget the others, and brokers that no route names."""
+        """Request the routes of all topics in use; then forget the others, and brokers without a
+        route."""
         gate = asyncio.Semaphore(POLL_CONCURRENCY)
 
         async def ask(topic: str) -> None:
@@ -300,7 +302,7 @@ class RouteTable:
                 try:
                     await self.refresh(topic)
                 except NoNameServer as error:
-                    # NameServers warns once, for all topics.
+                    # NameServers logs one warning for all topics.
                     log.debug("route of topic %s could not be asked: %s", topic, error)
                 except RemotingError as error:
                     self._log.warning(
@@ -317,8 +319,8 @@ class RouteTable:
         self._forget_brokers()
 
     async def _ask(self, topic: str, create: bool, timeout: float) -> TopicRoute | None:
-        # All callers that want the same route share one request; one that gives up leaves it
-        # to the others.
+        # All callers that want the same route share one request; cancelling one of them does not
+        # cancel it.
         task = self._asking_task(topic, create)
         try:
             async with asyncio.timeout(timeout):
@@ -342,7 +344,7 @@ class RouteTable:
 
     def _asked(self, key: tuple[str, bool], task: asyncio.Task[TopicRoute | None]) -> None:
         self._asking.pop(key, None)
-        # Whoever waits sees the error; a background question must not leave it unretrieved.
+        # Waiters get the error; after a background request nobody else would retrieve it.
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("route of topic %s: %s", key[0], error)
 
@@ -357,8 +359,8 @@ class RouteTable:
                     count = min(self._template_queues, queue_data.read_queue_nums)
                     queue_data.read_queue_nums = queue_data.write_queue_nums = count
         if data is None:
-            # The last known route stays in use: a name server that has just started knows
-            # nothing yet, and a broker says itself when a topic is gone.
+            # The last known route stays in use: a name server that has just started has no routes
+            # yet, and a broker refuses requests for a topic that was deleted.
             return self._routes.get(topic)
         return self._learn(TopicRoute(topic, data, provisional=provisional))
 

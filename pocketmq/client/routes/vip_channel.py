@@ -1,9 +1,9 @@
-"""The VIP channel: the port two below a broker's own, where requests need not queue behind pulls.
+"""The VIP channel: the port two below a broker's own, where pulls do not delay other requests.
 
-With the option on, requests to brokers go there as the Java client's do: sends, offsets, locks,
-messages given back, members of a group, probes, and what an administrator asks. Pulls, heartbeats,
-the ends of transactions and recalls never do, nor does the question for a broker's settings. There
-is no fallback if that port is not open (vipChannelEnabled; off by default).
+If the option is on, the same requests use it as in the Java client: sends, offsets, locks, messages
+sent back, the members of a group, probes, and administration. Pulls, heartbeats, ends of
+transactions, recalls, and requests for a broker's settings never use it. There is no fallback if
+that port is not open (vipChannelEnabled; off by default).
 Reference: MixAll.brokerVIPChannel and its uses in 5.3.3.
 """
 
@@ -16,7 +16,7 @@ VIP_DISTANCE = 2
 
 
 def vip_address(address: str) -> str:
-    """The address of the channel, of a broker's own."""
+    """Return the VIP channel of a broker with this address."""
     return _moved(address, -VIP_DISTANCE)
 
 
@@ -26,19 +26,19 @@ def _moved(address: str, distance: int) -> str:
 
 
 class VipChannel:
-    """Says where requests go; where it is not `enabled`, to the broker's own address."""
+    """Chooses the address for requests: always the broker's own unless `enabled`."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
 
     def own_addresses(self, address: str) -> tuple[str, ...]:
-        """Of the broker whom a connection to `address` reaches: what its own address may be."""
+        """Return the possible own addresses of the broker to which `address` leads."""
         if not self._enabled:
             return (address,)
         return address, _moved(address, VIP_DISTANCE)
 
     def address(self, broker: str, code: RequestCode) -> str:
-        """Where to send a request that would go to the address `broker`."""
+        """Return the address for a request to the broker at the address `broker`."""
         if not self._enabled or code is RequestCode.GET_BROKER_CONFIG:
             return broker
         return vip_address(broker)

@@ -1,5 +1,5 @@
-"""RIP-63: which queue the next send goes to, and what is known of each broker.
+"""RIP-63: chooses the queue of the next send by the state of the brokers.
 
-Nothing here does I/O or reads a clock of its own: the clock and the probe are arguments,
-so the rules are tested and simulated without a network and without waiting.
+No module here does I/O or reads the system's clock: the clock and the probe are arguments, so that
+the rules can be tested and simulated without a network and without waiting.
 """

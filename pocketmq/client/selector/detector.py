@@ -1,15 +1,15 @@
-"""The detector (RIP-63): asks suspected brokers whether they answer again.
+"""The detector (RIP-63): probes suspected brokers to find out whether they answer again.
 
-Every round it forgets the brokers that no route names any more, then probes each unreachable or
-isolated broker whose check is due, all at once. A probe that is answered in time, with whatever
-code, sets the broker reachable and ends its isolation: it is on trial then, as
-client.selector.latency says. Nothing here ever makes a broker unreachable.
+Each round forgets the brokers that are in no route any more, then probes all unreachable or isolated
+brokers whose check is due, at the same time. If a probe is answered in time, with any code, the
+broker is reachable, its isolation ends, and it is on trial (`client.selector.latency`). The detector
+never marks a broker as unreachable.
 
-A broker that goes down leaves the routes, and is back in them only after it has registered again
-and the route was asked for again. So a suspect that no route names is probed on at its last
-address for a while, and when it answers, the routes are asked for until a send tries it.
-Reference: LatencyFaultToleranceImpl.detectByOneRound, which probes one after another, so that one
-dead broker delays the news of the next, and leaves the isolation as it is.
+A broker that stops leaves the routes, and is in them again only after it has registered and the
+route was requested again. So a suspect that is in no route is still probed at its last address for
+a while, and once it answers, the routes are requested until a send tries it.
+Reference: LatencyFaultToleranceImpl.detectByOneRound. That probes one broker after another, so a
+dead one delays the others, and does not end the isolation.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pocketmq.limited_log import LimitedLog
 
 log = logging.getLogger(__name__)
 
-#: The most seconds between two rounds; `detect_interval` where that is shorter.
+#: Seconds between two rounds; `detect_interval` if that is shorter.
 DETECTOR_PERIOD = 3.0
 
-#: How long a suspect that no route names is not forgotten, seconds.
+#: How long a suspect that is in no route is still probed, seconds.
 LOST_FOR = 300.0
-#: How long after its answer the routes are asked for, seconds; by then every client polls them.
+#: How long after its answer the routes are requested, seconds: the regular poll is due by then.
 BACK_FOR = 30.0
 
-#: `await probe(address, timeout)`: whether the broker at "host:port" answered within `timeout` s.
+#: `await probe(address, timeout)`: returns whether "host:port" answered within `timeout` seconds.
 Probe = Callable[[str, float], Awaitable[bool]]
 
 
 class Detector:
     """Probes suspects for one selector.
 
-    `brokers` gives the brokers of the present routes: broker name to address, or to None where
-    the route names no master at this moment. `refresh()` asks for the routes again.
+    `brokers` returns the brokers of the current routes: broker name → address, None if the route
+    has no master now. `refresh()` requests the routes again.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Detector:
         self._probe = probe
         self._refresh = refresh
         self._log = LimitedLog(log)
-        # Suspects: their last address, and when a route named it (clock seconds).
+        # Suspects → last address, and when it was last in a route (clock seconds).
         self._addresses: dict[str, tuple[str, float]] = {}
-        # Suspects that answered and were not tried yet, and when they did.
+        # Suspects that answered but were not tried yet → when they answered.
         self._back: dict[str, float] = {}
         self._refreshing: asyncio.Task[None] | None = None
 
     async def run(self, pause: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
-        """Rounds for ever; ends by cancellation, with the probes and questions under way."""
+        """Run rounds until cancelled; this also cancels pending probes and requests."""
         try:
             while True:
                 await pause(min(DETECTOR_PERIOD, self._selector.switches.detect_interval / 1000))
@@ -72,7 +72,7 @@ class Detector:
                 await asyncio.gather(self._refreshing, return_exceptions=True)
 
     async def round(self) -> Collection[str]:
-        """One round; returns the brokers found reachable again."""
+        """Run one round; return the brokers that were found reachable again."""
         tolerance = self._selector.tolerance
         switches = self._selector.switches
         brokers = self._with_lost(self._brokers())
@@ -102,7 +102,7 @@ class Detector:
         return found
 
     def _with_lost(self, routed: Mapping[str, str | None]) -> dict[str, str | None]:
-        """The brokers of the routes, and suspects that these name no more by their last address."""
+        """Return the brokers of the routes, and suspects that left them with their last address."""
         now = self._selector.clock()
         suspects = {item.broker_name for item in self._selector.tolerance if item.on_trial}
         for name in suspects:

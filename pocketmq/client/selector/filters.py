@@ -1,12 +1,12 @@
-"""Queue filters: small objects that say whether a queue may be chosen (RIP-63).
+"""Queue filters: callables that decide whether a queue may be chosen (RIP-63).
 
-A filter is any callable of one MessageQueue that returns a bool, so a user's own is a function
-or a class with `__call__`:
+A filter takes a MessageQueue and returns a bool. A custom one is a function or a class with
+`__call__`:
 
     Producer("orders", filters=[lambda queue: queue.broker_name.startswith("zone-a-")])
 
-Filters are preferences: when no queue passes them, the last stage of the pipeline still takes
-every queue in turn, so that a filter can never leave a send without a queue.
+Filters are preferences: if no queue passes them, the last stage of the pipeline still offers every
+queue in turn, so a filter can never leave a send without a queue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketmq.message.message import MessageQueue
 
 class QueueFilter(Protocol):
     def __call__(self, queue: MessageQueue, /) -> bool:
-        """Whether the queue may be chosen."""
+        """Return whether the queue may be chosen."""
 
 
 class AvailableFilter:
@@ -44,7 +44,7 @@ class ReachableFilter:
 
 
 class BrokerFilter:
-    """Pass queues of any broker but the given ones: a retry avoids the brokers that just failed."""
+    """Passes queues of all but the given brokers: a retry avoids the brokers that just failed."""
 
     def __init__(self, broker_names: Collection[str]) -> None:
         self._broker_names = broker_names

@@ -1,21 +1,21 @@
-"""What a client knows of its brokers: two states each (RIP-63), and their load.
+"""The state of each broker as a client sees it: two flags (RIP-63), and its load.
 
-| state | cleared by | set again by |
+| flag | cleared by | set again by |
 |---|---|---|
-| available: not inside an isolation period | a slow or failed send | time, or the detector |
-| reachable | a send that got no answer, while the detector runs | an answer, or the detector |
+| available: not in an isolation period | a slow or failed send | time, or the detector |
+| reachable | a send without an answer, while the detector runs | an answer, or the detector |
 
-A broker is *available* here only when it is also reachable (the reference takes an unreachable
-broker again as soon as its isolation ends). A broker that answered is reachable, whatever it
-answered: an error answer isolates, it never marks unreachable.
+A broker is *available* only if it is also reachable (the reference uses an unreachable broker again
+as soon as its isolation ends). A broker that answered is reachable: an error answer isolates it,
+but never marks it as unreachable.
 
-Where the reference gives a broker its whole share back when its isolation ends, here it is *on
-trial* first: it gets one send at a time until one is answered fast enough to cost no isolation.
-So a broker that is still slow or dead costs one send for each isolation. This is also what lets an
-answered probe end an isolation early.
+In the reference, a broker gets its whole share again when its isolation ends. Here it is *on trial*
+first: it gets one send at a time until one is answered fast enough to cause no isolation. So a
+broker that is still slow or dead costs one send per isolation, and an answered probe may end an
+isolation early.
 
 Reference: client/latency/LatencyFaultToleranceImpl and the tables of MQFaultStrategy. A broker
-nobody has recorded is available.
+without a record is available.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-#: Thresholds of the latency table of release 5.3.3, ms; a send at or above one costs the
-#: isolation of the same place in NOT_AVAILABLE_DURATION_MS.
+#: Thresholds of the latency table of release 5.3.3, ms; a send at or above one causes the isolation
+#: at the same index of NOT_AVAILABLE_DURATION_MS.
 LATENCY_MAX_MS = (50, 100, 550, 1800, 3000, 5000, 15000)
 NOT_AVAILABLE_DURATION_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
-#: A failed send counts as one of this latency, ms.
+#: A failed send counts as a send with this latency, ms.
 ISOLATION_LATENCY_MS = 10_000
-#: The least latency a broker is credited with, and the one before its first answer, seconds: below
-#: it brokers are alike, wherever they are, and only what they have in flight tells them apart.
+#: The lowest latency that counts, and the one before the first answer, seconds. Brokers below it
+#: are compared only by their messages in flight, near and distant ones alike.
 IDLE_LATENCY = 0.02
-#: Time constant in which a peak of a broker's latency is forgotten, seconds.
+#: Time constant with which a peak of a broker's latency decays, seconds.
 PEAK_MEMORY = 1.0
 
 
 class FaultItem:
     """One broker.
 
-    `latency`: of its last send, seconds; `isolated_until`, `check_at` (the next probe), `heard_at`
-    (the last outcome): clock seconds; `on_trial`: isolated or unreachable, or one send at a time;
-    `in_flight`: attempts under way, the first of them since `busy_since`; `peak`: an average of its
-    latencies (s) that follows a rise at once and a fall within PEAK_MEMORY.
+    `latency`: of its last send, seconds. `isolated_until`, `check_at` (the next probe), `heard_at`
+    (the last outcome): clock seconds. `on_trial`: isolated, unreachable, or limited to one send at
+    a time. `in_flight`: messages without an answer, the first since `busy_since`. `peak`: moving
+    average of the latencies (s) that follows a rise at once and a fall within PEAK_MEMORY.
     """
 
     __slots__ = (
@@ -77,17 +77,18 @@ class FaultItem:
         self.peak = IDLE_LATENCY
 
     def began(self, now: float, messages: int = 1) -> None:
-        """An attempt begins; its maker takes its `messages` off `in_flight` when it has ended."""
+        """Count the `messages` of a new attempt in `in_flight`; the caller subtracts them when it
+        ends."""
         if not self.in_flight:
             self.busy_since = now
         self.in_flight += messages
 
     def penalty(self, now: float, messages: int = 1) -> float:
-        """What a request with so many messages would wait at this broker, in seconds times
-        messages: only the ratio of two penalties has a meaning.
+        """Estimate the wait of a request with `messages` messages, in seconds times messages: only
+        the ratio of two penalties has a meaning.
 
-        A broker that has said nothing for longer than its latency, with something in flight, is
-        expected to need at least as long as that: a stall shows before the first late answer.
+        If a broker with messages in flight has not answered for longer than its latency, that time
+        counts as its latency: a stall is noticed before the first late answer.
         """
         expected = self.peak
         if self.in_flight:
@@ -95,26 +96,26 @@ class FaultItem:
         return expected * (self.in_flight + messages)
 
     def observe(self, latency: float, now: float, stale_after: float) -> None:
-        """Let one latency count; after `stale_after` seconds of silence it is the only one."""
+        """Add a latency to `peak`; after `stale_after` seconds without one, it replaces it."""
         elapsed = now - self.heard_at
         self.heard_at = now
         if latency < IDLE_LATENCY and self.peak <= IDLE_LATENCY:
-            return  # as most answers of a broker that is near
+            return  # most answers of a nearby broker
         if latency < self.peak and not self.on_trial and elapsed < stale_after:
             latency += (self.peak - latency) * exp(-elapsed / PEAK_MEMORY)
-        # A third of the time of max(), for every answer.
+        # Takes a third of the time of max(); this runs for every answer.
         self.peak = latency if latency > IDLE_LATENCY else IDLE_LATENCY
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """What a producer knows of one broker at some moment.
+    """The state of one broker, as a producer sees it now.
 
     Attributes:
         available: sends may choose it: it is neither isolated nor unreachable, and no trial send is
-            under way.
-        reachable: it answered last time, or a probe since.
+            pending.
+        reachable: it answered the last send, or a probe since.
         latency: of the last attempt, seconds.
-        in_flight: attempts without an answer.
+        in_flight: messages that were sent and not answered yet.
     """
 
     broker_name: str
@@ -127,8 +128,8 @@ class BrokerState(msgspec.Struct, frozen=True):
 class LatencyFaultTolerance:
     """The table of fault items, by broker name.
 
-    `clock` gives seconds and never goes back. The two tables are in milliseconds, of equal
-    length, thresholds rising; ValueError otherwise.
+    `clock` returns monotonic seconds. The two tables are in milliseconds; ValueError if their
+    lengths differ or the thresholds do not rise.
     """
 
     def __init__(
@@ -146,15 +147,15 @@ class LatencyFaultTolerance:
         self._latency_max = [ms / 1000 for ms in latency_max_ms]
         self._durations = [0.0, *(ms / 1000 for ms in not_available_duration_ms)]
         self._items: dict[str, FaultItem] = {}
-        # While no broker is on trial, the selector need not ask about any.
+        # While no broker is on trial, the selector checks none.
         self._on_trial = 0
 
     def isolation_for(self, latency: float) -> float:
-        """The isolation, in seconds, that a send of `latency` seconds costs."""
+        """Return the isolation, in seconds, that a send of `latency` seconds causes."""
         return self._durations[bisect_right(self._latency_max, latency)]
 
     def item(self, broker_name: str) -> FaultItem:
-        """What is known of a broker; known from now on."""
+        """Return a broker's item; create it if there is none."""
         item = self._items.get(broker_name)
         if item is None:
             item = self._items[broker_name] = FaultItem(broker_name)
@@ -169,10 +170,10 @@ class LatencyFaultTolerance:
         reachable: bool = True,
         stale_after: float = float("inf"),
     ) -> None:
-        """Note the outcome of one send to a broker; `latency` in seconds.
+        """Record the outcome of one send to a broker; `latency` in seconds.
 
-        `isolate` counts the send as one of ISOLATION_LATENCY_MS. An isolation is only ever
-        prolonged: a fast answer does not end it. `stale_after`: see FaultItem.observe.
+        `isolate` counts the send as one of ISOLATION_LATENCY_MS. An isolation is never shortened:
+        a fast answer does not end it. `stale_after`: see FaultItem.observe.
         """
         item = self._items.get(broker_name) or self.item(broker_name)
         now = self._clock()
@@ -193,8 +194,8 @@ class LatencyFaultTolerance:
             self._try(item, False)
 
     def answered(self, broker_name: str, latency: float, now: float, stale_after: float) -> None:
-        """Do what `record` does for an answer, `now` in clock seconds. Most say that the broker is
-        as well as before."""
+        """Do as `record` for an answer, at `now` (clock seconds), with a fast path for the usual
+        one, which does not change the broker's state."""
         item = self._items.get(broker_name)
         if item is None or item.on_trial or latency >= self._latency_max[0]:
             self.record(broker_name, latency, stale_after=stale_after)
@@ -203,7 +204,8 @@ class LatencyFaultTolerance:
         item.observe(latency, now, stale_after)
 
     def is_available(self, broker_name: str) -> bool:
-        """Not isolated, and reachable; on trial: and without a send under way."""
+        """Return whether a broker is reachable and not isolated and, if on trial, without a pending
+        send."""
         item = self._items.get(broker_name)
         return (
             item is None
@@ -216,7 +218,7 @@ class LatencyFaultTolerance:
         return item is None or item.reachable
 
     def states(self) -> tuple[BrokerState, ...]:
-        """Every broker that is known, as it is now."""
+        """Return the current state of every known broker."""
         return tuple(
             BrokerState(
                 item.broker_name,
@@ -229,12 +231,12 @@ class LatencyFaultTolerance:
         )
 
     def all_available(self) -> bool:
-        """Whether no broker is isolated, unreachable or on trial; O(1), for the usual send."""
+        """Return whether no broker is isolated, unreachable or on trial; O(1)."""
         return not self._on_trial
 
     def due_suspects(self, interval: float) -> list[str]:
-        """Unreachable or isolated brokers whose check is due; their next is due `interval` seconds
-        from now."""
+        """Return unreachable or isolated brokers whose check is due; schedule their next one
+        `interval` seconds from now."""
         now = self._clock()
         due = [
             item
@@ -248,7 +250,7 @@ class LatencyFaultTolerance:
         return [item.broker_name for item in due]
 
     def mark_reachable(self, broker_name: str) -> None:
-        """What an answered probe does: the broker is reachable, and its trial begins now."""
+        """Record an answered probe: the broker is reachable, and its trial begins now."""
         item = self._items.get(broker_name)
         if item is None or not item.on_trial:
             return
@@ -257,7 +259,7 @@ class LatencyFaultTolerance:
             self._set_reachable(item, True)
 
     def mark_all_reachable(self) -> None:
-        """For a detector that is switched off: nothing else would set these again."""
+        """Mark all brokers as reachable when the detector is switched off: nothing else would."""
         for item in self._items.values():
             if not item.reachable:
                 self._set_reachable(item, True)

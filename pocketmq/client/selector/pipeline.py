@@ -2,19 +2,19 @@
 
 | stage | filters |
 |---|---|
-| 1 | available, brokers that did not fail in this send, the user's |
-| 2 | reachable, brokers that did not fail in this send, the user's |
-| 3 | any queue this send has not tried, of another broker than the last if there is one |
+| 1 | available, broker did not fail in this send, the user's |
+| 2 | reachable, broker did not fail in this send, the user's |
+| 3 | queue not tried in this send, of another broker than the last if there is one |
 
-A queue is chosen by walking through the list from where the last choice ended, and taking the first
-that passes every filter of the stage and has not received more messages than the others. With
-penalised selection the broker of that queue is then compared with others that pass, drawn at
-random, and the send goes to the better one (client.selector.penalty). Stage 3 repeats until every
-queue has been tried one by one; only then does a send run out of queues.
+The walk begins after the last chosen queue and takes the first one that passes all filters of the
+stage and has not received more messages than the others. With penalised selection, the broker of
+that queue is then compared with random others that pass, and the better one gets the send
+(`client.selector.penalty`). Stage 3 repeats until every queue has been tried once; only then does a
+send run out of queues.
 
-Reference: MQFaultStrategy.selectOneMessageQueue. Different here: a retry avoids every broker that
-failed in this send, in every stage; stage 3 never offers the same queue of one send twice; the
-comparison.
+Reference: MQFaultStrategy.selectOneMessageQueue. Differences: in every stage, a retry avoids all
+brokers that failed in this send; stage 3 never offers a queue twice to one send; and the comparison
+of brokers.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from pocketmq.client.selector.penalty import Selection, better
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
 
-#: How many messages a queue may lag behind the others, if no request carries more.
+#: How many messages fewer than the others a queue may receive, if requests are not larger.
 LAG = 8
 
 
 class PublishQueues:
-    """A topic's writable queues, and which of them is next.
+    """A topic's writable queues, and the next one in turn.
 
-    Reference: TopicPublishInfo. The walk begins at a random place, so that many clients starting
-    together do not all begin with the same broker. `brokers` are the names in the walk's order.
+    Reference: TopicPublishInfo. The walk begins at a random queue, so that clients that start
+    together do not all begin with the same broker. `brokers`: the names in the order of the walk.
 
-    Different here: turns count messages, not requests, so that bursts and single sends mix evenly.
-    A queue whose last request was larger than those of the others is passed over until they have
-    received as many messages. One that lost its turn to a better broker has the next turn, until it
-    lags by LAG messages or twice the largest request so far. One that could not be used for a while
-    does not catch up afterwards.
+    Unlike the reference, turns count messages, not requests, so that bursts and single sends mix
+    evenly. A queue whose last request was larger than those of the others is skipped until they
+    have received as many messages. One that lost its turn to a better broker has the next turn,
+    until it lags by LAG messages or twice the largest request so far. One that could not be used
+    for a while does not catch up afterwards.
     """
 
     __slots__ = ("_lag", "_level", "_next", "_received", "broker_count", "brokers", "queues")
@@ -59,13 +59,13 @@ class PublishQueues:
         self.brokers = tuple(dict.fromkeys(queue.broker_name for queue in self.queues))
         self.broker_count = len(self.brokers)
         self._next = random.randrange(len(self.queues) or 1) if start is None else start
-        #: Messages for each queue. One that has received fewer than `_level` counts as level.
+        #: Messages per queue. A queue with fewer than `_level` counts as having `_level`.
         self._received = [0] * len(self.queues)
         self._level = 0
         self._lag = LAG
 
     def next(self, messages: int = 1) -> MessageQueue | None:
-        """The next queue, for so many messages; None when there is none at all."""
+        """Return the next queue, for a request of `messages`; None if the topic has no queues."""
         received = self._received
         size = len(received)
         if not size:
@@ -76,14 +76,14 @@ class PublishQueues:
             while received[index] > level:
                 index = (index + 1) % size
         self._next = index + 1
-        # What `_charge` does: it is level, and its request moves the level of no other.
+        # As `_charge` does: the queue is at the level, and the level of the others stays.
         received[index] = level + messages
         if 2 * messages > self._lag:
             self._lag = 2 * messages
         return self.queues[index]
 
     def first(self, *filters: QueueFilter, messages: int = 1) -> MessageQueue | None:
-        """The next queue among those that pass every filter, or None."""
+        """Return the next queue among those that pass every filter, or None."""
         received, level = self._received, self._level
         index = min(self._passing(filters), key=lambda i: max(received[i], level), default=None)
         if index is None:
@@ -96,8 +96,8 @@ class PublishQueues:
     def instead(
         self, turn: MessageQueue, *filters: QueueFilter, messages: int = 1
     ) -> MessageQueue | None:
-        """A queue that passes every filter in place of `turn`, which was the next; None if none
-        passes. The walk goes on after `turn`."""
+        """Return a queue that passes every filter, in place of `turn`, which was the next; None if
+        none passes. The walk continues after `turn`."""
         index = min(self._passing(filters), key=self._received.__getitem__, default=None)
         if index is None:
             return None
@@ -106,7 +106,7 @@ class PublishQueues:
         return self.queues[index]
 
     def _passing(self, filters: Sequence[QueueFilter]) -> Iterator[int]:
-        """The places of the queues that pass every filter, in the order of the walk."""
+        """Yield the indexes of the queues that pass every filter, in the order of the walk."""
         size = len(self.queues)
         for step in range(size):
             index = (self._next + step) % size
@@ -121,7 +121,7 @@ class PublishQueues:
 
 
 class Tries:
-    """What one send has tried so far: its queues, the brokers that failed, the last of them."""
+    """The attempts of one send so far: the queues, the failed brokers, and the last of these."""
 
     __slots__ = ("failed_brokers", "last_broker", "queues")
 
@@ -140,8 +140,8 @@ class QueueSelector:
     """Chooses queues and learns from the outcome of each send.
 
     `filters` are the user's; the list may be changed at any time. `switches` may be replaced at
-    any time through `apply`. `selection`: how to choose among the queues that pass. `draw` gives
-    random numbers from 0 up to, not including, 1.
+    any time with `apply`. `selection`: how to choose among the queues that pass. `draw` returns
+    random numbers in [0, 1).
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class QueueSelector:
     ) -> None:
         self.selection = selection
         self.clock = clock
-        #: When a broker stored a message last, clock seconds; None for never.
+        #: When a broker last stored a message, clock seconds; None for never.
         self.answered_at: float | None = None
         self._draw = draw
         self.tolerance = tolerance if tolerance is not None else LatencyFaultTolerance(clock)
@@ -166,7 +166,7 @@ class QueueSelector:
         self._reachable = ReachableFilter(self.tolerance)
 
     def apply(self, switches: Switches) -> None:
-        """Take other switches; what a switch that is now off has learnt is dropped."""
+        """Replace the switches; the state that belongs to a switch that is now off is dropped."""
         self.switches = switches
         if not switches.send_latency_enable:
             self.tolerance.clear()
@@ -176,9 +176,9 @@ class QueueSelector:
     def select(
         self, queues: PublishQueues, tries: Tries | None = None, messages: int = 1
     ) -> MessageQueue | None:
-        """The queue for the next attempt of a send; None when every queue has been tried.
+        """Return the queue for the next attempt of a send; None if every queue has been tried.
 
-        `tries` is None for a send's first attempt; `messages`: how many the request carries.
+        `tries` is None for a send's first attempt. `messages`: their number in the request.
         """
         learning = self.switches.send_latency_enable
         if tries is None and not self.filters and (not learning or self.tolerance.all_available()):
@@ -210,7 +210,7 @@ class QueueSelector:
     def _better(
         self, queues: PublishQueues, queue: MessageQueue, brokers: Sequence[str], messages: int
     ) -> MessageQueue:
-        """`queue`, whose turn it is, or one of another of the `brokers` if that is better."""
+        """Return `queue`, whose turn it is, or one of another of the `brokers` if that is better."""
         others = len(brokers) - 1
         if others < 1:
             return queue
@@ -219,7 +219,7 @@ class QueueSelector:
         item = self.tolerance.item
         turn = brokers.index(queue.broker_name)
         best = turn
-        # A queue that lost its turn has the next one as well, so two others are compared with it.
+        # A queue that lost its turn has the next one too, so it is compared with two others.
         for _ in range(min(others, 2)):
             other = (turn + 1 + int(self._draw() * others)) % (others + 1)
             if other != best and better(
@@ -232,33 +232,34 @@ class QueueSelector:
         return queues.instead(queue, of_other, *self.filters, messages=messages) or queue
 
     def other_available(self, queues: PublishQueues, broker_name: str) -> bool:
-        """Whether any other broker of the queues is available."""
+        """Return whether any other broker of the queues is available."""
         tolerance = self.tolerance
         return tolerance.all_available() or any(
             name != broker_name and tolerance.is_available(name) for name in queues.brokers
         )
 
     def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
-        """An attempt begins; its maker takes its `messages` off `in_flight` when it ends."""
+        """Count the `messages` of a new attempt in `in_flight`; the caller subtracts them when it
+        ends."""
         item = self.tolerance.item(broker_name)
         item.began(now, messages)
         return item
 
     def answered(self, broker_name: str, latency: float) -> None:
-        """The broker stored the message after `latency` seconds."""
+        """Record that the broker stored the message after `latency` seconds."""
         now = self.answered_at = self.clock()
         if self.switches.send_latency_enable:
             stale_after = self.switches.detect_interval / 1000
             self.tolerance.answered(broker_name, latency, now, stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
-        """The broker answered with an error: isolated, and reachable because it answered."""
+        """Record an error answer: the broker is isolated, but reachable, because it answered."""
         if self.switches.send_latency_enable:
             self.tolerance.record(broker_name, latency, isolate=True)
 
     def silent(self, broker_name: str, latency: float) -> None:
-        """No answer (no connection, lost, or too late): isolated, and unreachable while the
-        detector runs that can take that back."""
+        """Record that no answer came (no connection, lost, or too late): the broker is isolated,
+        and unreachable if the detector runs, which can undo that."""
         if self.switches.send_latency_enable:
             self.tolerance.record(
                 broker_name,

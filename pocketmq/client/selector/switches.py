@@ -1,8 +1,8 @@
 """The four switches of RIP-63, set locally and overridden by the name server's KV config.
 
-Keys in namespace `POCKETMQ_CLIENT_CONFIG`, one per switch, by the official names, so that
-`mqadmin updateKvConfig -s POCKETMQ_CLIENT_CONFIG -k startDetectorEnable -v false` reaches every
-running producer with its next route poll; deleting the key gives the local value back.
+The namespace `POCKETMQ_CLIENT_CONFIG` has a key per switch, with its official name. So
+`mqadmin updateKvConfig -s POCKETMQ_CLIENT_CONFIG -k startDetectorEnable -v false` affects every
+running producer at its next route poll; deleting the key restores the local value.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 log = logging.getLogger(__name__)
 
 CLIENT_CONFIG_NAMESPACE = "POCKETMQ_CLIENT_CONFIG"
-#: Bounds of the two times, ms: a slip in the KV config must not turn clients into a flood.
+#: Bounds of the two times, ms: a mistake in the KV config must not make clients flood brokers.
 TIMES_MS = (50, 600_000)
 
 
 class Switches(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`send_latency_enable`: latencies and failures isolate brokers. `start_detector_enable`:
-    brokers that gave no answer count as unreachable and are probed. Times in milliseconds."""
+    brokers that do not answer count as unreachable and are probed. Times in milliseconds."""
 
     send_latency_enable: bool = True
     start_detector_enable: bool = True
@@ -29,9 +29,9 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     detect_timeout: int = 200
 
     def overridden(self, table: Mapping[str, str]) -> Switches:
-        """These switches with the valid values of a KV table on top.
+        """Return these switches, overridden by the valid values of a KV table.
 
-        An unknown key is ignored; a bad value is logged and ignored.
+        An unknown key is ignored; an invalid value is logged and ignored.
         """
         fields = {field.encode_name: field for field in msgspec.structs.fields(type(self))}
         changes: dict[str, bool | int] = {}
