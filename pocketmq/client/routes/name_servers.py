@@ -1,8 +1,8 @@
 """The name servers of a client: their addresses, and requests with failover.
 
 Name servers do not know each other: a read goes to any of them, a write to each. The first is
-chosen at random, to spread the clients, and used until it does not answer; then the next in the list
-is used. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
+chosen at random, to spread the clients, and used until it does not answer; then the next in the
+list is used. Reference: NettyRemotingClient.getAndCreateNameserverChannel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The detector (RIP-63): probes suspected brokers to find out whether they answer again.
 
-Each round forgets the brokers that are in no route any more, then probes all unreachable or isolated
-brokers whose check is due, at the same time. If a probe is answered in time, with any code, the
-broker is reachable, its isolation ends, and it is on trial (`client.selector.latency`). The detector
-never marks a broker as unreachable.
+Each round forgets the brokers that are in no route any more, then probes all unreachable or
+isolated brokers whose check is due, at the same time. If a probe is answered in time, with any
+code, the broker is reachable, its isolation ends, and it is on trial (`client.selector.latency`).
+The detector never marks a broker as unreachable.
 
 A broker that stops leaves the routes, and is in them again only after it has registered and the
 route was requested again. So a suspect that is in no route is still probed at its last address for

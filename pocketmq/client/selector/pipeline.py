@@ -210,7 +210,8 @@ class QueueSelector:
     def _better(
         self, queues: PublishQueues, queue: MessageQueue, brokers: Sequence[str], messages: int
     ) -> MessageQueue:
-        """Return `queue`, whose turn it is, or one of another of the `brokers` if that is better."""
+        """Return `queue`, whose turn it is, or one of another of the `brokers` if that is
+        better."""
         others = len(brokers) - 1
         if others < 1:
             return queue
