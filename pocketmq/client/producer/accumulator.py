@@ -1,15 +1,15 @@
-"""The accumulator: messages that wait a moment for others and travel as one batch.
+"""The accumulator: collects messages for a moment and sends them as one batch.
 
-A message joins the growing batch of its topic, or of its queue where one is chosen. The batch
-leaves when it is full or its first message has waited for `linger` seconds. Batches of a topic
-leave whenever they are ready, to whichever queue the selector likes. Posted batches of one chosen
-queue follow one another: while one is on its way the next goes on growing, so that their order is
-kept and a slow broker gets fewer, larger ones.
+A message joins the open batch of its topic, or of its queue if one is chosen. The batch is sent
+when it is full or its first message has waited for `linger` seconds. Batches of a topic are sent as
+soon as they are ready, to a queue that the selector chooses. Posted batches of a chosen queue are
+sent one after another: while one is in flight, the next keeps growing, so that the order is kept
+and a slow broker gets fewer, larger batches.
 
-Without lingering a batch is what is added in one turn of the event loop.
+Without lingering, a batch has the messages that are added in one turn of the event loop.
 
-One future and one timer serve a whole batch. Unanswered messages are bounded in bytes: senders
-beyond the limit wait. Reference: ProduceAccumulator.
+A batch needs only one future and one timer. The bytes of unanswered messages are limited: senders
+wait when the limit is reached. Reference: ProduceAccumulator.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 
-#: Bytes of a batch body at most. Buffers of less than 128 KiB come from the allocator's heap,
-#: larger ones from fresh pages: a fifth of the CPU time of a message of 1 KiB (bench.sends).
+#: The largest batch body, bytes. Buffers below 128 KiB come from the allocator's heap, larger ones
+#: from fresh pages, which cost a fifth of the CPU time of a message of 1 KiB (bench.sends).
 MAX_BATCH_BYTES = 120_000
-#: The least that `Accumulator.limit` leaves, bytes.
+#: The lowest limit that `Accumulator.limit` sets, bytes.
 MIN_BATCH_BYTES = 8192
-#: What a message of small body weighs in memory beside it, bytes.
+#: Memory that a message with a small body takes in addition to it, bytes.
 OVERHEAD = 300
 
-#: Bytes of a body from which on a request of its own costs little in comparison.
+#: For bodies of at least this size in bytes, the cost of a separate request is relatively small.
 SMALL_BODY = 4096
 
-#: What brokers say of a batch larger than their maxMessageSize: ours, and the official one.
+#: Answers to a batch larger than maxMessageSize: of pocketmq's broker, and of the official one.
 _TOO_LARGE = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR)
 
 SendBatch = Callable[[BatchPart, MessageQueue | None], Awaitable[list[SendResult]]]
 SendAlone = Callable[[Message, str, MessageQueue | None, float, str], Awaitable[SendResult]]
-#: Topic, queue, and whether its batches follow one another.
+#: Topic, queue, and whether its batches are sent one after another.
 Key = tuple[str, MessageQueue | None, bool]
 
 
@@ -75,17 +75,17 @@ class Batch:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that its messages take, about."""
+        """Approximate memory of its messages, bytes."""
         return self.part.body.size + OVERHEAD * len(self.part.msg_ids)
 
 
 class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A message on its way: awaiting it gives its SendResult or raises its error, at any time and
-    any number of times. Whether anybody waits makes no difference to the message."""
+    """A posted message: awaiting it returns its SendResult or raises its error, at any time and any
+    number of times. The message is sent whether or not it is awaited."""
 
-    # A struct is made in a third of the time, and nothing that it holds leads back to it (an error
-    # that is raised would), so the collector need not look at the thousands that an application
-    # may keep.
+    # A struct is created in a third of the time. It is in no reference cycle (with an error that is
+    # raised it would be), so the garbage collector can skip the thousands that an application may
+    # keep.
     _batch: Batch
     _index: int
     msg_id: str
@@ -96,33 +96,33 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def result(self) -> SendResult | None:
-        """The result, once there is one."""
+        """The result; None before the answer, and after a failure."""
         results = self._batch.results
         return results[self._index] if results else None
 
     @property
     def error(self) -> RemotingError | None:
-        """What went wrong, once it is known."""
+        """The error; None before a failure."""
         return self._batch.error
 
     @property
     def count(self) -> int:
-        """How many messages travel together."""
+        """Number of messages in its batch."""
         return len(self._batch.part.msg_ids)
 
     @property
     def size(self) -> int:
-        """Bytes of their batch's body."""
+        """Size of its batch's body, bytes."""
         return self._batch.part.body.size
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back as soon as the broker has answered, or will not."""
+        """Call `callback` when the batch is answered or has failed."""
         self._batch.done.add_done_callback(lambda _: callback())
 
     def __await__(self) -> Generator[Any, None, SendResult]:
         batch = self._batch
         if not batch.done.done():
-            # A future of its own: one caller that stops waiting does not end the wait of others.
+            # One future per caller: cancelling one caller must not cancel the others.
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             batch.waiters.append(waiter)
             yield from waiter
@@ -132,7 +132,7 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class PostedAlone(msgspec.Struct, eq=False):
-    """A message on its way by itself; to be awaited like Posted. `waiters` wait for it now."""
+    """A posted message that is sent alone; awaited like Posted. `waiters`: current callers."""
 
     task: asyncio.Task[SendResult]
     waiters: int = 0
@@ -160,16 +160,16 @@ class PostedAlone(msgspec.Struct, eq=False):
 
 
 class Accumulator:
-    """The growing batches of one producer.
+    """The open batches of one producer.
 
-    `send(part, queue)` sends one batch; `spawn` starts a task that the client's shutdown ends.
-    `lost` logs what nobody waits for. `linger` in seconds, 0 for the rest of this turn of the event
-    loop; `max_bytes` of a batch body, if less than MAX_BATCH_BYTES; `max_buffered` bytes not
-    answered yet.
+    `send(part, queue)` sends one batch; `spawn` starts a task that the client's shutdown cancels.
+    `lost` logs failures that no caller awaits. `linger`: seconds, 0 for the rest of this turn of
+    the event loop. `max_bytes`: of a batch body, at most MAX_BATCH_BYTES. `max_buffered`: limit of
+    the unanswered bytes.
 
     Attributes:
-        buffered: bytes not answered yet.
-        waiting: calls that wait for room, in their order.
+        buffered: unanswered bytes.
+        waiting: callers of `room`, in order.
     """
 
     def __init__(
@@ -190,19 +190,19 @@ class Accumulator:
         self._max_bytes = min(max_bytes, MAX_BATCH_BYTES)
         self.max_buffered = max_buffered
         self._growing: dict[Key, Batch] = {}
-        #: Queues with a batch on its way, and the batches that follow it.
+        #: Queues with a batch in flight, and the batches to be sent after it.
         self._following: dict[Key, deque[Batch]] = {}
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def full(self) -> bool:
-        """Whether a message has to wait for room before it may be added."""
+        """Whether a message has to wait for `room` before it may be added."""
         return self.buffered >= self.max_buffered or bool(self.waiting)
 
     @property
     def pending(self) -> int:
-        """Messages that have not left yet."""
+        """Number of messages that are not sent yet."""
         batches = [*self._growing.values(), *(b for q in self._following.values() for b in q)]
         return sum(len(batch.part.msg_ids) for batch in batches)
 
@@ -214,8 +214,8 @@ class Accumulator:
         *,
         in_order: bool = True,
     ) -> Posted:
-        """Add a checked message, with properties text of RocketMQ's own; raises InvalidMessage for
-        its properties. `in_order`: the batches of `queue` follow one another."""
+        """Add a checked message. `extra`: encoded system properties. `in_order`: send the batches
+        of `queue` one after another. Raises InvalidMessage for the message's properties."""
         msg_id = new_unique_id()
         properties = batch_properties(message, msg_id, extra)
         key = (message.topic, queue, in_order)
@@ -238,35 +238,35 @@ class Accumulator:
         return Posted(batch, len(part.msg_ids) - 1, msg_id)
 
     def limit(self, max_bytes: int) -> None:
-        """From now on batches have bodies of so many bytes at most, within reason."""
+        """Limit the bodies of later batches to `max_bytes`, but not below MIN_BATCH_BYTES."""
         self._max_bytes = min(self._max_bytes, max(max_bytes, MIN_BATCH_BYTES))
 
     async def room(self) -> None:
-        """Wait until a message may be added, in the order of the callers."""
+        """Wait until a message may be added; callers are served in order."""
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(room)
         try:
             await room
         finally:
-            # One wakes the next, so that each finds the others' messages counted.
+            # Each caller wakes the next, after its message is counted.
             asyncio.get_running_loop().call_soon(self._wake)
 
     def count(self, task: asyncio.Task[SendResult], topic: str) -> PostedAlone:
-        """Have `flush` wait for a message that goes by itself, too."""
+        """Make `flush` wait also for a message that is sent alone."""
         posted = PostedAlone(task)
         self._unanswered.add(task)
         task.add_done_callback(lambda _: self._answered_alone(posted, topic))
         return posted
 
     async def flush(self) -> None:
-        """Send everything now, and wait until all of it was answered."""
+        """Send all batches now, and wait until all are answered."""
         for batch in list(self._growing.values()):
             self._close(batch)
         if self._unanswered:
             await asyncio.wait(tuple(self._unanswered))
 
     def abandon(self) -> None:
-        """Fail what has not left yet, at the end of the producer."""
+        """Fail the messages that are not sent yet, at the end of the producer."""
         for room in self.waiting:
             if not room.done():
                 room.set_exception(NotRunning("producer", SHUT_DOWN))
@@ -294,7 +294,7 @@ class Accumulator:
             self._close(batch)
 
     def _close(self, batch: Batch) -> None:
-        """The batch grows no more, and leaves as soon as its queue's turn comes."""
+        """Close a batch; it is sent at once, or after the batches of its queue before it."""
         key = batch.key
         del self._growing[key]
         if batch.timer is not None:
@@ -332,7 +332,7 @@ class Accumulator:
     def _answered(self, batch: Batch, error: RemotingError | None) -> None:
         topic, queue, _ = batch.key
         if error is not None:
-            # Whoever waits gets the error.
+            # Only messages that nobody awaits are logged: waiters get the error.
             unseen = len(batch.part.msg_ids) - len(batch.waiters)
             if unseen > 0:
                 self._lost.failed(topic, unseen, error, queue)
@@ -368,17 +368,18 @@ class Accumulator:
 
 
 class ConcurrentSends:
-    """Sends of one producer that begin at the same moment share a batch of its accumulator.
+    """Puts sends of one producer that begin in the same turn of the event loop into a batch.
 
-    A send that is the only one under way is an ordinary one. Others are accumulated for the rest of
-    the turn of the event loop, in a batch for each queue that was chosen and one for the rest, and
-    none waits longer. Tasks that each send one message after the other are answered together and go
-    on together, so they soon share their requests; the more are under way, the larger these are.
+    A send without other concurrent ones is sent as a single message. Others are accumulated for the
+    rest of the turn, in one batch per chosen queue and one for the rest; no send waits longer.
+    Tasks that each send one message after another are answered together and continue together, so
+    they soon share their requests, which are larger the more tasks there are.
 
-    `in_flight` counts the sends; `alone(message, unique id, queue, deadline, extra)` makes an
-    ordinary one.
+    `in_flight` counts the sends; `alone(message, unique id, queue, deadline, extra)` makes a single
+    one.
 
-    `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
+    `below`: limit of the bodies in bytes. Larger ones may have to be compressed, and batches are
+    not.
     """
 
     def __init__(
@@ -390,7 +391,7 @@ class ConcurrentSends:
         self._below = min(below, SMALL_BODY)
 
     def takes(self, message: Message) -> bool:
-        """Whether a checked message, whose send is under way, may share a request."""
+        """Return whether a checked message, whose send is already counted, may share a request."""
         return (
             self._in_flight.count > 1
             and len(message.body) < self._below
@@ -401,12 +402,12 @@ class ConcurrentSends:
     async def send(
         self, message: Message, queue: MessageQueue | None, deadline: float, extra: str = ""
     ) -> SendResult:
-        """Send a message that it takes, to that queue or to any, with `extra` properties text.
-        Together with others it may be too large for a broker that takes each of them: then it goes
-        again, by itself, and later batches are smaller.
+        """Send a message for which `takes` is true, to `queue` or to any. `extra`: encoded system
+        properties. If a broker refuses the batch as too large, the message is sent again alone, and
+        later batches are smaller.
 
-        `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
-        and InvalidMessage for its properties.
+        `deadline`: of that second send, seconds of time.monotonic. Raises SendError, NoRouteInfo,
+        and InvalidMessage for the message's properties.
         """
         posted = self._accumulator.add(message, queue, extra, in_order=False)
         try:

@@ -1,7 +1,7 @@
-"""Splitting a list of messages into batches that a broker takes.
+"""Splits a list of messages into batches that brokers accept.
 
-One batch has one topic and one WAIT, and a body of at most `max_bytes`. A message too large to
-share a batch goes alone, as an ordinary send (which may also compress it).
+A batch has one topic, one value of WAIT, and a body of at most `max_bytes`. A message that is too
+large to share a batch is sent as a single message, which may be compressed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pocketmq.message.batch_body import BatchBody
 from pocketmq.message.message import Message
 from pocketmq.remoting.codes import RequestCode
 
-#: Messages in one batch at most: the answer names an id of 32 or 56 characters for each.
+#: The most messages in one batch: the answer has an id of 32 or 56 characters for each.
 MAX_BATCH_MESSAGES = 10_000
 
 
 class BatchPart(msgspec.Struct):
-    """Messages that travel together. `indexes` are their places in the list that was split."""
+    """The messages of one batch. `indexes`: their indexes in the list that was split."""
 
     topic: str
     wait_stored: bool
@@ -35,21 +35,21 @@ class BatchPart(msgspec.Struct):
     msg_ids: list[str] = msgspec.field(default_factory=list)
 
     def add(self, message: Message, properties: bytes, msg_id: str, max_bytes: int) -> int:
-        """One message more; returns its bytes in the body, 0 when it must go into the next batch
-        because that would have more than `max_bytes`, or too many messages."""
+        """Add a message; return its bytes in the body, 0 if it does not fit because of `max_bytes`
+        or MAX_BATCH_MESSAGES."""
         msg_ids = self.msg_ids
         if len(msg_ids) >= MAX_BATCH_MESSAGES:
             return 0
         content = message.body
         if type(content) is not bytes:
-            content = bytes(content)  # it may change until the batch leaves
+            content = bytes(content)  # a copy: the caller may change it before the batch is sent
         size = self.body.add(message.flag, content, properties, max_bytes)
         if size:
             msg_ids.append(msg_id)
         return size
 
     def single(self, extra: str = "") -> PreparedMessage:
-        """Its one message, as an ordinary send; raises InvalidMessage for its properties."""
+        """Return its only message, as a single send; raises InvalidMessage for its properties."""
         flag, body, properties = self.body.first()
         text = properties.decode() + extra + wait_property(self.wait_stored)
         check_properties_length(text)
@@ -64,10 +64,10 @@ class BatchPart(msgspec.Struct):
         )
 
     def outgoing(self, extra: str = "") -> PreparedMessage:
-        """All of them, as a batch."""
-        # The header's properties are appended to those of each message: WAIT needs no place of
-        # its own in every one. The unique ids stay with the messages, where the reference's one
-        # id for the whole batch would make them indistinguishable.
+        """Return all messages, as a batch."""
+        # Brokers append the header's properties to those of each message, so WAIT need not be in
+        # each. But each message has its own unique id: with the reference's one id for the whole
+        # batch, they would be indistinguishable.
         return PreparedMessage(
             RequestCode.SEND_BATCH_MESSAGE,
             self.topic,
@@ -87,7 +87,7 @@ def split(
     max_message_size: int,
     extra: str = "",
 ) -> list[BatchPart]:
-    """The batches for these messages, each in the order given; nothing is sent if one is wrong.
+    """Return the batches for these messages, which keep their order.
 
     Raises InvalidMessage or InvalidName for the first message that breaks a rule.
     """
@@ -120,9 +120,9 @@ def _parts(
 
 
 def batch_properties(message: Message, msg_id: str, extra: str = "") -> bytes:
-    """The properties text of one message of a batch, and `extra`; raises InvalidMessage."""
+    """Encode the properties of one message of a batch, and `extra`; raises InvalidMessage."""
     text = message_properties(message, msg_id) + extra
-    # The usual text is short and plain: then it fits, and it can be encoded.
+    # Short ASCII, the usual case, always fits and can be encoded.
     if len(text) > SHORT or not text.isascii():
         check_properties_length(text + wait_property(message.wait_stored))
     return text.encode()

@@ -1,4 +1,4 @@
-"""Sending a list of messages: its parts at the same time, its results in the list's order."""
+"""Sends a list of messages: the parts concurrently, the results in the order of the list."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pocketmq.client.send_result import SendResult
 from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 
-#: Parts of one list that are on the way at the same time; those to one broker together.
+#: Parts of one list in flight at the same time; those to one broker share requests.
 BATCH_CONCURRENCY = 32
 
 
 class BatchSender:
     """Sends lists through one Sender.
 
-    `max_bytes`: body size at which the next batch begins. `max_message_size`: bytes of one body.
-    `extra`: properties text of RocketMQ's own for every message.
+    `max_bytes`: largest body of a batch. `max_message_size`: largest body of a message. `extra`:
+    encoded system properties for every message.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class BatchSender:
         deadline: float,
         extra: str = "",
     ) -> list[SendResult]:
-        """Send all; with `queue` the batches follow one another, up to the first failure. `extra`:
-        properties text of RocketMQ's own for each message.
+        """Send all messages. With `queue`, the batches are sent one after another, up to the first
+        failure. `extra`: encoded system properties for each message.
 
-        Raises InvalidMessage and InvalidName before anything is sent, BatchSendError.
+        Raises InvalidMessage and InvalidName before anything is sent; BatchSendError.
         """
         parts = split(
             messages,
@@ -92,8 +92,7 @@ class BatchSender:
     async def send_part(
         self, part: BatchPart, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
-        """Send one batch, as an ordinary send if it is one message. Raises SendError,
-        NoRouteInfo."""
+        """Send one batch, or a single message. Raises SendError, NoRouteInfo."""
         if len(part.msg_ids) == 1:
             return [await self._sender.send(part.single(self._extra), queue, deadline)]
         return await self._sender.send_batch(part.outgoing(self._extra), queue, deadline)

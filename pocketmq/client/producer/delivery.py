@@ -1,27 +1,27 @@
-"""The attempts of one send: which queue next, how long each may take, when to give up.
+"""The attempts of one send: the next queue, the timeout of each attempt, and when to give up.
 
 Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RIP-63):
 
-- The first attempt and `retries` more; then, because a send should fail only when nothing is left,
-  every queue not tried yet, one by one.
-- `retries` bounds the attempts that reached a broker. One that found no connection or lost it does
-  not count: a broker that restarts is away for a second or two, and the send waits for it. With
-  `retries=0` a lost connection counts: the message may be stored, and is not sent twice.
+- There is a first attempt and `retries` more; then every queue not tried yet is tried once, so that
+  a send fails only when nothing is left to try.
+- `retries` limits the attempts that reached a broker. An attempt that found no connection, or lost
+  it, does not count: a broker that restarts is down for a second or two, and the send waits for it.
+  With `retries=0`, a lost connection counts: the message may be stored, and is not sent twice.
 - A broker that is no longer the master rejects sends before processing them. Such an attempt does
   not count either, unless `retries=0`: the send waits for the route to the new master.
-- A broker that does not know the queue, or the topic, has the route asked for again. It is well
-  otherwise: the send goes on with the other queues at once, each of them once at most.
+- If a broker does not know the queue or the topic, the route is requested again. The broker counts
+  as healthy, and the send continues at once with the other queues, each of them at most once.
 - Any other answer that is not among the retried codes ends the send at once, and does not count
-  against the broker: the message is wrong, or the caller may not send it. Silence (no
-  connection, lost, too late) is always retried, on another broker than the last where there is one.
-- `timeout` is the total. While another broker could still be tried, an attempt gets only its share
-  of what is left, so that brokers that hang do not use up the time of the others. It is a larger
-  share while no other broker is available: brokers that are all slow need patience, not retries.
-- A broker that refused in this send, or could not be reached, is asked again only when no other
-  broker is left, and after a pause that grows; the pause ends early when the broker is connected.
-  The pauses of one send fit into its `timeout`: the last ones get shorter.
-- Each attempt after the first goes by the route of its moment: brokers that have come since the
-  send began are tried, and one that has left is not waited for where there are others.
+  against the broker: the message is wrong, or the caller may not send it. An attempt without an
+  answer (no connection, lost, too late) is always retried, if possible on another broker.
+- `timeout` is the total. While another broker could still be tried, an attempt gets only a share of
+  the time left, so that brokers that hang do not use up the time of the others. The share is larger
+  while no other broker is available: if all brokers are slow, a retry does not help.
+- A broker that refused in this send, or could not be reached, is tried again only when no other
+  broker is left, and after growing pauses; a pause ends early when the broker is connected. The
+  pauses of one send fit into its `timeout`: the last ones are shortened.
+- Each attempt after the first uses the current route: brokers that have joined since the send began
+  are tried, and the send does not wait for one that has left if there are others.
 
 Reference: DefaultMQProducerImpl.sendDefaultImpl.
 """
@@ -55,43 +55,43 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RETRIABLE_CODES, EncodeError, GoAway
 
-#: The least time an attempt gets, seconds.
+#: The shortest timeout of an attempt, seconds.
 LEAST_SHARE = 0.02
-#: The pause before a busy broker is asked again, the first time and at most, seconds; shortened by
-#: up to half at random.
+#: Pauses before a busy broker is tried again: the first and the longest, seconds; each is shortened
+#: by a random part of up to half.
 BUSY_PAUSES = (0.02, 0.2)
-#: The same before a broker is asked again that could not be reached, or refused for another reason.
+#: The same for a broker that could not be reached, or refused for another reason.
 PAUSES = (0.05, 1.0)
 
-#: Codes that refuse the caller or the topic: another broker may accept the message, but this one is
-#: well.
+#: Codes that refuse the caller or the topic: another broker may accept the message, but this broker
+#: is healthy.
 _CALLERS = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 
 R = TypeVar("R")
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`retries`: attempts after the first, of those that count; 0 means one and nothing else.
-    `attempt_timeout`: the most one attempt may take, seconds; None divides what is left."""
+    """`retries`: attempts after the first, of those that count; 0: one attempt and nothing else.
+    `attempt_timeout`: upper limit for one attempt, seconds; None divides the time left."""
 
     retries: int = 2
     attempt_timeout: float | None = None
     retried_codes: frozenset[int] = RETRIABLE_CODES
 
     def attempts(self, queue_count: int) -> int:
-        """How many attempts a send to a topic of so many queues may make."""
+        """Return how many attempts a send to a topic with `queue_count` queues may make."""
         return 1 if self.retries <= 0 else max(1 + self.retries, queue_count)
 
     def counts(self, error: RemotingError) -> bool:
-        """Whether a failed attempt is one of those that `retries` bounds: it reached a broker
-        that serves."""
+        """Return whether a failed attempt counts for `retries`: it reached a broker that serves
+        sends."""
         if isinstance(error, RemotingClosed) or refused_at_door(error):
             return self.retries <= 0
         return not isinstance(error, RemotingConnectError | BrokerNotFound | GoAway)
 
     def share(self, remaining: float, made: int, other_available: bool = True) -> float:
-        """The timeout of the next attempt, after `made` attempts, with `remaining` seconds, where
-        there is another broker to go to; `other_available`: one of which nothing bad is known."""
+        """Return the timeout of the next attempt, after `made` attempts, with `remaining` seconds,
+        while another broker could be tried; `other_available`: one that is available."""
         if self.retries <= 0:
             return remaining
         if self.attempt_timeout is not None:
@@ -103,10 +103,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Delivery:
     """Delivers the sends of one producer.
 
-    `clock` gives seconds and never goes back; `doubt(topic)` is called after each attempt that got
-    no answer, or one by which the route may be out of date; `current(topic)` gives the queues of
-    the route as it is now, None without one; `wait(broker_name, seconds)` waits until the broker is
-    connected, if it could not be, and otherwise for so long.
+    `clock` returns monotonic seconds. `doubt(topic)` is called after each attempt without an
+    answer, or with one that suggests that the route is out of date. `current(topic)` returns the
+    queues of the current route, None without one. `wait(broker_name, seconds)` waits that long, but
+    for a broker that could not be connected only until it is.
     """
 
     def __init__(
@@ -138,16 +138,15 @@ class Delivery:
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
-        """The result of the first attempt that succeeds.
+        """Make attempts until one succeeds; return its result.
 
-        `attempt(queue, timeout)` makes one attempt; `deadline` is in clock seconds; `policy`, where
-        given, is used instead of the producer's; a send that is `pinned` goes to one of these
-        queues, whatever becomes of the route; a `oneway` attempt that succeeds says nothing
-        about the broker; `messages`: how many the request carries.
+        `attempt(queue, timeout)` makes one attempt. `deadline`: clock seconds. `policy` replaces
+        the producer's. `pinned`: use only these queues, even if the route changes. `oneway`: a
+        successful attempt tells nothing about the broker. `messages`: their number in the request.
 
         Raises:
-            SendError: the attempts are used up, or an answer says that no other can succeed.
-            SendTimeout: the deadline passed; without any attempt if it had passed before.
+            SendError: the attempts are used up, or an answer was final.
+            SendTimeout: the deadline passed, perhaps before the first attempt.
             NoRouteInfo: the topic has no queues.
         """
         clock = self._clock
@@ -213,7 +212,7 @@ class Delivery:
                 elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
 
     def _next(self, queues: PublishQueues, tries: Tries, messages: int) -> MessageQueue:
-        # Once every queue was tried, the retries that remain go to any.
+        # Once every queue was tried, the remaining retries may use any.
         select = self._selector.select
         queue = select(queues, tries, messages) or select(queues, None, messages)
         assert queue is not None
@@ -222,25 +221,25 @@ class Delivery:
     def _learn(
         self, queue: MessageQueue, elapsed: float, error: RemotingError, policy: RetryPolicy
     ) -> bool:
-        """Tell the selector of a failed attempt; whether another attempt may help."""
+        """Report a failed attempt to the selector; return whether another attempt may help."""
         if is_silence(error):
             if not error.retriable:
                 return False  # the client was shut down, or does not trust the broker
             self._selector.silent(queue.broker_name, elapsed)
             return True
         if isinstance(error, BrokerNotFound):
-            return True  # nothing was asked of the broker, so nothing was learnt of it
+            return True  # no request was sent: this tells nothing about the broker
         if lacks_queue(error):
-            return True  # the broker is well
+            return True  # the broker is healthy
         again = error.retriable and error.code in policy.retried_codes
-        # A message or a caller that is refused says nothing about the broker.
+        # Refusing a message or a caller tells nothing about the broker.
         if again and error.code not in _CALLERS:
             self._selector.refused(queue.broker_name, elapsed)
         return again
 
 
 def _doubtful(error: RemotingError) -> bool:
-    """Whether the route may be out of date by the failure of an attempt."""
+    """Return whether the failure of an attempt suggests that the route is out of date."""
     return (
         isinstance(error, BrokerNotFound)
         or is_silence(error)
@@ -251,9 +250,10 @@ def _doubtful(error: RemotingError) -> bool:
 
 
 def _pause(failures: Sequence[SendAttempt], broker_name: str) -> float:
-    """How long to leave the broker alone, by what it said in this send. Seconds."""
-    # An attempt that was too late has waited long enough, and a missing queue is not the broker's
-    # trouble.
+    """Return the pause in seconds before the broker is tried again, by its failures in this
+    send."""
+    # An attempt that timed out has waited long enough, and a missing queue does not mean that the
+    # broker is in trouble.
     errors = [
         tried.error
         for tried in failures

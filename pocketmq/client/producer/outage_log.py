@@ -1,6 +1,6 @@
-"""What a producer logs while it cannot send: one warning when it begins, one line when it is over.
+"""The log of a producer's outages: one warning when an outage begins, one line when it ends.
 
-However many sends wait for a broker, they wait for the same thing, and callers get their errors.
+Single sends are not logged: many may wait for the same broker, and their callers get the errors.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pocketmq.message.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: Brokers that are remembered to be away, at most; the oldest are forgotten.
+#: The most brokers that are remembered as unreachable; the oldest are forgotten.
 MOST_AWAY = 1000
 
 
 class OutageLog:
-    """The brokers that one producer cannot connect to; `clock` gives seconds.
+    """The brokers that one producer cannot connect to; `clock` returns seconds.
 
-    `broker_at`: the name of the broker at an address, if a route has one (`Routes.broker_at`).
+    `broker_at` returns the name of the broker at an address, if a route has it
+    (`RouteTable.broker_at`).
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class OutageLog:
         self._group = group
         self._broker_at = broker_at
         self._clock = clock
-        #: Since when, by address.
+        #: Address → since when.
         self._away: dict[str, float] = {}
 
     def away(self, address: str, error: RemotingConnectError) -> None:
-        """Note that a broker could not be connected to."""
+        """Record that connecting to a broker failed."""
         if address in self._away:
             return
         if len(self._away) >= MOST_AWAY:
@@ -55,7 +56,7 @@ class OutageLog:
         )
 
     def connected(self, address: str) -> None:
-        """Note that there is a connection to a broker."""
+        """Record that a broker is connected."""
         since = self._away.pop(address, None)
         if since is not None:
             log.info(
@@ -72,26 +73,26 @@ class OutageLog:
 
 
 class Loss(msgspec.Struct):
-    """Since when messages of a topic are not stored, clock seconds, and how many were not."""
+    """Since when messages of a topic were not stored, clock seconds, and how many."""
 
     began: float
     count: int = 0
 
 
 class LostPosts:
-    """The posted messages of one producer that were not stored. Their results may never be awaited,
-    so they are logged. `clock` gives seconds."""
+    """The posted messages of one producer that were not stored. They are logged because their
+    results may never be awaited. `clock` returns seconds."""
 
     def __init__(self, group: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._group = group
         self._clock = clock
-        #: By topic, what was lost since one of its messages was stored.
+        #: Topic → losses since one of its messages was last stored.
         self.known: dict[str, Loss] = {}
 
     def failed(
         self, topic: str, count: int, error: BaseException, queue: MessageQueue | None = None
     ) -> None:
-        """Note that so many messages, whose results nothing awaits, were not stored."""
+        """Record that `count` messages whose results nobody awaits were not stored."""
         loss = self.known.get(topic)
         if loss is None:
             loss = self.known[topic] = Loss(self._clock())
@@ -109,7 +110,7 @@ class LostPosts:
         loss.count += count
 
     def stored(self, topic: str) -> None:
-        """Note that a message of the topic was stored."""
+        """Record that a message of the topic was stored."""
         loss = self.known.pop(topic, None)
         if loss is not None:
             log.info(
@@ -122,7 +123,7 @@ class LostPosts:
             )
 
     def end(self) -> None:
-        """Log the losses that no stored message has ended, at the end of the producer."""
+        """Log, at the end of the producer, the losses that no stored message has followed."""
         for topic, loss in self.known.items():
             log.warning(
                 "producer group %s, topic %s: %s not stored in the %.1f s before the shutdown",
@@ -136,5 +137,5 @@ class LostPosts:
 
 
 def counted(count: int) -> str:
-    """The number of messages, as the subject of what follows."""
+    """Return the number of messages, as the subject of a sentence."""
     return "1 posted message was" if count == 1 else f"{count} posted messages were"

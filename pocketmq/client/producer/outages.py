@@ -1,8 +1,8 @@
-"""Brokers that cannot be connected, and the one task for each of them that tries again.
+"""Brokers that cannot be connected, each with one task that reconnects.
 
-However many sends wait for a broker, it is connected to once at a time, after a pause that grows.
-Meanwhile an attempt fails with the error of the last connect, without a system call; as soon as
-the broker is back, all sends that wait for it go on. The task ends when no send waits any more.
+All sends that wait for a broker share one connection attempt at a time, with growing pauses between
+them. Meanwhile an attempt fails with the error of the last one, without a system call. As soon as
+the broker is connected, all waiting sends continue. The task ends when no send waits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pocketmq.client.backoff import backoff, jittered
 from pocketmq.client.errors import RemotingConnectError, RemotingError, once_more
 from pocketmq.client.producer.outage_log import OutageLog
 
-#: The pause before a broker is connected to again, the first time and at most, seconds.
+#: Pauses before a connection is tried again: the first and the longest, seconds.
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
 
 
 class Outage:
-    """One broker that cannot be connected."""
+    """The outage of one broker."""
 
     __slots__ = ("error", "waiting")
 
@@ -34,7 +34,7 @@ class Outages:
     """The brokers that one producer cannot connect to, by address.
 
     `connect(address)` connects or raises RemotingConnectError; `spawn` starts a task that the
-    client's shutdown ends; `outage_log` logs them; `sleep(seconds)` waits.
+    client's shutdown cancels; `sleep(seconds)` waits.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Outages:
         self._sleep = sleep
 
     def check(self, address: str) -> None:
-        """Raise the RemotingConnectError of the last connect while the broker is out of reach."""
+        """Raise the last RemotingConnectError while the broker is unreachable."""
         outage = self.known.get(address)
         if outage is not None:
             raise once_more(outage.error)
 
     def begin(self, address: str, error: RemotingConnectError) -> None:
-        """Note that a connect failed."""
+        """Record that connecting failed."""
         outage = self.known.get(address)
         if outage is None:
             self.known[address] = Outage(error)
@@ -66,7 +66,7 @@ class Outages:
             self._spawn(self._reconnect(address), f"connecting to {address}")
 
     def connected(self, address: str) -> None:
-        """Have the sends go on that wait for this broker."""
+        """Let the sends that wait for this broker continue."""
         self._log.connected(address)
         self._end(address)
 
@@ -78,7 +78,7 @@ class Outages:
                     waiter.set_result(None)
 
     async def wait(self, address: str, seconds: float) -> None:
-        """Wait until the broker is connected, `seconds` at most."""
+        """Wait up to `seconds` until the broker is connected."""
         outage = self.known.get(address)
         if outage is None:
             await self._sleep(seconds)

@@ -1,7 +1,7 @@
-"""A message on its way out: checked, with its unique id, its properties text and its body as sent.
+"""A message ready to send: checked, with its unique id, encoded properties and the body as sent.
 
-Made once for each send and used by all of its attempts, so that the unique id stays the same.
-The user's Message is not changed. Reference: DefaultMQProducerImpl.sendKernelImpl.
+It is made once per send and used by all attempts, so that the unique id stays the same. The user's
+Message is not changed. Reference: DefaultMQProducerImpl.sendKernelImpl.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyError
 from pocketmq.remoting.frames.frame import Command
 
-#: Bodies from this size on are compressed in a thread: the loop would stand still for longer than
-#: the hand-over costs. Bytes.
+#: Bodies of at least this size in bytes are compressed in a thread: below it, switching threads
+#: costs more than the event loop is blocked.
 COMPRESS_IN_THREAD = 64 * 1024
 
-#: ASCII properties of so many characters fit into a message, whatever is added to them.
+#: ASCII properties of this length fit into a message with all system properties.
 SHORT = 30_000
 
 #: The names that `Compression.named` knows.
@@ -43,7 +43,7 @@ COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
 _UNIQ_KEY = f"{names.UNIQ_KEY}\x01"
 _MSG_REGION, _TRACE_ON = names.MSG_REGION, names.TRACE_ON
-# Before Python 3.12 the member of an enum takes as long to look up as a message's whole check.
+# Before Python 3.12, looking up an enum member takes as long as all checks of a message.
 _SEND = RequestCode.SEND_MESSAGE_V2
 
 
@@ -56,8 +56,8 @@ class Compression(msgspec.Struct, frozen=True):
 
     @classmethod
     def named(cls, name: str | None, threshold: int, level: int) -> Compression | None:
-        """By the name "zlib", "lz4" or "zstd"; None for None. Raises ValueError, also for a level
-        that it does not have."""
+        """Return the compression named "zlib", "lz4" or "zstd"; None for None. Raises ValueError
+        for another name, and for a level that it does not have."""
         if name is None:
             return None
         try:
@@ -78,10 +78,10 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class PreparedMessage(msgspec.Struct, gc=False):
-    """What every attempt of one send puts on the wire.
+    """The request of one send, the same for every attempt.
 
-    `msg_ids` has one unique id for each message of a batch, exactly one otherwise. `shared`: it
-    shares a request with what else is sent to its broker at the same time (client.batch_protocol).
+    `msg_ids` has the unique id of each message of a batch, or of the single message. `shared`: it
+    shares a request with others to its broker at the same time (`client.batch_protocol`).
     """
 
     code: RequestCode
@@ -95,7 +95,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     shared: bool = False
 
     def result(self, answer: Command, queue: MessageQueue) -> SendResult:
-        """The answer to a single message; raises the error of an error answer."""
+        """Decode the answer to a single message; raises the error of an error answer."""
         status, stored, offset, offset_msg_id = _read(answer, queue)
         extra = answer.ext_fields.get
         return SendResult(
@@ -111,11 +111,11 @@ class PreparedMessage(msgspec.Struct, gc=False):
         )
 
     def results(self, answer: Command, queue: MessageQueue) -> list[SendResult]:
-        """The answer to a batch, one for each message; raises the error of an error answer."""
+        """Decode the answer to a batch; raises the error of an error answer."""
         status, stored, offset, joined = _read(answer, queue)
         ids = joined.split(",")
         if len(ids) != len(self.msg_ids):
-            # An inner batch is one record: its messages share the one id.
+            # An inner batch is one record: its messages share one id.
             ids = [joined] * len(self.msg_ids)
         region = answer.ext_fields.get(_MSG_REGION, DEFAULT_REGION)
         trace_on = answer.ext_fields.get(_TRACE_ON) != "false"
@@ -136,7 +136,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
 
 
 def _read(answer: Command, queue: MessageQueue) -> tuple[SendStatus, MessageQueue, int, str]:
-    """The status, the queue, the queue offset and the offset message ids of an answer."""
+    """Return the status, the queue, the queue offset and the offset message ids of an answer."""
     status = _STATUS_BY_CODE.get(answer.code)
     if status is None:
         raise error_for(answer.code, answer.remark, queue.broker_name)
@@ -154,8 +154,8 @@ def _read(answer: Command, queue: MessageQueue) -> tuple[SendStatus, MessageQueu
 
 
 def message_properties(message: Message, msg_id: str) -> str:
-    """The properties text of one message, without its delay, which none in a batch has, and
-    without WAIT; raises InvalidMessage, also for the flag."""
+    """Encode the properties of one message, except WAIT and the delay, which messages of a batch do
+    not have. Raises InvalidMessage, also for the flag."""
     text = f"{_UNIQ_KEY}{msg_id}\x02"
     tags = message.tags
     if tags is not None:
@@ -194,14 +194,14 @@ def _delay_property(message: Message) -> str:
 
 
 def wait_property(wait_stored: bool) -> str:
-    """The property WAIT, which a batch carries once for all its messages."""
+    """Encode the property WAIT, which a batch has once for all messages."""
     return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
 
 
 def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessage:
-    """A checked message made ready; raises InvalidMessage for its properties.
+    """Prepare a checked message; raises InvalidMessage for its properties.
 
-    `extra` is properties text of RocketMQ's own, which a message may not set itself.
+    `extra`: encoded system properties, which a message may not set itself.
     """
     properties = message_properties(message, msg_id)
     if message.delay_level or message.deliver_at or message.delay:
@@ -220,8 +220,8 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
 
 
 async def compress_body(outgoing: PreparedMessage, compression: Compression) -> None:
-    """Compress the body in place, off the loop when it is large; a body that becomes no smaller
-    stays as it is."""
+    """Compress the body in place, in a thread if it is large; keep it as it is if that does not
+    make it smaller."""
     body = outgoing.body
     kind, level = compression.kind, compression.level
     if len(body) < COMPRESS_IN_THREAD:

@@ -1,12 +1,12 @@
-"""The producer: sends messages, one by one or in batches, to whichever broker takes them.
+"""The producer: sends messages, one by one or in batches, to a broker that accepts them.
 
     async with Producer("orders", namesrv="127.0.0.1:9876") as producer:
         result = await producer.send(Message("orders", b"...", tags="paid", keys=["o-1"]))
 
-The way of a send: validation.check_message → prepared_message.prepare → Sender.send → route of the
-topic → Delivery.deliver (queue by the selector, attempts) → SEND_MESSAGE_V2 over the pool →
-SendResult. SendEnvelope is what stands around that: hooks, the namespace, the queue of a key. A
-message that shares a request with others goes through the Accumulator.
+The path of a send: validation.check_message → prepared_message.prepare → Sender.send → route of the
+topic → Delivery.deliver (the selector chooses a queue; attempts) → SEND_MESSAGE_V2 over the pool →
+SendResult. SendEnvelope adds hooks, the namespace, and the queue of a key. A message that shares a
+request with others goes through the Accumulator.
 """
 
 from __future__ import annotations
@@ -90,48 +90,50 @@ log = logging.getLogger(__name__)
 class Producer:
     """Send messages for one producer group.
 
-    The constructor touches no event loop. `start` and `shutdown` are idempotent; `async with` calls
+    The constructor needs no event loop. `start` and `shutdown` are idempotent; `async with` calls
     both. Options, with the reference's names in brackets:
 
-    - `namesrv`: "host:port;host:port", a list, or the URL of a list (client.name_server_list); None
-      reads the environment's NAMESRV_ADDR.
+    - `namesrv`: "host:port;host:port", a list, or the URL of a list
+      (`pocketmq.client.routes.name_server_list`); None reads the environment's NAMESRV_ADDR.
     - `timeout`: seconds for one call, all attempts together (sendMsgTimeout).
     - `retries`: attempts after the first, of those that reached a broker
-      (retryTimesWhenSendFailed); after those, each queue not tried yet is tried once. An attempt
-      that finds no connection, or loses it, does not count. 0: hand a message over once at most.
-    - `attempt_timeout`: seconds for one attempt while others could follow; None divides what is
-      left of `timeout` (sendMsgMaxTimeoutPerRequest).
-    - `require_send_ok`: a message that is stored, but not confirmed in time (FLUSH_DISK_TIMEOUT,
-      FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE), is a failed attempt, which is repeated: it may be
-      stored twice (retryAnotherBrokerWhenNotStoreOK). False: it is a result with that status.
-    - `queue_selector`: which queue a `key` belongs to: "hash" (as the Java client's), "consistent"
-      or a function (`pocketmq.client.producer.queue_choice`).
-    - `linger_ms`: let `send` wait so long for other messages to share a batch with (autoBatch,
+      (retryTimesWhenSendFailed); after that, each queue not tried yet is tried once. An attempt
+      that finds no connection, or loses it, does not count. 0: transmit a message at most once.
+    - `attempt_timeout`: seconds for one attempt while others could follow; None divides the rest
+      of `timeout` (sendMsgMaxTimeoutPerRequest).
+    - `require_send_ok`: treat a message that is stored but not confirmed in time
+      (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE) as a failed attempt and retry
+      it, so it may be stored twice (retryAnotherBrokerWhenNotStoreOK). False: return a result with
+      that status.
+    - `queue_selector`: chooses the queue of a `key`: "hash" (as the Java client), "consistent" or
+      a function (`pocketmq.client.producer.queue_choice`).
+    - `linger_ms`: how long `send` waits for other messages to share a batch (autoBatch,
       batchMaxDelayMs); 0: send at once.
-    - `accumulate`: let small messages that are sent at the same moment share a batch; none waits
+    - `accumulate`: put small messages that are sent at the same moment into a batch; none waits
       for others (`pocketmq.client.producer.accumulator`). False: a request for each message.
-    - `max_buffered_bytes`: lingering or posted messages without an answer; further ones wait
-      (totalBatchMaxBytes).
+    - `max_buffered_bytes`: limit of the lingering or posted messages without an answer; further
+      ones wait (totalBatchMaxBytes).
     - `compression`: "zlib", "lz4", "zstd" or None, for bodies of at least `compress_over` bytes, at
       `compression_level` (compressType, compressMsgBodyOverHowmuch). Batches are not compressed.
-    - `max_message_size`: bytes of a body before compression (maxMessageSize).
-    - `batch_bytes`: body size at which the next batch begins; 120,000 at most for lingering, posted
-      and accumulated messages.
-    - `max_in_flight`: calls under way; further ones wait within their timeout.
-    - `hooks`: called around sends (client.producer.hooks); you may change `producer.hooks`.
-    - `trace`: True, or a topic, to record every send there (enableMsgTrace; client.trace).
+    - `max_message_size`: largest body before compression, bytes (maxMessageSize).
+    - `batch_bytes`: largest body of a batch; at most 120,000 for lingering, posted and accumulated
+      messages.
+    - `max_in_flight`: concurrent calls; further ones wait within their timeout.
+    - `hooks`: called before and after sends (`pocketmq.hooks`); you may change `producer.hooks`.
+    - `trace`: True, or a topic, to record every send there (enableMsgTrace).
     - `template_topic`, `template_queues`: how a topic that does not exist is created
       (createTopicKey, defaultTopicQueueNums).
     - `filters`: your own queue filters (`pocketmq.selector`).
     - `send_latency_enable`, `start_detector_enable`, `detect_interval_ms`, `detect_timeout_ms`:
-      the switches of RIP-63 (client.selector.switches says how the name server overrides them).
+      the switches of RIP-63, which the name server may override
+      (`pocketmq.client.selector.switches`).
     - `latency_max_ms`, `not_available_duration_ms`: the table of isolations.
     - `selection`: "penalised" or "round-robin" (`pocketmq.client.selector.penalty`).
-    - what every client takes: credentials, TLS, namespace … (`pocketmq.client.options`).
+    - the options of every client: credentials, TLS, namespace … (`pocketmq.client.options`).
 
     Raises:
         TypeError, ValueError: an option is unknown, or its value is not allowed.
-        InvalidName: the group, the namespace or an address is not well formed.
+        InvalidName: the group, the namespace or an address is malformed.
         NoNameServer: no address of a name server is given anywhere.
     """
 
@@ -297,7 +299,7 @@ class Producer:
         return f"{type(self).__name__}({self.group!r}, client_id={self.client_id!r})"
 
     def __del__(self) -> None:
-        calls = getattr(self, "_calls", None)  # None where the constructor has failed
+        calls = getattr(self, "_calls", None)  # None if the constructor failed
         if calls is None or calls.loop is NOWHERE:
             return
         lost = self._accumulator.pending
@@ -313,7 +315,7 @@ class Producer:
 
     @property
     def timeout(self) -> float:
-        """The seconds of a call that is given none; may be changed."""
+        """Default timeout of a call, seconds; may be changed."""
         return self._calls.timeout
 
     @timeout.setter
@@ -322,34 +324,35 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """The name brokers know this client by."""
+        """The clientId, by which brokers identify this client."""
         return self._instance.client_id
 
     @property
     def running(self) -> bool:
-        """Whether it was started, and its shutdown has not begun."""
+        """Whether the producer was started and is not shut down or shutting down."""
         return self._life.running
 
     @property
     def in_flight(self) -> int:
-        """The calls under way, which `max_in_flight` bounds."""
+        """Number of concurrent calls, which `max_in_flight` limits."""
         return self._in_flight.count
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of lingering and posted messages without an answer, which
-        `max_buffered_bytes` bounds."""
+        """Bytes of lingering and posted messages without an answer, which `max_buffered_bytes`
+        limits."""
         return self._accumulator.buffered
 
     @property
     def brokers(self) -> tuple[BrokerState, ...]:
-        """What sends have found out about each broker, and so which ones are avoided now."""
+        """The state of each broker that was used; shows which ones are avoided now."""
         return self._selector.tolerance.states()
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs and sends may succeed, as far as it knows: a broker that it has sent to
-        answers; before the first send, a name server. Sends no request; see `ping`."""
+        """Whether the producer runs and sends are likely to succeed: a broker that it has sent to
+        was reachable last time; before the first send, a name server. Sends no request; see
+        `ping`."""
         brokers = self.brokers
         if not brokers:
             return self.running and self._instance.name_servers.answering
@@ -362,18 +365,18 @@ class Producer:
         return None if answered_at is None else unix_seconds(answered_at)
 
     async def ping(self, *, timeout: Seconds = 1.0) -> None:
-        """Return when a broker of the topics sent to has answered; before the first send, when a
+        """Return when a broker of the topics in use has answered; before the first send, when a
         name server has.
 
         Raises:
             NotRunning: the producer is not running here.
-            Unavailable: none has answered within `timeout` (seconds or timedelta).
+            Unavailable: none answered within `timeout` (seconds or a timedelta).
         """
         await self._instance.ping(seconds("timeout", timeout, above_zero=True))
 
     @property
     def switches(self) -> Switches:
-        """The switches of RIP-63 as they are now, with what the name server overrides."""
+        """The current switches of RIP-63, including overrides by the name server."""
         return self._selector.switches
 
     async def __aenter__(self) -> Self:
@@ -384,7 +387,7 @@ class Producer:
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin.
+        """Start the producer. A second call has no effect.
 
         Raises:
             NotRunning: the producer was shut down.
@@ -400,10 +403,11 @@ class Producer:
             self._instance.keep(self._trace.run, "trace")
 
     async def shutdown(self) -> None:
-        """Take no more sends, wait up to `timeout` for those under way, and close everything.
+        """Refuse new sends, wait up to `timeout` for pending ones, and close everything.
 
         Raises:
-            NotRunning: this process was forked after the start: the connections are the parent's.
+            NotRunning: this process was forked after the start: the connections belong to the
+                parent.
         """
         self._instance.binding.check_process("producer")
         await self._life.shutdown()
@@ -435,19 +439,19 @@ class Producer:
     ) -> SendResult:
         """Send one message and return where it was stored.
 
-        `queue` sends it to that queue, `key` to the queue of that key: messages of equal keys stay
-        in order if you await each before the next, or let them linger. Otherwise the selector
-        chooses a queue, and failed attempts are repeated on other brokers. `timeout` is for all
-        attempts together, and keeps the message from lingering.
+        `queue` sends it to that queue, `key` to the queue of that key: messages with equal keys
+        stay in order if you await each before the next, or let them linger. Otherwise the selector
+        chooses a queue, and failed attempts are retried on other brokers. `timeout`, in seconds, is
+        for all attempts together; a message with a timeout does not linger.
 
         Raises:
             InvalidMessage, InvalidName, TypeError, ValueError: an argument is wrong; nothing was
                 sent.
-            NotRunning: the producer is not started, was shut down, or runs in another event loop.
+            NotRunning: the producer was not started, was shut down, or runs in another event loop.
             NoRouteInfo: the topic has no route and cannot be created.
             NoNameServer: no name server answered.
-            SendTimeout: no broker took the message within `timeout`.
-            SendError: the attempts are used up, or an answer is final.
+            SendTimeout: no broker accepted the message within `timeout`.
+            SendError: the attempts are used up, or an answer was final.
         """
         if self._lingers and timeout is None:
             return await (await self.post(message, queue=queue, key=key))
@@ -457,7 +461,7 @@ class Producer:
         deadline = self._clock() + (
             calls.timeout if timeout is None else seconds("timeout", timeout)
         )
-        # Its own place first, without the frame of `enter`, for the send that everyone makes.
+        # A fast path for the usual case, without the frame of `enter`.
         if running_loop() is not calls.loop or not self._in_flight.try_enter():
             check_type(message)
             await calls.enter(message.topic, deadline)
@@ -473,13 +477,14 @@ class Producer:
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> Awaitable[SendResult]:
-        """Put a message on its way in a batch with others; await what is returned for its result.
+        """Queue a message to be sent in a batch; await the returned object for its result.
 
             results = [await each for each in [await producer.post(m) for m in messages]]
 
-        Batches leave as `linger_ms` and `batch_bytes` say (client.producer.accumulator). The call
-        itself waits only while `max_buffered_bytes` have no answer. A message that cannot be in a
-        batch (with a delay, a timer, or to a retry topic) goes alone.
+        `linger_ms` and `batch_bytes` determine when batches are sent
+        (`pocketmq.client.producer.accumulator`). The call itself waits only while
+        `max_buffered_bytes` is reached. A message that cannot be in a batch (with a delay, a timer,
+        or to a retry topic) is sent alone.
 
         Raises:
             InvalidMessage, InvalidName, TypeError: an argument is wrong.
@@ -496,7 +501,7 @@ class Producer:
             return self._accumulator.count(self._instance.spawn(alone, "send"), topic)
         if not plain:
             return await self._calls.post(self._accumulator, message, queue, key)
-        # What it does, without its frame, for what everyone posts.
+        # A fast path for the usual case, without the frame of `SendEnvelope.post`.
         if running_loop() is not self._calls.loop:
             raise self._calls.not_running()
         accumulator = self._accumulator
@@ -506,7 +511,7 @@ class Producer:
         return accumulator.add(message, None)
 
     async def flush(self) -> None:
-        """Send what lingers now, and wait until every message posted so far has its answer.
+        """Send lingering messages now, and wait until every message posted so far is answered.
 
         Raises:
             NotRunning: this process was forked after the start.
@@ -522,7 +527,7 @@ class Producer:
         key: ShardingKey | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Hand one message to the connection of a broker, which sends no answer.
+        """Write one message to a broker's connection, without an answer: it may be lost.
 
         Raises:
             SendTimeout: no broker could be connected within `timeout`.
@@ -539,12 +544,12 @@ class Producer:
         key: ShardingKey | None = None,
         timeout: Seconds | None = None,
     ) -> list[SendResult]:
-        """Send messages in as few requests as fit; the results are in the order of `messages`.
+        """Send messages in as few batches as possible; return the results in the same order.
 
-        They are split by topic, by wait_stored and at `batch_bytes`. Each batch goes to one queue,
-        in order; different ones may go to different queues. With `queue` or `key` (all messages of
-        one topic) the batches follow one another in it, up to the first failure. `timeout` is for
-        all of them together.
+        Batches are split by topic, by wait_stored and at `batch_bytes`. Each goes to one queue and
+        keeps its order; different ones may go to different queues. With `queue` or `key` (all
+        messages of one topic), the batches are sent to that queue one after another, up to the
+        first failure. `timeout` is for all of them together.
 
         Raises:
             InvalidMessage, TypeError: a message is wrong; nothing was sent.
@@ -561,9 +566,9 @@ class Producer:
         key: ShardingKey | None = None,
         timeout: Seconds | None = None,
     ) -> MessageExt:
-        """Send a message that a consumer is to reply to, and return the reply.
+        """Send a message to which a consumer replies, and return the reply.
 
-        `timeout` is for both together.
+        `timeout`, in seconds, is for both together.
 
         Raises:
             RequestTimeout: the message was stored, but no reply came.
@@ -577,14 +582,14 @@ class Producer:
     async def reply(
         self, request: MessageExt, body: bytes, *, timeout: Seconds | None = None
     ) -> SendResult:
-        """Answer a received message that was sent by `request`.
+        """Reply to a received message that was sent with `request`.
 
-        RocketMQ has no error replies: let the body say how the request ended.
+        RocketMQ has no error replies: put the outcome of the request into the body.
 
         Raises:
             InvalidMessage: the message is not a request.
             TypeError: `request` is not a MessageExt, or `body` is not bytes.
-            RequesterGone: the client that asked is not connected to any broker any more.
+            RequesterGone: the requester is no longer connected to any broker.
             SendError and others: as for `send`.
         """
         if not isinstance(request, MessageExt):
@@ -596,18 +601,18 @@ class Producer:
     async def recall(
         self, topic: str, recall_handle: str | None, *, timeout: Seconds | None = None
     ) -> str:
-        """Take back a message with a timer that is not due yet; return its unique id.
+        """Cancel a message with a timer that is not due yet; return its unique id.
 
-        `recall_handle` is that of its SendResult.
+        `recall_handle` is the one of its SendResult.
 
         Raises:
-            InvalidMessage: it is not a recall handle; None is that of a message without a timer.
-            IllegalOperation: the message was delivered already, or is about to be; or it is not of
-                this topic.
+            InvalidMessage: it is not a recall handle; it is None for a message without a timer.
+            IllegalOperation: the message was delivered already, or is about to be; or it belongs to
+                another topic.
             NoPermission: the broker has `recallMessageEnable=false`.
             NoRouteInfo, NoNameServer: the topic had no route within `timeout`.
-            BrokerNotFound: no route names the broker of the handle.
-            RemotingError: the broker did not answer, or with another error.
+            BrokerNotFound: no route contains the broker of the handle.
+            RemotingError: the broker did not answer, or answered with another error.
         """
         check_topic_name(topic)
         deadline = self._calls.deadline(timeout)
@@ -619,7 +624,7 @@ class Producer:
         return msg_id
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """List the queues a message of this topic may be sent to (fetchPublishMessageQueues).
+        """List the queues to which messages of this topic may be sent (fetchPublishMessageQueues).
 
         Raises:
             NoRouteInfo, NoNameServer: the topic had no route within the producer's `timeout`.

@@ -13,10 +13,10 @@ from pocketmq.client.selector.penalty import Selection
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """Keyword arguments of Producer, which says what they mean.
+    """Keyword arguments of Producer; its docstring describes them.
 
-    A type checker finds a misspelt option of a class that passes `**options` on only if they have a
-    type. A test compares this list with Producer's signature.
+    With this type, type checkers find misspelt options of classes that pass `**options` on. A test
+    compares this list with Producer's signature.
     """
 
     namesrv: str | Sequence[str] | None

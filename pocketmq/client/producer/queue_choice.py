@@ -1,14 +1,14 @@
-"""Which queue a sharding key belongs to, so that messages of one key stay in one queue, in order.
+"""Chooses the queue of a sharding key, so that messages with equal keys stay in order in one queue.
 
 A selector is any function of (queues, message, key) that returns one of the queues. The two here
-are pure functions of the key and of the list of queues: every producer of a topic, in whatever
-process, chooses alike for as long as the topic keeps its queues.
+depend only on the key and the list of queues: all producers of a topic, in any process, choose the
+same queue as long as the topic's queues do not change.
 
-A broker that is down keeps its queues in the list while the name server names it, and its keys
-fail. When it leaves the route or may not be written, and again when it is back, keys move, and
-order is not kept across that, as with the Java client. Where it has to be, the list must be fixed:
+While a broker is down but still in the route, its queues stay in the list, and sends with its keys
+fail. When it leaves the route or becomes read-only, and again when it returns, keys move to other
+queues and their order is not kept, as with the Java client. To keep it, the list must be fixed: use
 an order topic (ORDER_TOPIC_CONFIG and orderMessageEnable of the name server), or a `queue` that the
-application chooses. Then sends to a broker that is away fail until it is back.
+application chooses. Then sends to a broker that is down fail until it is back.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pocketmq.message.message import Message, MessageQueue
 ShardingKey = str | int
 Selector = Callable[[Sequence[MessageQueue], Message, ShardingKey], MessageQueue]
 
-#: Places of each queue on the ring of `by_consistent_hash`.
+#: Virtual nodes per queue on the ring of `by_consistent_hash`.
 VIRTUAL_NODES = 64
 
 _first_word = Struct(">Q").unpack_from
 
 
 def key_property(key: ShardingKey | None) -> str:
-    """The properties text by which consumers get the key of a message; raises InvalidMessage."""
+    """Encode the property that holds a message's key; raises InvalidMessage."""
     if key is None or key == "":
         return ""
     value = str(key)
@@ -45,20 +45,21 @@ def key_property(key: ShardingKey | None) -> str:
 
 
 def by_hash(queues: Sequence[MessageQueue], _message: Message, key: ShardingKey, /) -> MessageQueue:
-    """The queue that the Java client chooses for an equal String, Integer or Long.
+    """Return the queue that the Java client chooses for an equal String, Integer or Long.
 
     Reference: SelectMessageQueueByHash over `hashCode`. When the number of queues changes, nearly
     every key moves.
     """
     number = java_hash(key)
-    # Java's remainder has the sign of the number, and then its absolute value is taken.
+    # Java takes the absolute value of the remainder, which has the sign of the number.
     return queues[abs(number) % len(queues)]
 
 
 def by_consistent_hash(
     queues: Sequence[MessageQueue], _message: Message, key: ShardingKey, /
 ) -> MessageQueue:
-    """The next queue on a ring: when a queue comes or goes, only its share of the keys moves."""
+    """Return the next queue on a hash ring: when a queue is added or removed, only its share of the
+    keys moves."""
     places, owners = _ring(tuple(queues))
     index = bisect_left(places, _place(str(key)))
     return owners[index % len(owners)]
@@ -68,8 +69,8 @@ _SELECTORS: dict[str, Selector] = {"hash": by_hash, "consistent": by_consistent_
 
 
 def selector_named(selector: str | Selector) -> Selector:
-    """A selector as it is, or the one named "hash" or "consistent"; raises TypeError, ValueError,
-    also for a function that takes other arguments."""
+    """Return the selector named "hash" or "consistent", or the given function. Raises TypeError,
+    also for a function with other parameters, and ValueError."""
     if callable(selector):
         try:
             inspect.signature(selector).bind([], None, "")
@@ -93,7 +94,7 @@ def selector_named(selector: str | Selector) -> Selector:
 def choose(
     selector: Selector, queues: Sequence[MessageQueue], message: Message, key: ShardingKey
 ) -> MessageQueue:
-    """The selector's choice; raises InvalidMessage when it is not one of the queues."""
+    """Return the selector's choice; raises InvalidMessage if it is not one of the queues."""
     queue = selector(queues, message, key)
     if selector is not by_hash and queue not in queues:
         raise InvalidMessage(
@@ -102,10 +103,10 @@ def choose(
     return queue
 
 
-# A producer sees the same keys again and again, and a Java hash is a loop over characters.
+# Producers use the same keys again and again, and a Java hash is a loop over characters.
 @lru_cache(maxsize=65_536)
 def java_hash(key: ShardingKey) -> int:
-    """`hashCode` of a String, or of an Integer or Long, as a signed 32-bit number."""
+    """Return Java's `hashCode` of a String, Integer or Long, as a signed 32-bit number."""
     if isinstance(key, str):
         number = 0
         data = key.encode("utf-16-be", "surrogatepass")

@@ -1,6 +1,6 @@
-"""The handle by which a delayed message can be taken back.
+"""The handle for recalling a delayed message.
 
-The broker makes it (message.recall_handle); the producer has to know which broker that was, and
+The broker creates it (`message.recall_handle`); the producer reads from it the broker's name and
 when the message is due.
 """
 
@@ -14,12 +14,13 @@ from pocketmq.message.recall_handle import RecallHandle, RecallHandleError, deco
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.frame import Command
 
-#: A broker whose clock is ahead delivers messages that are not due here yet, milliseconds.
+#: How far ahead a broker's clock may be, milliseconds: it may have delivered a message that is not
+#: due by this machine's clock.
 CLOCK_DIFFERENCE = 60_000
 
 
 def checked_handle(recall_handle: str | None) -> str:
-    """The text, if it is a recall handle.
+    """Return the text if it is a recall handle.
 
     Raises:
         InvalidMessage: it is not.
@@ -30,7 +31,7 @@ def checked_handle(recall_handle: str | None) -> str:
 
 
 def decoded(recall_handle: str | None) -> RecallHandle:
-    """What a handle says; raises as `checked_handle`."""
+    """Decode a handle; raises as `checked_handle`."""
     if recall_handle is None:
         raise InvalidMessage(
             "recall_handle is None: brokers only give one for a message with deliver_at or delay"
@@ -54,7 +55,7 @@ def decoded(recall_handle: str | None) -> RecallHandle:
 
 
 def refusal(answer: Command, handle: RecallHandle) -> RemotingError:
-    """The error of a broker's answer to RECALL_MESSAGE."""
+    """Return the error of a broker's answer to RECALL_MESSAGE."""
     if answer.code == ResponseCode.ILLEGAL_OPERATION and "timestamp invalid" in (
         answer.remark or ""
     ):
@@ -67,6 +68,6 @@ def refusal(answer: Command, handle: RecallHandle) -> RemotingError:
                 handle.broker_name,
             )
     error = error_for(answer.code, answer.remark, handle.broker_name)
-    # A send may go to another broker; this message is on one.
+    # NO_PERMISSION is retriable for sends, on another broker. This message is only on one.
     error.retriable = error.retriable and error.code != ResponseCode.NO_PERMISSION
     return error

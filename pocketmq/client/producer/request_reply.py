@@ -1,14 +1,14 @@
-"""Request and reply: a message that is answered by another message.
+"""Request-reply: a message that is answered with another message.
 
     reply = await producer.request(Message("quotes", b"EUR/CHF"), timeout=2.0)
     ...
     await producer.reply(message, b"0.9312")        # in a consumer of "quotes"
 
-A request is an ordinary message with three properties more: a correlation id, the clientId that the
-reply is for, and how long that client waits (ms). The reply goes to the reply topic of the
-requester's cluster, and the broker that gets it pushes it over the requester's own connection
-(PUSH_REPLY_MESSAGE_TO_CLIENT); it finds the connection by the heartbeat, so every broker should
-have had one. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor.
+A request is an ordinary message with three more properties: a correlation id, the requester's
+clientId, and how long that client waits (ms). The reply is sent to the reply topic of the
+requester's cluster, and the broker that receives it pushes it over the requester's connection
+(PUSH_REPLY_MESSAGE_TO_CLIENT). It knows that connection from a heartbeat, so every broker needs one
+first. Reference: DefaultMQProducerImpl.request, ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ log = logging.getLogger(__name__)
 
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
 REPLY_TYPE = "reply"
-#: How long requests wait for a broker's first heartbeat to be answered, seconds.
+#: How long requests wait for the answer to a broker's first heartbeat, seconds.
 INTRODUCTION = 0.5
 _NO_HOST = bytes(8)
 
 
 class RequestReply:
-    """The requests of one client that wait for their replies, and its replies to others'.
+    """The pending requests of one client, and its replies to requests of others.
 
-    `send` is SendEnvelope.send_one; `introduction` is explained at `INTRODUCTION`.
+    `send` is SendEnvelope.send_one; `introduction`: see `INTRODUCTION`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RequestReply:
         self._log = LimitedLog(log)
         self._client_id = instance.client_id
         self._send = send
-        #: Heartbeats to brokers that have had none, by address, and until when to wait for them.
+        #: Address → first heartbeat to that broker, and until when requests wait for it.
         self._introductions: dict[str, tuple[asyncio.Task[bool], float]] = {}
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
         instance.dispatcher.register(
@@ -81,10 +81,10 @@ class RequestReply:
         key: ShardingKey | None,
         timeout: float,
     ) -> MessageExt:
-        """Send a request and wait for its reply, `timeout` seconds for everything."""
+        """Send a request and wait for its reply; `timeout`, in seconds, is for both."""
         self._instance.check_running()
         deadline = time.monotonic() + timeout
-        # Heartbeats announce this client to the topic's brokers, so these must be known first.
+        # The heartbeats below go to the topic's brokers, so the route must be known first.
         topic = self._instance.namespace.wrap(message.topic)
         await self._instance.routes.wait_for_publish(topic, timeout=timeout)
         correlation_id = str(uuid.uuid4())
@@ -115,7 +115,7 @@ class RequestReply:
             waiting.cancel()
 
     async def reply(self, request: MessageExt, body: bytes, timeout: Seconds | None) -> SendResult:
-        """Send the reply to a message that was received."""
+        """Send the reply to a received message."""
         cluster = request.properties.get(names.CLUSTER)
         if cluster is None or not is_request(request):
             raise InvalidMessage(
@@ -136,16 +136,16 @@ class RequestReply:
         )
 
     def abandon(self) -> None:
-        """No reply can come any more."""
+        """Fail all pending requests at the shutdown."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(NotRunning("producer", SHUT_DOWN))
 
     async def _be_known(self, deadline: float) -> None:
-        """Have the brokers told that have had no heartbeat: replies come through any of them.
+        """Send a heartbeat to brokers that have not answered one: any of them may get the reply.
 
-        One that does not answer is waited for once, and never for more than half of the time left:
-        the reply may well come through another.
+        Requests wait only once for a broker that does not answer, and never for more than half of
+        the time left: the reply may come through another.
         """
         heartbeat = self._instance.heartbeat
         now = time.monotonic()
@@ -171,7 +171,7 @@ class RequestReply:
             await asyncio.wait(waiting, timeout=timeout)
 
     def receive(self, request: Request[ReplyMessageRequestHeader]) -> Response:
-        """PUSH_REPLY_MESSAGE_TO_CLIENT: hand a reply to whoever waits for it."""
+        """PUSH_REPLY_MESSAGE_TO_CLIENT: give a reply to the pending request."""
         try:
             message = _received(request.header, bytes(request.body))
         except (CompressionError, ValueError) as error:
@@ -191,7 +191,7 @@ class RequestReply:
 
 
 def is_request(message: MessageExt) -> bool:
-    """Whether somebody waits for a reply to this message."""
+    """Return whether a message is a request, which needs a reply."""
     return names.REPLY_TO_CLIENT in message.properties
 
 
@@ -222,7 +222,7 @@ def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
 
 
 def _packed(host: str) -> bytes:
-    # The reference writes Java's own form of a socket address, "/ip:port" or "name/ip:port".
+    # The reference writes a socket address as Java prints it, "/ip:port" or "name/ip:port".
     try:
         return pack_host(*split_address(host.rpartition("/")[2]))
     except ValueError:

@@ -1,8 +1,8 @@
-"""What stands around every send of a producer, whatever its kind.
+"""The steps of every kind of send.
 
-In this order: the producer runs, and there is a place among the sends under way; hooks see the
-message as the user made it; the namespace wraps its topic; the message is checked; its queue is
-chosen by its key; it is made ready and sent; the result is unwrapped, and hooks see it.
+In this order: check that the producer runs, and take a place among the sends in flight; call the
+hooks with the user's message; wrap the topic with the namespace; check the message; choose the
+queue of its key; prepare and send it; unwrap the result, and call the hooks with it.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ R = TypeVar("R")
 
 #: Sentinel: not running. Not None, which `running_loop` may return.
 NOWHERE = object()
-#: The running event loop. Where the public function raises, in the child of a process that was
-#: forked by a coroutine, this one returns None.
+#: Returns the running event loop. In a child process that a coroutine has forked, the public
+#: function raises, and this one returns None.
 running_loop = asyncio._get_running_loop
 
 
 class SendEnvelope:
     """The calls of one producer.
 
-    `group` is the user's name of it; `selector` chooses the queue of a key; `timeout` is the
-    default, in seconds; `max_message_size` bytes of a body.
+    `group`: the producer group, without namespace. `selector` chooses the queue of a key.
+    `timeout`: the default, in seconds. `max_message_size`: largest body, bytes.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class SendEnvelope:
         timeout: float,
         max_message_size: int,
     ) -> None:
-        #: The event loop that the producer runs in; NOWHERE before the start, after the shutdown,
-        #: and in a child process.
+        #: The producer's event loop; NOWHERE before the start, after the shutdown, and in a child
+        #: process.
         self.loop: object = NOWHERE
         self._concurrent: ConcurrentSends
-        #: Why it does not run, while it does not.
+        #: Why the producer does not run, if it does not.
         self.why_not = NOT_STARTED
         self._binding = binding
         self._sender = sender
@@ -93,20 +93,21 @@ class SendEnvelope:
         _every.add(self)
 
     def begin(self) -> None:
-        """Take calls from the event loop that the client was started in."""
+        """Accept calls from the event loop in which the client was started."""
         self.loop = self._binding.loop
 
     def end(self, why: str) -> None:
-        """Take no more calls; `why` is what callers are told."""
+        """Refuse calls from now on, with the reason `why`."""
         self.loop = NOWHERE
         self.why_not = why
 
     def deadline(self, timeout: Seconds | None) -> float:
-        """The end of a call that begins now; raises TypeError, ValueError for its timeout."""
+        """Return the deadline of a call that begins now; raises TypeError, ValueError for its
+        timeout."""
         return time.monotonic() + (self.timeout if timeout is None else seconds("timeout", timeout))
 
     async def enter(self, topic: str, deadline: float) -> None:
-        """Take a place among the sends under way; raises NotRunning, SendTimeout."""
+        """Take a place among the sends in flight; raises NotRunning, SendTimeout."""
         self.check_running()
         left = max(deadline - time.monotonic(), 0.0)
         try:
@@ -118,17 +119,17 @@ class SendEnvelope:
             raise self.not_running()
 
     def check_running(self) -> None:
-        """Raise NotRunning before the start, after the shutdown, and elsewhere than it started."""
+        """Raise NotRunning before the start, after the shutdown, and in another loop or process."""
         if running_loop() is not self.loop:
             raise self.not_running()
 
     def not_running(self) -> NotRunning:
-        """The error for a call that `check_running` refuses."""
+        """Return the error for a call that `check_running` refuses."""
         why = None if self.loop is NOWHERE else self._binding.why_elsewhere
         return NotRunning("producer", why or self.why_not)
 
     def share_by(self, concurrent: ConcurrentSends) -> None:
-        """Give it what takes the sends that may share a request; once, before the first send."""
+        """Set the handler of sends that may share a request; once, before the first send."""
         self._concurrent = concurrent
 
     def send(
@@ -140,8 +141,8 @@ class SendEnvelope:
         shares: bool,
         seen: bool = False,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send one message, which has its place; `shares`: maybe in a request with others; `seen`:
-        by the hooks."""
+        """Send one message, whose place is taken. `shares`: it may share a request with others;
+        `seen`: the hooks were called."""
         if self._hooks and not seen:
             check_type(message)
 
@@ -190,7 +191,7 @@ class SendEnvelope:
         deadline: float,
         extra: str,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send a checked message in a request of its own."""
+        """Send a checked message as a single request."""
         outgoing = prepare(message, msg_id, extra=extra + self._namespace.property)
         sending = self._sender.send(outgoing, target, deadline)
         return self._named(sending) if self._namespace.name else sending
@@ -211,8 +212,8 @@ class SendEnvelope:
         sys_flag: int = 0,
         entered: bool = False,
     ) -> SendResult:
-        """Send one message. `extra`: properties text of RocketMQ's own; `sys_flag`: bits to set;
-        `entered`: it has its place among the sends under way already."""
+        """Send one message. `extra`: encoded system properties; `sys_flag`: bits to set; `entered`:
+        its place is already taken."""
         check_type(message)
         check_target(queue, key)
         extra += key_property(key)
@@ -242,7 +243,7 @@ class SendEnvelope:
         key: ShardingKey | None,
         timeout: Seconds | None,
     ) -> None:
-        """Hand one message to a connection."""
+        """Write one message to a connection."""
         check_target(queue, key)
         extra = key_property(key) + self._namespace.property
 
@@ -304,7 +305,7 @@ class SendEnvelope:
         queue: MessageQueue | None,
         key: ShardingKey | None,
     ) -> Posted:
-        """Let one message linger."""
+        """Add one message to the accumulator."""
         check_target(queue, key)
         self.check_running()
         if not self._hooks:
@@ -330,8 +331,8 @@ class SendEnvelope:
     async def alone(
         self, message: Message, queue: MessageQueue | None, key: ShardingKey | None
     ) -> Coroutine[Any, Any, SendResult]:
-        """The send of a posted message that goes by itself, to be awaited later; it has its place
-        already. Raises what is wrong with the message before it has one."""
+        """Take a place, and return the send of a posted message that is sent alone, to be awaited
+        later. Raises the errors of the message before a place is taken."""
         check_target(queue, key)
         wrapped = self._wrap(message)
         check_message(wrapped, self._max_message_size)
@@ -340,7 +341,7 @@ class SendEnvelope:
         return self.send_one(SendKind.SINGLE, message, queue=queue, key=key, entered=True)
 
     async def send_plain(self, message: Message) -> SendResult:
-        """Send one message of our own: no hook sees it, and it needs no place."""
+        """Send a message of the client itself, without hooks and without taking a place."""
         outgoing = prepare(message, new_unique_id())
         return await self._sender.send(outgoing, None, self.deadline(None))
 
@@ -370,8 +371,8 @@ class SendEnvelope:
         results: Callable[[R], list[SendResult | None] | None],
         work: Callable[[Sequence[Message]], Awaitable[R]],
     ) -> R:
-        """Do `work(messages)`, which has its place, between the hooks; `results` are those of its
-        outcome, for them."""
+        """Run `work(messages)`, whose place is taken, between the hooks; `results` extracts the
+        SendResults for them."""
         if not self._hooks:
             return await work(messages)
         context = SendContext(kind, self._group, self._client_id, list(messages))
@@ -449,8 +450,8 @@ _every: WeakSet[SendEnvelope] = WeakSet()
 
 
 def _end_all_in_child() -> None:
-    # The child may go on with the event loop of its parent, and would write to its connections. A
-    # look at the process id would cost every send what this costs once.
+    # A child that continues in its parent's event loop would write to the parent's connections.
+    # Checking the process id in every send would be slower.
     for calls in tuple(_every):
         if calls.loop is not NOWHERE:
             calls.end(FORKED)
@@ -461,7 +462,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
-    """Check where a message is to go, as far as that goes without its topic.
+    """Check the arguments `queue` and `key` of a send, without the topic.
 
     Raises:
         TypeError, ValueError: the queue is not a MessageQueue, or the key is not a text or a whole
@@ -469,7 +470,7 @@ def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
     """
     if queue is not None:
         message_queue("queue", queue)
-    # By the exact type first: every keyed message comes through here.
+    # The exact type first, which is faster: this runs for every message with a key.
     if (
         key is not None
         and type(key) is not str
@@ -480,6 +481,6 @@ def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
 
 
 def check_queue(queue: MessageQueue | None, topic: str) -> None:
-    """Raises InvalidMessage unless the queue, if there is one, is of the topic."""
+    """Raise InvalidMessage if a queue is given and belongs to another topic."""
     if queue is not None and queue.topic != topic:
         raise InvalidMessage(f"queue must be a MessageQueue of topic {topic}, not {shown(queue)}")

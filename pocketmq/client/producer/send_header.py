@@ -1,4 +1,4 @@
-"""The headers of a producer's sends. What all sends to one queue share is encoded once."""
+"""The headers of a producer's sends. Fields that are the same for a queue are encoded once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.headers.base import Header, encode_json
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
-#: Queues whose share is kept. A producer that sends to more of them encodes it anew now and then.
+#: The most queues whose share is cached. When there are more, the cache is emptied.
 MAX_QUEUES = 4096
 
 
 class QueueShare:
-    """What the headers of all sends to one queue have in common.
+    """The fields that the headers of all sends to one queue have in common.
 
-    `fields` is such a header of an empty message; `template` has holes for what differs.
+    `fields`: the header of an empty message. `template`: the encoded header with placeholders for
+    the other fields.
     """
 
     __slots__ = ("fields", "template")
@@ -42,7 +43,7 @@ _TEMPLATE = (
 
 
 class SendHeader(Header):
-    """What a SendMessageRequestHeaderV2 with these fields is on the wire, in half the time."""
+    """A SendMessageRequestHeaderV2 that is encoded in half the time."""
 
     share: QueueShare
     sys_flag: int
@@ -72,8 +73,8 @@ class SendHeader(Header):
 
 
 class SendHeaders:
-    """Makes the headers of one producer group; `template` and `template_queues` tell a broker how
-    to create a topic that does not exist."""
+    """Creates the headers of one producer group. From `template` and `template_queues`, a broker
+    creates a topic that does not exist."""
 
     def __init__(self, group: str, template: str, template_queues: int) -> None:
         self._group = group
@@ -82,7 +83,7 @@ class SendHeaders:
         self._shares: dict[MessageQueue, QueueShare] = {}
 
     def header(self, outgoing: PreparedMessage, queue: MessageQueue) -> SendHeader:
-        """The header of an attempt that begins now."""
+        """Return the header of an attempt that begins now."""
         return SendHeader(
             self._shares.get(queue) or self._share(queue),
             outgoing.sys_flag,

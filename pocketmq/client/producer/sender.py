@@ -1,8 +1,7 @@
-"""How a producer's requests reach brokers: routes, attempts, the wire.
+"""Sends a producer's requests to brokers: routes, attempts, the wire.
 
-`Sender` knows neither users' messages nor their rules: it takes what is ready to go
-(PreparedMessage) and a queue, or None for whichever queue the selector likes, and gives back what
-the broker answered.
+`Sender` does not know users' messages and their rules: it gets a PreparedMessage and a queue, or
+None to let the selector choose one, and returns the result of the broker's answer.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMes
 
 R = TypeVar("R")
 
-#: What brokers say when the client that a reply is for is not connected to them.
+#: The remark of a broker to which the requester that a reply is for is not connected.
 _NO_CONNECTION = re.compile("channel of <.*> not found")
 
 
 class Sender:
-    """Sends for one producer group, its name as the servers know it.
+    """Sends for one producer group, whose name includes the namespace.
 
-    `template` and `template_queues` tell a broker how to create a topic that does not exist.
-    Answers with a code of `refused` are failed attempts, although the message is stored.
-    Deadlines are in seconds of time.monotonic.
+    From `template` and `template_queues`, a broker creates a topic that does not exist. Answers
+    with a code in `refused` count as failed attempts, although the message is stored. Deadlines are
+    in seconds of time.monotonic.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Sender:
         self._template = template
         self._headers = SendHeaders(group, template, template_queues)
         self._refused = refused
-        #: Where sends to a broker go, by its name; raises BrokerNotFound.
+        #: Returns the address for sends to a broker, by its name; raises BrokerNotFound.
         self.address: Callable[[str], str] = instance.master
         self._outages = Outages(
             self._pool.get,
@@ -97,7 +96,7 @@ class Sender:
         if self._compression is not None and self._compression.applies(outgoing.body):
             return self._send_compressed(outgoing, queue, deadline, self._compression)
         attempt = self._asking(outgoing, outgoing.result)
-        # What _attempts does, without its frame, for the send that everyone makes.
+        # A fast path for the usual case, without the frame of `_attempts`.
         if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
             return self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
         return self._attempts(outgoing.topic, queue, attempt, deadline)
@@ -116,10 +115,10 @@ class Sender:
     async def reply(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
-        """Send a reply, which a broker hands to the connection of the client that asked.
+        """Send a reply, which a broker pushes over the requester's connection.
 
-        A broker that has no such connection is not asked again. Raises RequesterGone when none has
-        one; SendError, NoRouteInfo.
+        A broker without that connection is not tried again. Raises RequesterGone if no broker has
+        it; SendError, NoRouteInfo.
         """
         if self._compression is not None and self._compression.applies(outgoing.body):
             await compress_body(outgoing, self._compression)
@@ -147,7 +146,7 @@ class Sender:
     async def send_oneway(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> None:
-        """Hand one message to a connection; raises SendError when no broker is connected."""
+        """Write one message to a connection; raises SendError if no broker could be connected."""
         if self._compression is not None and self._compression.applies(outgoing.body):
             await compress_body(outgoing, self._compression)
 
@@ -161,7 +160,7 @@ class Sender:
     async def tell(
         self, queue: MessageQueue, code: RequestCode, header: Header, deadline: float
     ) -> None:
-        """Hand a one-way request to the master of the queue's broker, not by the VIP channel.
+        """Send a one-way request to the master of the queue, not over the VIP channel.
 
         Raises:
             SendError: the broker could not be connected before the deadline.
@@ -194,24 +193,24 @@ class Sender:
     async def send_batch(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
-        """Send one batch; the results of its messages. Raises SendError, NoRouteInfo."""
+        """Send one batch; return the results of its messages. Raises SendError, NoRouteInfo."""
         attempt = self._asking(outgoing, outgoing.results)
         messages = len(outgoing.msg_ids)
         return await self._attempts(outgoing.topic, queue, attempt, deadline, messages=messages)
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
-        """The queues that may be sent to; None while the topic has no route."""
+        """Return the writable queues; None while the topic has no known route."""
         publish = self._current(topic)
         return None if publish is None else publish.queues
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
-        """The queues that may be sent to, waiting for a route until the deadline; raises
+        """Return the writable queues, after waiting for a route until the deadline; raises
         NoRouteInfo, NoNameServer, RemotingTimeout."""
         return (await self._publish_queues(topic, deadline)).queues
 
     async def recall(self, topic: str, recall_handle: str, deadline: float) -> str:
-        """Take a delayed message back: its unique id. Raises InvalidMessage for what is no handle,
-        BrokerNotFound, and the broker's error."""
+        """Recall a delayed message; return its unique id. Raises InvalidMessage if the text is not
+        a handle, BrokerNotFound, and the broker's error."""
         handle = decoded(recall_handle)
         await self._publish_queues(topic, deadline)
         answer = await self._pool.request(
@@ -227,7 +226,7 @@ class Sender:
         return RecallMessageResponseHeader.from_ext(answer.ext_fields).msg_id
 
     async def probe(self, address: str, timeout: float) -> bool:
-        """Whether the broker at that address answers within `timeout` seconds."""
+        """Return whether the broker at this address answers within `timeout` seconds."""
         topic = next(iter(self._routes.topics), self._template)
         header = GetMaxOffsetRequestHeader(topic=topic, queue_id=0)
         code = RequestCode.GET_MAX_OFFSET
@@ -241,7 +240,7 @@ class Sender:
     def _asking(
         self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
     ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        # A third of the time of a closure.
+        # Takes a third of the time of a closure.
         return partial(self._ask, outgoing, read)
 
     async def _ask(
@@ -251,7 +250,7 @@ class Sender:
         target: MessageQueue,
         share: float,
     ) -> R:
-        """Make one attempt, of `share` seconds; `read` gives the result that an answer means."""
+        """Make one attempt, with a timeout of `share` seconds; `read` decodes the answer."""
         address = self.address(target.broker_name)
         if self._outages.known:
             self._outages.check(address)
@@ -281,7 +280,7 @@ class Sender:
         queues = await self._publish_queues(topic, deadline)
         pinned = queue is not None
         if queue is not None:
-            # The order of a queue would not survive a message that goes elsewhere.
+            # Sending a message to another queue would break the order.
             queues = PublishQueues((queue,))
         return await self._delivery.deliver(
             topic, queues, attempt, deadline, pinned=pinned, oneway=oneway, messages=messages

@@ -1,16 +1,16 @@
-"""Transactions: a message that consumers see only if a local transaction was committed.
+"""Transactions: messages that consumers see only if a local transaction was committed.
 
-    async def check(message: MessageExt) -> TransactionState:       # the broker asks after a while
+    async def check(message: MessageExt) -> TransactionState:       # called by a check-back
         return COMMIT if await orders.exists(message.keys[0]) else ROLLBACK
 
     async with TransactionProducer("orders", check=check, namesrv=…) as producer:
         async with producer.transaction(Message("orders", b"…", keys=["o-1"])) as transaction:
             await orders.insert("o-1")          # the local transaction
 
-Entering sends a half message, which no consumer sees; leaving tells the broker to commit it. What
-the broker was not told (the process died, the one-way request was lost, the state was UNKNOWN) it
-asks for later, of any producer of the group: the truth is where the local transaction was, and
-`check` looks there. Reference: TransactionMQProducer, TransactionListener.
+Entering the context sends a half message, which no consumer sees; leaving it tells the broker to
+commit it. If the broker does not learn the state (the process died, the one-way request was lost,
+the state was UNKNOWN), it later asks any producer of the group. `check` must find the answer where
+the local transaction was made. Reference: TransactionMQProducer, TransactionListener.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from pocketmq.remoting.serving.request import Request
 
 log = logging.getLogger(__name__)
 
-#: Checks that are answered at the same time; the broker asks again for those beyond.
+#: The most concurrent checks; further ones are ignored, and the broker repeats them.
 MAX_CHECKS = 256
 
 
 class TransactionState(Code):
-    """What became of a local transaction, as END_TRANSACTION says it."""
+    """The state of a local transaction, with the codes of END_TRANSACTION."""
 
     COMMIT = sysflag.TRANSACTION_COMMIT
     ROLLBACK = sysflag.TRANSACTION_ROLLBACK
@@ -65,12 +65,12 @@ class TransactionState(Code):
 
     @property
     def word(self) -> str:
-        """The name that the reference has for it."""
+        """The reference's name of the state."""
         return "UNKNOW" if self is TransactionState.UNKNOWN else f"{self.name}_MESSAGE"
 
 
 class TransactionResult(NamedTuple):
-    """Of `send_in_transaction`: where the half message is, and how the transaction was ended."""
+    """Result of `send_in_transaction`: where the half message is stored, and the final state."""
 
     half: SendResult
     state: TransactionState
@@ -85,9 +85,9 @@ LocalTransaction = Callable[
 class Transaction:
     """One transaction, from its half message to its end; made by `TransactionProducer.transaction`.
 
-    Leaving it tells the broker COMMIT, or what `commit`, `rollback` or `unknown` said last. Leaving
-    it by an exception tells UNKNOWN, unless `rollback` was called: the exception may have come from
-    a commit that did happen, and only the check-back finds out.
+    Leaving the context sends COMMIT to the broker, or the state of the last call of `commit`,
+    `rollback` or `unknown`. After an exception it sends UNKNOWN, unless `rollback` was called: the
+    exception may come from a commit that did take effect, which only the check-back can find out.
     """
 
     def __init__(
@@ -109,25 +109,25 @@ class Transaction:
 
     @property
     def half(self) -> SendResult:
-        """Where the half message is, within `async with`."""
+        """Where the half message is stored; only inside `async with`."""
         if self._half is None:
             raise RuntimeError("the transaction has not begun")
         return self._half
 
     def commit(self) -> None:
-        """Have the message delivered."""
+        """Deliver the message."""
         self.state = TransactionState.COMMIT
 
     def rollback(self) -> None:
-        """Have the message dropped."""
+        """Drop the message."""
         self.state = TransactionState.ROLLBACK
 
     def unknown(self) -> None:
-        """Leave it to the check-back."""
+        """Let the check-back decide."""
         self.state = TransactionState.UNKNOWN
 
     async def __aenter__(self) -> Self:
-        """Send the half message; raises what `send` raises, and TransactionNotPrepared."""
+        """Send the half message; raises the errors of `send`, and TransactionNotPrepared."""
         self._half = await self._producer._send_half(self.message, self._queue, self._key)
         if self._half.status is not SendStatus.SEND_OK:
             await self._producer._end(self.message, self._half, TransactionState.ROLLBACK)
@@ -148,11 +148,11 @@ class Transaction:
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages may be bound to local transactions; it sends others as well.
+    """A producer for transactional messages; it sends ordinary messages too.
 
-    `check(message)`, a function or a coroutine function, tells the state of the local transaction
-    of a half message; UNKNOWN, and any exception, has the broker ask again (every 30 s, 15 times,
-    then it drops the message). The other options are those of Producer.
+    `check(message)`, a function or a coroutine function, returns the state of the local transaction
+    of a half message. After UNKNOWN or an exception, the broker asks again (by default every 30 s,
+    15 times; then it drops the message). The other options are those of Producer.
     """
 
     def __init__(self, group: str, *, check: Check, **options: Unpack[ProducerOptions]) -> None:
@@ -173,7 +173,7 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> Transaction:
-        """A transaction for this message, to be entered with `async with`.
+        """Return a transaction for this message, to be used with `async with`.
 
         Raises:
             TypeError, ValueError: an argument is wrong.
@@ -190,11 +190,11 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None = None,
         key: ShardingKey | None = None,
     ) -> TransactionResult:
-        """Send a half message, run `local(message, half)` and tell the broker what it returns.
+        """Send a half message, run `local(message, half)`, and send the state that it returns.
 
-        None means UNKNOWN. Raises what `send` raises, TransactionNotPrepared, and what `local`
-        raises, which leaves the state UNKNOWN. So does a result that is neither a TransactionState
-        nor None, which raises TypeError.
+        None means UNKNOWN. Raises the errors of `send`, TransactionNotPrepared, the errors of
+        `local`, and TypeError if `local` returns neither a TransactionState nor None. After an
+        error of `local`, and after that TypeError, the state is UNKNOWN.
         """
         function("local", local)
         async with self.transaction(message, queue=queue, key=key) as transaction:
@@ -229,7 +229,7 @@ class TransactionProducer(Producer):
         )
 
     async def _end(self, message: Message, half: SendResult, state: TransactionState) -> None:
-        """Tell the broker the state, one way: what does not arrive, it will ask for."""
+        """Send the state to the broker one-way: if it is lost, the broker checks back."""
         check_type(message)
         instance("half", half, SendResult)
         instance("state", state, TransactionState)
@@ -247,7 +247,7 @@ class TransactionProducer(Producer):
             self._instance.check_running()
             deadline = self._calls.deadline(None)
             await self._sender.tell(half.queue, RequestCode.END_TRANSACTION, header, deadline)
-            # Frames leave at the end of a turn of the loop: when this returns, it has left.
+            # Frames are written at the end of a turn of the loop: yield, so that this one is.
             await asyncio.sleep(0)
         except RemotingError as error:
             log.warning(
@@ -286,7 +286,7 @@ class TransactionProducer(Producer):
         )
 
     def _checked_by_broker(self, request: Request[CheckTransactionStateRequestHeader]) -> None:
-        """CHECK_TRANSACTION_STATE: the answer is an END_TRANSACTION, some time later."""
+        """CHECK_TRANSACTION_STATE: start the check; its answer is a later END_TRANSACTION."""
         try:
             record = decode(request.body, check_crc=False)
             message = MessageExt.from_record(record, request.header.bname or "")
@@ -320,7 +320,7 @@ class TransactionProducer(Producer):
                 state = self._check(message)
                 if inspect.isawaitable(state):
                     state = await state
-                state = TransactionState(state)  # None, say, is none
+                state = TransactionState(state)  # raises ValueError for None, for example
             except Exception:
                 told = fields(msg_id=message.msg_id, topic=message.topic, group=self.group)
                 self._log.exception("checking transaction %s failed", message.msg_id, extra=told)
