@@ -1,7 +1,7 @@
-"""What a consumer logs of brokers that fail: one warning when it begins, one line when it is over.
+"""The log of a consumer's outages: one warning when an outage begins, one line when it ends.
 
-When a broker restarts, everything that a consumer does with any of its queues fails. What is logged
-is therefore the outage of the broker, or of one activity where the broker answers with an error.
+When a broker restarts, all requests for all of its queues fail. So the log has the outage of the
+broker or, if the broker answers with an error, of one activity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerOutages:
-    """The outages that one consumer knows of; `clock` gives seconds."""
+    """The outages of one consumer's brokers; `clock` returns seconds."""
 
     def __init__(
         self,
@@ -29,12 +29,12 @@ class BrokerOutages:
         self._routes = instance.routes
         self._group = group
         self._clock = clock
-        #: When they began, by broker, activity and topic; the empty texts stand for any.
+        #: Broker, activity and topic (empty: any) → when the outage began.
         self._since: dict[tuple[str, str, str], float] = {}
 
     def lost(self, address: str) -> None:
-        """Note that the connection to a server is gone. Name servers are left out: one that does
-        not answer is logged by client.name_servers."""
+        """Record that a connection was lost. Name servers are ignored: `NameServers` logs those
+        that do not answer."""
         broker = self._routes.broker_at(address)
         if broker is not None and self._begins(broker):
             log.warning(
@@ -46,7 +46,8 @@ class BrokerOutages:
             )
 
     def failed(self, broker: str, doing: str, error: RemotingError, topic: str = "") -> None:
-        """Note that it failed, and will be tried again; `doing` is as "reading" or "locking"."""
+        """Record a failure that will be retried; `doing`: the activity, such as "reading" or
+        "locking"."""
         away = is_silence(error) or isinstance(error, BrokerNotFound)
         begins = self._begins(broker) if away else self._begins(broker, doing, topic)
         log.log(
@@ -60,13 +61,13 @@ class BrokerOutages:
         )
 
     def answered(self, broker: str, doing: str, topic: str = "") -> None:
-        """Note that it succeeded."""
+        """Record a success."""
         if not self._since:
             return
         for key in ((broker, "", ""), (broker, doing, topic)):
             began = self._since.pop(key, None)
             if began is not None:
-                of_one = bool(key[1])  # else it was away, and everything failed
+                of_one = bool(key[1])  # else the broker was unreachable, and everything failed
                 log.info(
                     "group %s: broker %s works again after %.1f s%s",
                     self._group,
@@ -79,12 +80,12 @@ class BrokerOutages:
                 )
 
     def forget(self, topic: str) -> None:
-        """Have failures of a topic logged anew."""
+        """Forget the failures of a topic, so that the next one is logged as the first."""
         for key in [key for key in self._since if key[2] == topic]:
             del self._since[key]
 
     def _begins(self, broker: str, doing: str = "", topic: str = "") -> bool:
-        """Whether this is the first failure of an outage."""
+        """Return whether this is the first failure of an outage."""
         if (broker, doing, topic) in self._since:
             return False
         self._since[broker, doing, topic] = self._clock()

@@ -1,5 +1,7 @@
-"""Requests of brokers and operators to a push consumer: report its state, consume one message now.
-Reference: ClientRemotingProcessor."""
+"""Requests of brokers and operators to a push consumer: report its state, consume a message now.
+
+Reference: ClientRemotingProcessor.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientRemotingProcessor:
-    """Answers for one group (its name on the wire)."""
+    """Answers the requests for one group, whose name includes the namespace."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class ClientRemotingProcessor:
     async def _consume_directly(
         self, request: Request[ConsumeMessageDirectlyResultRequestHeader]
     ) -> Response:
-        """Have the message in the body worked on; it stays where it is stored."""
+        """Pass the message in the body to the handler; the stored message is not changed."""
         check_group(request.header.consumer_group, self._group)
         try:
             record = decode(request.body)
@@ -74,7 +76,7 @@ class ClientRemotingProcessor:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
         message = self._message_type.from_record(record, request.header.broker_name or "")
         message.outcome = self._consumption.outcomes
-        message.settled = True  # its outcome concerns no queue
+        message.settled = True  # it is in no queue, so its outcome is not recorded
         message.topic = self._consumption.names.topic(message)
         result = ConsumeMessageDirectlyResult(order=self._info.orderly)
         began = monotonic()

@@ -1,4 +1,4 @@
-"""A message as a push consumer hands it out; it tells the consumer how the work on it ends."""
+"""A message as a push consumer delivers it; through it, the application reports the outcome."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pocketmq.message.message import MessageExt, MessageQueue
 
 
 class BatchFailure(ReconsumeLater):
-    """Why a message fails together with the first of its batch; `reason` is what ended the batch.
+    """The error of a message whose batch failed; `reason` is the error of the batch.
 
-    It has one line in the log, where the first message has the traceback.
+    It is logged in one line; the first message of the batch is logged with the traceback.
     """
 
     def __init__(self, first: ConsumedMessage, reason: BaseException) -> None:
@@ -24,30 +24,30 @@ class BatchFailure(ReconsumeLater):
 
 
 class Outcome(Protocol):
-    """Hears how the work on messages goes."""
+    """Receives the progress and the outcome of messages."""
 
     def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
-        """The work began, in the task that runs now. Await what is returned, if anything is."""
+        """Handling began, in the current task. Await the returned object, if any."""
 
     def worked(
         self, message: ConsumedMessage, error: BaseException | None
     ) -> Awaitable[object] | None:
-        """The work ended; how, comes next. Await as for `entered`."""
+        """Handling ended; the outcome follows. Await as for `entered`."""
 
     def left(self, message: ConsumedMessage) -> None:
-        """The outcome is known, and the block is left."""
+        """The `async with` block was left; the outcome was reported."""
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
-        """A queue as the application knows it."""
+        """Return a queue with the topic name of the application."""
 
     def succeeded(self, message: ConsumedMessage) -> None:
-        """The message is done."""
+        """The message was consumed."""
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
-        """The message is to be redelivered."""
+        """The message has to be redelivered."""
 
     def failed_soon(self, message: ConsumedMessage, error: BaseException) -> None:
-        """The same in the background, for a task that was cancelled."""
+        """Do as `failed`, in the background, for a task that was cancelled."""
 
 
 class ConsumedMessage(MessageExt):
@@ -57,30 +57,30 @@ class ConsumedMessage(MessageExt):
             async with message:
                 ...
 
-    Leaving the block acknowledges the message. An exception (not a cancellation) is logged and ends
-    there; the message is redelivered, up to the group's limit, and then moves to the dead letters.
-    `ack` and `reconsume` do the same by hand; only the first call has an effect.
+    Leaving the block acknowledges the message. An exception (except a cancellation) is logged and
+    suppressed; the message is redelivered up to the group's limit, and then moves to the dead
+    letters. `ack` and `reconsume` do the same explicitly; only the first call has an effect.
 
-    A redelivered message has its original topic; `reconsume_times` counts.
+    A redelivered message has its original topic; `reconsume_times` counts the redeliveries.
     """
 
     process_queue: Any = None
     outcome: Any = None
-    #: When it was handed out, seconds of the monotonic clock. Until then, where messages wait for
-    #: others to fill a batch, when it was read.
+    #: When it was delivered, seconds of the monotonic clock. While it waits for others to fill a
+    #: batch: when it was pulled.
     began: float = 0.0
-    #: Whether the outcome was reported since then.
+    #: Whether its outcome was reported.
     settled: bool = False
-    #: How often its broker has answered that it does not take it back.
+    #: How often its broker refused to take it back.
     refusals: int = 0
-    #: Those of its `reconsume_times` that its broker does not know of: it did not take it back.
+    #: Local retries: the part of `reconsume_times` that its broker does not know of.
     failures_here: int = 0
-    #: The body as it was read: the application may change `body`. None before it is handed out.
+    #: The body as it was pulled: the application may change `body`. None before the delivery.
     stored_body: Any = None
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue it was pulled from; one of %RETRY%group for a redelivered message."""
+        """The queue that it was pulled from; one of %RETRY%group for a redelivered message."""
         if self.process_queue is None:
             return MessageQueue(self.topic, self.broker_name, self.queue_id)
         pq: ProcessQueue[ConsumedMessage] = self.process_queue
@@ -93,10 +93,10 @@ class ConsumedMessage(MessageExt):
         outcome.succeeded(self)
 
     async def reconsume(self, delay_level: int = 0, *, error: Exception | None = None) -> None:
-        """Have it redelivered; `delay_level`, and what it raises, as in ReconsumeLater.
+        """Redeliver the message; `delay_level` and the errors are those of ReconsumeLater.
 
-        With `error`, what happens is what would if its handler had raised this: the consumer's
-        `dead_letter_on` and `retry_delays` count. It is for single messages of a batch.
+        `error` has the same effect as if the handler had raised it: the consumer's `dead_letter_on`
+        and `retry_delays` apply. Use it for single messages of a batch.
         """
         outcome: Outcome = self.outcome
         if error is None:
@@ -110,7 +110,7 @@ class ConsumedMessage(MessageExt):
         if (hooks := outcome.entered(self)) is not None:
             try:
                 await hooks
-            except BaseException as ended:  # the block is not entered, so nothing else ends it
+            except BaseException as ended:  # `__aexit__` will not run
                 outcome.failed_soon(self, ended)
                 outcome.left(self)
                 raise
@@ -127,7 +127,7 @@ class ConsumedMessage(MessageExt):
             if (hooks := outcome.worked(self, error)) is not None:
                 try:
                     await hooks
-                except BaseException as ended:  # hooks log their own errors: it is cancelled
+                except BaseException as ended:  # a cancellation: errors of hooks are logged
                     outcome.failed_soon(self, ended)
                     raise
             if error is None:

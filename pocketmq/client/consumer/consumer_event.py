@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerEventKind(Enum):
-    """What happened. For each loss there is an event when it is over."""
+    """Kinds of events. Each loss is followed by an event when it is over."""
 
     CONNECTION_LOST = "connection lost"
     CONNECTED = "connected"
@@ -31,8 +31,8 @@ class ConsumerEventKind(Enum):
 
 
 class ConsumerEvent(msgspec.Struct, frozen=True):
-    """One event. `subject` is a MessageQueue, or the text of an address, a group or a topic, as the
-    kind implies; `error` says why, where something failed."""
+    """One event. `subject`: a MessageQueue, or an address, group or topic, depending on `kind`.
+    `error`: the cause of a failure."""
 
     kind: ConsumerEventKind
     subject: str | MessageQueue
@@ -40,7 +40,7 @@ class ConsumerEvent(msgspec.Struct, frozen=True):
 
 
 class ConsumerEvents:
-    """Tells the events of one consumer to `listener`, if there is one."""
+    """Logs the events of one consumer and passes them to `listener`, if there is one."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class ConsumerEvents:
         outages: BrokerOutages,
         on_error: Callable[[MessageQueue, RemotingError], object] | None = None,
     ) -> None:
-        """`again` has the queues shared out again, which also connects again.
-        `on_error` hears of every failure to read a queue."""
+        """`again` triggers a rebalance, which also reconnects. `on_error` is called for every
+        failed pull."""
         self._on_error = on_error
         self._outages = outages
         self._instance = instance
@@ -68,7 +68,7 @@ class ConsumerEvents:
         subject: str | MessageQueue,
         error: Exception | None = None,
     ) -> None:
-        """Say what happened; an error of the listener is logged."""
+        """Pass an event to the listener; its errors are logged."""
         if self._listener is None:
             return
         try:
@@ -87,7 +87,7 @@ class ConsumerEvents:
             self._again()
 
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        """Tell that a queue cannot be read, `times` times in a row."""
+        """Report that pulling from a queue has failed `times` times in a row."""
         if times == 1:
             self._outages.failed(queue.broker_name, "reading", error, queue.topic)
         queue = self._instance.namespace.unwrap_queue(queue)
@@ -101,7 +101,7 @@ class ConsumerEvents:
                 log.exception("on_error of consumer group %s failed", self._group, extra=told)
 
     def reading_works(self, queue: MessageQueue, failures: int) -> None:
-        """Tell that a queue can be read, after so many failures."""
+        """Report that pulling from a queue works again after `failures` failures."""
         self._outages.answered(queue.broker_name, "reading", queue.topic)
         if not failures:
             return
@@ -109,13 +109,13 @@ class ConsumerEvents:
         self.tell(ConsumerEventKind.READING_RECOVERED, queue)
 
     def reading_changed(self, topic: str) -> None:
-        """Forget what failed of a topic that is read from now on, or no more."""
+        """Forget the failures of a topic that was added or removed."""
         self._outages.forget(topic)
 
     def queues_changed(
         self, topic: str, gained: Sequence[MessageQueue], lost: Sequence[MessageQueue]
     ) -> None:
-        """Tell that this client has another share of a topic now, if it has."""
+        """Report this client's changes in the queues of a topic, if any."""
         if not gained and not lost:
             return
         log.info(
@@ -129,11 +129,11 @@ class ConsumerEvents:
         self.tell(ConsumerEventKind.QUEUES_CHANGED, self._instance.namespace.unwrap(topic))
 
     def group_changed(self, error: Exception | None) -> None:
-        """The brokers do not count this client to its group, or (None) do so again."""
+        """Report that the brokers do not list this client in its group, or (None) do so again."""
         kind = ConsumerEventKind.GROUP_FOUND if error is None else ConsumerEventKind.GROUP_LOST
         self.tell(kind, self._group, error)
 
 
 def listed(queues: Sequence[MessageQueue]) -> str:
-    """Queues in a log line that names their topic."""
+    """Format queues for a log line that contains their topic."""
     return ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in queues) or "none"

@@ -1,4 +1,4 @@
-"""The options that both kinds of consumers take."""
+"""The options of both kinds of consumers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pocketmq.client.validation import check_trace, consumer_group
 from pocketmq.message.message import MessageQueue
 
 ShareCallback: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
-"""Called with queues that a consumer gets or loses; what it returns is awaited if it can be."""
+"""Called with queues that a consumer gains or loses; an awaitable result is awaited."""
 
 #: How long a consumer waits for a name server by default, seconds.
 START_TIMEOUT = 30.0
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
-    """Options of a consumer, checked; times in seconds. See PushConsumer.
+    """Checked options of a consumer; times in seconds. See PushConsumer.
 
     Attributes:
         owner: names the consumer in errors and logs.
-        wire_group: the group as brokers know it, with the namespace.
-        batch: messages in one pull.
-        commits: whether offsets are committed by themselves.
-        client: those of every client.
+        wire_group: the group's name on brokers, with the namespace.
+        batch: most messages in one pull.
+        commits: whether offsets are committed automatically.
+        client: the options of every client.
     """
 
     owner: str
@@ -69,9 +69,9 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
         on_revoked: ShareCallback | None,
         client: ClientOptions,
     ) -> Self:
-        """Check what both kinds of consumers name alike; raises as PushConsumer does.
+        """Check the options that both kinds of consumers have; raises as PushConsumer does.
 
-        The others are checked already.
+        The other arguments must have been checked.
         """
         consumer_group(text("group", group))
         check_options(consumer, client)

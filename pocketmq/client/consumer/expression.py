@@ -1,4 +1,4 @@
-"""What of a topic a consumer wants: tags, or a condition on properties in SQL92."""
+"""The filter of a subscription: tags, or a SQL92 condition on properties."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ SQL92 = "SQL92"
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """`type` is TAG or SQL92, `text` the expression. `tags` is what is compared here once more,
-    because brokers compare hashes of tags; it takes everything with SQL92, which only brokers
-    evaluate."""
+    """`type` is TAG or SQL92, `text` the expression. The client filters again by `tags`, because
+    brokers compare only hashes; with SQL92, which only brokers evaluate, `tags` accepts all."""
 
     type: str
     text: str
@@ -25,10 +24,10 @@ class Expression(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tags: str = SUBSCRIBE_ALL, sql: str | None = None) -> Expression:
-        """Make the expression of "TagA || TagB" or of a SQL92 condition.
+        """Return the expression for "TagA || TagB" or for a SQL92 condition.
 
         Raises:
-            InvalidName: it is not well formed, or both are given.
+            InvalidName: it is malformed, or both are given.
             TypeError: it is not a text.
         """
         text("tags", tags, empty=True)

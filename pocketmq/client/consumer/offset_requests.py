@@ -1,7 +1,7 @@
-"""Requests of brokers and operators about a consumer's offsets: reset them, report them.
+"""Requests of brokers and operators to reset or report a consumer's offsets.
 
-Brokers with `useServerSideResetOffset=false` tell each consumer of a reset; others answer its next
-pull with the new offset (fetch/fetcher.py). Reference: ClientRemotingProcessor.
+Brokers with `useServerSideResetOffset=false` send each consumer a reset; others answer its next
+pull with the new offset (`fetch/fetcher.py`). Reference: ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class OffsetRequests(Generic[M]):
-    """Answers for one group (its name on the wire)."""
+    """Answers the requests for one group, whose name includes the namespace."""
 
     def __init__(
         self, instance: ClientInstance, group: str, assignment: Assignment[M], store: OffsetStore
@@ -49,7 +49,7 @@ class OffsetRequests(Generic[M]):
         )
 
     async def _reset(self, request: Request[ResetOffsetRequestHeader]) -> None:
-        """Go on elsewhere in the queues that are read here; forget what is in work."""
+        """Continue at the new offsets in the assigned queues; drop their pending messages."""
         check_group(request.header.group, self._group)
         table = ResetOffsetBody.decode(request.body).offset_table
         topic = request.header.topic
@@ -65,12 +65,13 @@ class OffsetRequests(Generic[M]):
             for pq in sought:
                 await self._store.store(pq.queue, table[pq.queue])
         finally:
-            # The offset of the last commit is overwritten: commit it again when it is reached.
+            # The reset has overwritten the committed offset: the next one must be committed even if
+            # it is the same as before.
             for pq in sought:
                 pq.committed = None
 
     def _status(self, request: Request[GetConsumerStatusRequestHeader]) -> Response:
-        """How far each queue is done."""
+        """Return the consumed offset of each queue."""
         check_group(request.header.group, self._group)
         offsets = {
             pq.queue: pq.safe_offset
@@ -81,7 +82,7 @@ class OffsetRequests(Generic[M]):
 
 
 def check_group(group: str, own: str) -> None:
-    """Raises RemotingError for a request to another group."""
+    """Raise RemotingError for a request to another group."""
     if group != own:
         raise RemotingError(
             ResponseCode.SYSTEM_ERROR,

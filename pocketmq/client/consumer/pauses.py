@@ -1,4 +1,4 @@
-"""How long a consumer pauses and waits where no option says so; tests pass shorter times."""
+"""Pauses and timeouts of a consumer that are not options; tests pass shorter ones."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ class Pauses(msgspec.Struct, frozen=True):
     """All in seconds.
 
     Attributes:
-        local_retry: before a message that the broker did not take back is tried here again.
-        longest_local_retry: twice as long after each time that the broker refuses it, at most this.
-        missing_topic: between two looks for a topic that does not exist yet.
-        shortest_poll: between two pulls of a queue without news: not every broker holds a pull,
-            and a slave never does.
-        first_failure: after a queue could not be read.
-        longest_failure: twice as long after each further failure, at most this.
-        hold_slack: for the answer to a pull, beyond the time that the broker may hold it.
-        first_round: for the first round of sharing queues, which a start waits for.
-        incomplete_round: after a round of sharing queues in which something could not be asked.
-        lock_timeout: for the answer to a request for locks.
-        lock_renewal: between two renewals of the locks of queues.
-        send_back_timeout: for the answer of a broker that is to take a message back.
-        cancelled_handler: for a handler to end that was cancelled.
-        last_commit: for the last commit, at shutdown.
-        share_callback: for `on_assigned` and `on_revoked` to end.
+        local_retry: pause before the local retry of a message that the broker did not take back.
+            It doubles each time the broker refuses the message.
+        longest_local_retry: upper limit of that pause.
+        missing_topic: between two checks for a topic that does not exist yet.
+        shortest_poll: between two pulls from a queue without new messages: not every broker holds
+            pulls, and a slave never does.
+        first_failure: pause after a failed pull. It doubles after each further failure.
+        longest_failure: upper limit of that pause.
+        hold_slack: timeout of a pull, beyond the time that the broker may hold it.
+        first_round: how long a start waits for the first rebalance.
+        incomplete_round: pause after a rebalance in which a request failed.
+        lock_timeout: of a request for queue locks.
+        lock_renewal: between two renewals of queue locks.
+        send_back_timeout: of a request to take a message back.
+        cancelled_handler: how long to wait for a cancelled handler to end.
+        last_commit: timeout of the last commit, at the shutdown.
+        share_callback: timeout of `on_assigned` and `on_revoked`.
     """
 
     local_retry: float = 5.0

@@ -1,4 +1,4 @@
-"""The pull consumer: reads queues at its own pace, from any offset, and commits when told to.
+"""The pull consumer: reads queues at its own pace, from any offset.
 
     async with PullConsumer("audit", namesrv="127.0.0.1:9876") as consumer:
         await consumer.assign("orders")
@@ -6,9 +6,9 @@
         async for message in consumer:
             ...
 
-`assign` takes whole topics or single queues for this consumer alone; `subscribe` shares a topic's
-queues with the other clients of the group. Each queue is read ahead by a long-polling loop
-(`fetch/fetcher.py`) that recovers by itself. Reference: DefaultLitePullConsumer.
+`assign` reads whole topics or single queues in this consumer; `subscribe` shares a topic's queues
+with the other clients of the group. A long-polling loop per queue prefetches messages and recovers
+from errors (`fetch/fetcher.py`). Reference: DefaultLitePullConsumer.
 """
 
 from __future__ import annotations
@@ -57,38 +57,38 @@ from pocketmq.message.message import MessageExt, MessageQueue
 class PullConsumer(ConsumerState):
     """Reads messages for one consumer group.
 
-    Making one touches no event loop and no network. You can start a consumer again after its
-    shutdown; it reads nothing then until you `assign` or `subscribe` again. docs/consumer.md has a
-    table of all options.
+    The constructor uses neither an event loop nor the network. You can start a consumer again after
+    its shutdown, but must then `assign` or `subscribe` again. docs/consumer.md has a table of all
+    options.
 
     Args:
         group: the consumer group.
         namesrv: `"host:port;host:port"`, a list, or a URL; None for the environment's
             `NAMESRV_ADDR`. Needed at `start`; set `consumer.namesrv` to change it.
-        start: where a queue begins for a group without a stored offset: `"begin"`, `"end"`, a
+        start: where a group without a stored offset begins in a queue: `"begin"`, `"end"`, a
             datetime (store time) or an offset.
-        auto_commit: store the offsets of what is done every `auto_commit_interval` seconds (or
-            timedelta) and at shutdown. A message is done when you ask for the next one, or poll
-            again; leaving `async with` by an exception leaves the last ones undone, so they are
-            redelivered.
-        batch: messages that one pull asks for; an official broker answers with 32 at most, unless
-            its maxTransferCountOnMessageInMemory says otherwise.
-        suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
-        share_polls: wait for messages of all queues of one broker in one request, where the broker
-            can do that (batch protocol), for up to twice as long.
-        max_buffered: messages read ahead for each queue. max_buffered_bytes: for all together.
-        hooks: called around the handing out of messages; `consumer.hooks` can be changed.
+        auto_commit: commit the offsets of consumed messages every `auto_commit_interval` seconds
+            (or a timedelta) and at the shutdown. A message is consumed when you request the next
+            one, or poll again. If an exception leaves `async with`, the last messages are not
+            consumed, and are redelivered.
+        batch: the most messages per pull. An official broker returns at most 32, unless its
+            maxTransferCountOnMessageInMemory is larger.
+        suspend: seconds (or a timedelta) that a broker may hold a pull that finds no messages.
+        share_polls: wait for messages of all queues of a broker in one request, for up to twice
+            as long, if the broker supports the batch protocol.
+        max_buffered: the most prefetched messages per queue. max_buffered_bytes: of all queues
+            together.
+        hooks: called before and after messages are delivered; you may change `consumer.hooks`.
         trace: True, or the name of a topic, to record every message there.
-        on_error: called with the queue and the error when a queue cannot be read; it is tried
-            again anyway.
+        on_error: called with the queue and the error of each failed pull, which is retried.
         on_event: called with each ConsumerEvent: connections, reading, group, queues.
-        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues that this
-            client gets of a shared topic, before they are read, and with those that it loses,
-            before others can have them.
-        **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
+        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues of a shared
+            topic that this client gains, before they are read, and those that it loses, before
+            other clients can get them.
+        **options: the options of every client (ClientOptions); `start_timeout` is 30 s by default.
 
     Raises:
-        InvalidName: the group is not well formed.
+        InvalidName: the group is malformed.
         TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
 
@@ -153,14 +153,14 @@ class PullConsumer(ConsumerState):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are read now."""
+        """The queues that this consumer reads now."""
         session = self._sessions.present
         fetchers = () if session is None else session.assignment.fetchers
         return sorted(map(self._namespace.unwrap_queue, fetchers))
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that are read ahead and not handed out, which `max_buffered_bytes` bounds."""
+        """Bytes of prefetched messages, which `max_buffered_bytes` limits."""
         session = self._sessions.present
         return 0 if session is None else session.ready.size
 
@@ -179,20 +179,20 @@ class PullConsumer(ConsumerState):
         await self._end(done=error is None)
 
     async def start(self) -> None:
-        """Begin: route polls, heartbeats, automatic commits; also again, after a shutdown.
+        """Start the consumer, also again after a shutdown.
 
         Waits up to `start_timeout` for a name server.
 
         Raises:
             NotRunning: it was shut down while it started, or it runs in another event loop.
-            NoNameServer: there is no address of a name server, or none answers in time.
+            NoNameServer: no name server address is known, or none answers in time.
         """
         await (await self._sessions.next()).life.start()
 
     async def shutdown(self) -> None:
-        """Stop reading, commit what was handed out (with auto_commit), close everything.
+        """Stop reading, commit the delivered messages (with auto_commit), and close everything.
 
-        Without effect on a consumer that is not running.
+        Has no effect on a consumer that is not running.
         """
         await self._end(done=True)
 
@@ -203,27 +203,27 @@ class PullConsumer(ConsumerState):
                 session.ready.release()
             await session.life.shutdown()
 
-    # What is read
+    # Topics and queues
 
     async def assign(
         self, what: str | Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None
     ) -> None:
-        """Read a topic (all its queues, also future ones), or exactly the given queues.
+        """Read a topic (all its queues, also later ones), or exactly the given queues.
 
-        Return when each queue's offset is looked up, so that messages sent from then on are read. A
-        topic that does not exist yet is read as soon as it does.
+        Returns when the start offset of each queue is known, so that messages sent after that are
+        read. A topic that does not exist yet is read as soon as it does.
 
         Args:
             what: a topic, or MessageQueues as `queues` returns them.
             tags: `"*"` for all messages, or `"TagA || TagB"`.
-            sql: in place of `tags`, a SQL92 condition on properties.
+            sql: a SQL92 condition on properties, instead of `tags`.
 
-        Raises:
-            InvalidName: the topic, the tags or the SQL condition are not well formed.
-            TypeError: an argument has the wrong type.
-            ValueError: the topic is read in another way already (`unassign` it first).
-            NotRunning: the consumer is not running here.
-            NoNameServer: no name server answers within `start_timeout`.
+            Raises:
+                InvalidName: the topic, the tags or the SQL condition are malformed.
+                TypeError: an argument has the wrong type.
+                ValueError: the topic is already read in a different way (`unassign` it first).
+                NotRunning: the consumer is not running here.
+                NoNameServer: no name server answers within `start_timeout`.
             RemotingError: a broker cannot evaluate the SQL condition.
         """
         session = self._sessions.running()
@@ -246,8 +246,8 @@ class PullConsumer(ConsumerState):
     async def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Read this client's share of a topic's queues; the group's other clients read the rest.
 
-        The share is worked out in the background and follows as clients come and go; `assignment`
-        shows it. Arguments and errors are those of `assign`.
+        The queues are divided in the background, again whenever a client joins or leaves;
+        `assignment` shows them. Arguments and errors are those of `assign`.
         """
         session = self._sessions.running()
         expression = Expression.of(tags, sql)
@@ -255,12 +255,12 @@ class PullConsumer(ConsumerState):
         topic = self._namespace.wrap(topic)
         await self._begun(topic, Kind.SHARED, expression)
         session.rebalancer.topics.add(topic)
-        # A broker must know this client before the division can give it anything.
+        # Brokers must know this client before a rebalance can assign it queues.
         await session.instance.heartbeat.send_all()
         session.rebalancer.soon()
 
     async def unassign(self, topic: str) -> None:
-        """Stop reading this topic; with auto_commit, commit what is done of it.
+        """Stop reading a topic; with auto_commit, commit its consumed offsets.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -270,9 +270,9 @@ class PullConsumer(ConsumerState):
         await session.unassign(topic)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Read and hand out nothing of these queues until `resume`; None for all there are now.
+        """Pull and deliver nothing from these queues until `resume`; None for all current ones.
 
-        What was read ahead of them is kept.
+        Prefetched messages are kept.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -281,11 +281,11 @@ class PullConsumer(ConsumerState):
         self._sessions.running().assignment.pause(self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with these queues, or with all; raises as `pause`."""
+        """Continue with these queues, or with all; raises as `pause`."""
         self._sessions.running().assignment.resume(self._chosen(queues))
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return every queue of the topic that can be read; none while it does not exist.
+        """Return every readable queue of a topic; none while it does not exist.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -299,10 +299,10 @@ class PullConsumer(ConsumerState):
     # Messages
 
     async def poll(self, max_messages: int = 32, timeout: Seconds = 1.0) -> list[MessageExt]:
-        """Return the messages that have come, at most `max_messages`, from the queues in turn.
+        """Return at most `max_messages` messages that have arrived, from the queues in turn.
 
-        Waits up to `timeout` (seconds or timedelta) for the first; the list is empty when none
-        came. Asking marks the messages handed out before as done.
+        Waits up to `timeout` (seconds or a timedelta) for the first; the list is empty if none
+        arrived. The messages of the previous call count as consumed.
 
         Raises:
             NotRunning: the consumer is not running here, or it reads no topic.
@@ -329,10 +329,10 @@ class PullConsumer(ConsumerState):
         return self
 
     async def __anext__(self) -> MessageExt:
-        """Wait for the next message; end when the consumer is shut down.
+        """Wait for the next message; the iteration ends when the consumer is shut down.
 
         Raises:
-            NotRunning: the consumer is not started, reads no topic, or runs elsewhere.
+            NotRunning: the consumer is not started, reads no topic, or runs in another event loop.
         """
         session = self._sessions.present
         if session is not None and session.begun and not session.life.running:
@@ -356,18 +356,18 @@ class PullConsumer(ConsumerState):
                 await self.hooks.before(context)
                 context.ended(None)
                 await self.hooks.after(context)
-        except BaseException:  # hooks log their own errors: the caller is cancelled
+        except BaseException:  # a cancellation: errors of hooks are logged
             ready.give_back(messages)
             raise
 
     def _give_back(self, messages: list[MessageExt]) -> None:
-        """Hand these out again: whoever took them does not have them."""
+        """Deliver these messages again: the caller did not get them."""
         session = self._sessions.present
         if session is not None:
             session.ready.give_back(messages)
 
     def _shown(self, messages: list[MessageExt]) -> list[MessageExt]:
-        """The messages with their topics as the application knows them."""
+        """Set the topics of messages to the application's names."""
         if self._namespace:
             for message in messages:
                 message.topic = self._namespace.unwrap(message.topic)
@@ -384,12 +384,12 @@ class PullConsumer(ConsumerState):
         suspend: Seconds = 0.0,
         timeout: Seconds | None = None,
     ) -> PullResult[MessageExt]:
-        """Pull once from any queue, without buffers, assignments and commits.
+        """Pull once from any queue, without prefetch, assignment and commits.
 
-        With nothing there, a broker holds the pull for up to `suspend`. Messages beyond
-        `max_buffered_bytes` of memory are left for the next pull, except for the first one. The
-        result's status says what was found; continue at its `next_begin_offset`. `timeout` is the
-        client's own; both take seconds or a timedelta.
+        If there are no messages, the broker holds the pull for up to `suspend`. Messages beyond
+        `max_buffered_bytes` of memory are left for the next pull, except for the first one. Check
+        the status of the result, and continue at its `next_begin_offset`. `timeout` is for the
+        answer; both are in seconds or timedeltas.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -413,20 +413,20 @@ class PullConsumer(ConsumerState):
     # Offsets
 
     async def seek(self, position: Position, *, queue: MessageQueue | None = None) -> None:
-        """Go on elsewhere, in one queue or in all; what was read ahead is dropped.
+        """Continue at another position, in one queue or in all; prefetched messages are dropped.
 
-        All are those that are read now, and of a topic that was just subscribed to, those that the
-        first share brings. Queues that come with a later share go on at the group's stored offset.
+        All queues are the current ones and, for a topic that was just subscribed to, those of the
+        first rebalance. Queues of later rebalances continue at the group's stored offset.
 
         Args:
             position: an offset, `"begin"`, `"end"`, or a datetime (store time). The broker corrects
                 an offset that does not exist to the nearest one.
-            queue: one that is read; None for all.
+            queue: one that this consumer reads; None for all.
 
         Raises:
             NotRunning: the consumer is not running here, or it reads no topic.
             TypeError, ValueError: the position is not one of these, or the queue is not read.
-            RemotingError: a broker could not be asked for a position; nothing has changed.
+            RemotingError: a broker did not return an offset; nothing has changed.
         """
         check_position(position)
         read_here = None if queue is None else [self._read_here(queue)]
@@ -438,7 +438,7 @@ class PullConsumer(ConsumerState):
             assignment.seek(target, offset)
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Return the offset of the next message to be handed out; None before it is known.
+        """Return the offset of the next message to be delivered; None before it is known.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -448,7 +448,7 @@ class PullConsumer(ConsumerState):
         return fetchers[self._read_here(queue)].pq.position
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store the offsets of everything handed out so far, or the given ones, at the brokers.
+        """Commit the offsets of all messages delivered so far, or the given offsets.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -471,7 +471,7 @@ class PullConsumer(ConsumerState):
         keeps = [session.store.keeps(queue) for queue in wired]
         fetchers = session.assignment.fetchers
         for queue in wired.keys() & fetchers.keys():
-            fetchers[queue].pq.committed = None  # not known until there is an answer
+            fetchers[queue].pq.committed = None  # unknown until the broker answers
         outcomes = await asyncio.gather(
             *(session.store.store(queue, at) for queue, at in wired.items()),
             return_exceptions=True,
@@ -484,7 +484,7 @@ class PullConsumer(ConsumerState):
             raise errors[0]
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None when it has none."""
+        """Return the group's stored offset; None if there is none."""
         return await self._sessions.running().store.read(self._wire(queue))
 
     async def begin_offset(self, queue: MessageQueue) -> int:
@@ -492,7 +492,7 @@ class PullConsumer(ConsumerState):
         return await self._sessions.running().offsets.min(self._wire(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the queue's next message will get."""
+        """Return the offset of the queue's next message."""
         return await self._sessions.running().offsets.max(self._wire(queue))
 
     # Sessions and queues
@@ -516,11 +516,11 @@ class PullConsumer(ConsumerState):
         )
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the servers know it."""
+        """Return a queue with the topic name on the servers."""
         return self._namespace.wrap_queue(_queue("queue", queue))
 
     def _read_here(self, queue: MessageQueue) -> MessageQueue:
-        """The same; raises ValueError for one that is not read."""
+        """Do as `_wire`; raise ValueError for a queue that this consumer does not read."""
         wired = self._wire(queue)
         if wired not in self._sessions.running().assignment.fetchers:
             raise ValueError(
@@ -536,7 +536,7 @@ class PullConsumer(ConsumerState):
 
 
 def _queue(name: str, queue: MessageQueue) -> MessageQueue:
-    """Check that this is a MessageQueue with values that a queue can have."""
+    """Check a MessageQueue."""
     message_queue(name, queue)
     check_topic_name(queue.topic)
     return queue

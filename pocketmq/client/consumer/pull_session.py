@@ -1,4 +1,4 @@
-"""What a pull consumer is made of from one start to the next shutdown."""
+"""The parts of a pull consumer, from a start to the next shutdown."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 
 class PullOptions(msgspec.Struct, frozen=True):
-    """The options of a PullConsumer, checked; see there."""
+    """The checked options of a PullConsumer."""
 
     common: ConsumerOptions
     on_error: Callable[[MessageQueue, RemotingError], object] | None
 
 
 class PullSession:
-    """One life of a pull consumer: its connections, queues and offsets.
+    """One run of a pull consumer: its connections, queues and offsets.
 
-    A consumer that starts again gets a new one.
+    Each start creates a new one.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PullSession:
                 await self.instance.shutdown()
 
     async def unassign(self, topic: str) -> None:
-        """Stop reading a topic; with auto_commit, commit what is done of it."""
+        """Stop reading a topic; with auto_commit, commit its consumed offsets."""
         assignment = self.assignment
         self.rebalancer.topics.discard(topic)
         try:
@@ -144,7 +144,7 @@ class PullSession:
         await self._callbacks.revoked(queues)
 
     async def let_go(self, queues: Sequence[ProcessQueue[MessageExt]]) -> None:
-        """Commit what is done of queues that were dropped, with auto_commit."""
+        """With auto_commit, commit the consumed offsets of queues that were dropped."""
         if self._options.commits:
             await self.committer.let_go(queues)
 
@@ -163,7 +163,7 @@ class PullSession:
             [assignment.remove(queue) for queue in lost if queue in assignment.fetchers]
         )
         if assignment.subscriptions.get(topic) is not subscription:
-            return True  # it was given up in the meantime
+            return True  # the topic was unassigned in the meantime
         subscription.divided(share)
         assignment.add_all(gained)
         await self._callbacks.assigned(gained)

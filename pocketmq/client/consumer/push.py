@@ -1,4 +1,4 @@
-"""The push consumer: messages come to your handlers, and each is acknowledged when it is done.
+"""The push consumer: delivers messages to your handlers and acknowledges each that is consumed.
 
     router = Router()
 
@@ -9,15 +9,15 @@
     consumer = PushConsumer("billing", router, namesrv="127.0.0.1:9876")
     asyncio.run(consumer.run())
 
-or, in a loop of your own:
+or, in your own loop:
 
     async with PushConsumer("billing", {"orders": "paid || refunded"}) as consumer:
         async for message in consumer:
             async with message:
                 ...
 
-Delivery is at least once: the offset that is stored for the group never passes a message that is
-not done. Reference: DefaultMQPushConsumer.
+Delivery is at least once: the committed offset never passes a message that is not consumed.
+Reference: DefaultMQPushConsumer.
 """
 
 from __future__ import annotations
@@ -70,69 +70,69 @@ from pocketmq.message.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: Times that a message may be redelivered; brokers keep it in four bytes.
+#: The most redeliveries of a message; brokers store the number in four bytes.
 MOST_REDELIVERIES = 2**31 - 1
 
 
 class PushConsumer(ConsumerState, Routing):
     """Consumes messages for one consumer group.
 
-    Making one touches no event loop and no network. You can start a consumer again after its
-    shutdown. docs/consumer.md has a table of all options.
+    The constructor uses neither an event loop nor the network. You can start a consumer again after
+    its shutdown. docs/consumer.md has a table of all options.
 
     Args:
         group: the consumer group. Its clients share the queues of a topic.
         subscriptions: a Router, or a mapping of topics to `"*"` or `"TagA || TagB"`.
-        handler: works on the messages of all topics of a mapping. Without any handler, iterate
-            over the messages.
+        handler: for the messages of all topics of a mapping. Without any handler, iterate over the
+            messages.
         namesrv: `"host:port;host:port"`, a list, or a URL; None for the environment's
             `NAMESRV_ADDR`. Needed at `start`; set `consumer.namesrv` to change it.
         orderly: lock each queue at its broker and consume it in order, one message at a time. A
             message that fails suspends its queue for `suspend_current_queue` seconds.
-        broadcast: read every message in every client, keep the offsets in a file, and do not
+        broadcast: deliver every message to every client, keep the offsets in a file, and do not
             retry.
         offset_directory: where broadcast offsets are kept; None for `~/.rocketmq_offsets`.
         start: where a group without a stored offset begins: `"begin"`, `"end"`, a datetime (store
             time) or an offset.
         strategy: divides queues among the group's clients (`pocketmq.rebalance`); None for
             `average`.
-        concurrency: handlers that run at the same time.
-        max_reconsume_times: redeliveries until a message becomes a dead letter; None for 16, and
-            for no limit with `orderly`.
-        dead_letter_on: types of exceptions that make a message a dead letter at once, as
+        concurrency: the most concurrent handlers.
+        max_reconsume_times: redeliveries before a message becomes a dead letter; None for 16, with
+            `orderly` for no limit.
+        dead_letter_on: types of exceptions that make a message a dead letter at once, for example
             `(PayloadError,)`.
-        retry_delays: seconds (or timedeltas) before each redelivery by type of exception, as
-            `{TimeoutError: (1, 5, 30)}`: after as many, the message is a dead letter. A broker
-            has 18 delays from 1 s to 2 h, of which the next longer one counts; with `orderly` the
-            queue waits for exactly so long.
-        consume_timeout: seconds (or timedelta) after which a handler is cancelled and its message
+        retry_delays: seconds (or timedeltas) before each redelivery by type of exception, for
+            example `{TimeoutError: (1, 5, 30)}`; after the last one, the message becomes a dead
+            letter. A broker has 18 delays from 1 s to 2 h: the next longer one is used. With
+            `orderly`, the queue waits for exactly the given time.
+        consume_timeout: seconds (or a timedelta) after which a handler is cancelled and its message
             redelivered; not with `orderly`.
-        suspend_current_queue: see `orderly`; seconds or timedelta.
+        suspend_current_queue: see `orderly`; seconds or a timedelta.
         drop_expired_requests: drop requests whose sender no longer waits for the reply
             (`message.deadline`); `dropped_requests` counts them.
-        pull_batch_size: messages that one pull asks for.
-        suspend: seconds or timedelta that a broker may hold a pull that finds nothing.
-        share_polls: wait for messages of all queues of one broker in one request, where the broker
-            can do that (batch protocol).
-        pull_threshold_for_queue, pull_threshold_for_topic: messages read and not done at which
-            reading waits; None for no limit.
+        pull_batch_size: the most messages per pull.
+        suspend: seconds (or a timedelta) that a broker may hold a pull that finds no messages.
+        share_polls: wait for messages of all queues of a broker in one request, if the broker
+            supports the batch protocol.
+        pull_threshold_for_queue, pull_threshold_for_topic: how many messages may be cached
+            (pulled, not consumed) before pulling pauses; None for no limit.
         pull_threshold_size_for_queue, pull_threshold_size_for_topic: the same in MiB.
         max_buffered_bytes: the same in bytes, for all queues together.
-        consume_concurrently_max_span: offsets from a queue's first message that is not done to the
-            last one read over which reading waits; not with `orderly`.
-        commit_interval: seconds or timedelta between two commits of offsets.
-        shutdown_timeout: seconds or timedelta that handlers may take to end before `shutdown`
+        consume_concurrently_max_span: how many offsets a queue's last pulled message may be ahead
+            of the first one not consumed before pulling pauses; not with `orderly`.
+        commit_interval: seconds (or a timedelta) between two commits of offsets.
+        shutdown_timeout: seconds (or a timedelta) that handlers may take to end before `shutdown`
             cancels them.
-        hooks: called around the work on messages; `consumer.hooks` can be changed.
-        trace: True, or the name of a topic, to record the work on every message there.
+        hooks: called before and after the handling of messages; you may change `consumer.hooks`.
+        trace: True, or the name of a topic, to record the handling of every message there.
         on_event: called with each ConsumerEvent: connections, reading, group, locks, queues.
-        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues that this
-            client gets of a shared topic, before they are read, and with those that it loses,
-            before others can have them.
-        **options: those of every client (ClientOptions); `start_timeout` is 30 s by default.
+        on_assigned, on_revoked: called, and awaited for up to 10 s, with the queues of a shared
+            topic that this client gains, before they are read, and those that it loses, before
+            other clients can get them.
+        **options: the options of every client (ClientOptions); `start_timeout` is 30 s by default.
 
-    Raises:
-        InvalidName: the group or a topic is not well formed.
+        Raises:
+            InvalidName: the group or a topic is malformed.
         TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
 
@@ -246,7 +246,7 @@ class PushConsumer(ConsumerState, Routing):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues of the subscribed topics that are read now."""
+        """The queues of the subscribed topics that this consumer reads now."""
         session = self._sessions.present
         if session is None:
             return []
@@ -259,14 +259,13 @@ class PushConsumer(ConsumerState, Routing):
 
     @property
     def cached(self) -> dict[str, tuple[int, int]]:
-        """Messages that it has received and that are not done, and the bytes of their bodies, by
-        topic. Those that come back are under the group's retry topic. Any thread may ask.
-        """
+        """Number of cached messages (received, not consumed) and bytes of their bodies, by topic.
+        Redelivered ones are under the group's retry topic. May be read from any thread."""
         session = self._sessions.present
         found: dict[str, tuple[int, int]] = {}
         if session is not None and session.life.running:
             unwrap = session.instance.namespace.unwrap
-            # A copy in one step, for the consumer's own thread may change it meanwhile.
+            # An atomic copy: the consumer's own thread may change the mapping.
             for fetcher in list(session.assignment.fetchers.values()):
                 held = fetcher.pq
                 topic = unwrap(held.queue.topic)
@@ -276,7 +275,7 @@ class PushConsumer(ConsumerState, Routing):
 
     @property
     def dropped_requests(self) -> int:
-        """Requests dropped since the last start, because their sender no longer waited."""
+        """Number of requests dropped since the last start because their sender no longer waited."""
         session = self._sessions.present
         return 0 if session is None else session.consumption.expired.count
 
@@ -301,14 +300,14 @@ class PushConsumer(ConsumerState, Routing):
         max_wait: Seconds | None = None,
         payload: Any = None,
     ) -> None:
-        """Consume one more topic, until `unsubscribe` or `shutdown`.
+        """Consume another topic, until `unsubscribe` or `shutdown`.
 
         `handler` is needed if other topics have one; the arguments are those of `on`.
 
         Raises:
             NotRunning: the consumer is not running here.
             NoNameServer: no name server answers.
-            InvalidName: the topic, the tags or the SQL condition are not well formed.
+            InvalidName: the topic, the tags or the SQL condition are malformed.
             TypeError, ValueError: as `on`; or a handler is missing.
             RemotingError: a broker cannot evaluate the SQL condition.
         """
@@ -316,7 +315,7 @@ class PushConsumer(ConsumerState, Routing):
         await self._sessions.running().subscribe(route)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop consuming this topic; commit what is done of it.
+        """Stop consuming a topic; commit its consumed offsets.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -335,13 +334,13 @@ class PushConsumer(ConsumerState, Routing):
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin to consume; also again, after a shutdown. Nothing is left running after an error.
+        """Begin to consume, also again after a shutdown. After an error, nothing is left running.
 
         Waits up to `start_timeout` for a name server.
 
         Raises:
             NotRunning: it was shut down while it started, or it runs in another event loop.
-            NoNameServer: there is no address of a name server, or none answers in time.
+            NoNameServer: no name server address is known, or none answers in time.
             ValueError: only some of the topics have handlers.
             OffsetFileError: the file with broadcast offsets cannot be read.
             RemotingError: a broker cannot evaluate a SQL condition.
@@ -351,18 +350,18 @@ class PushConsumer(ConsumerState, Routing):
     async def run(self, *, timeout: Seconds | None = None, handle_signals: bool = True) -> None:
         """Consume until SIGTERM, SIGINT, `shutdown`, or cancellation; then drain and leave.
 
-        At the first signal the consumer takes no more messages, waits for the handlers that are in
-        work, commits, and leaves the group; then this returns. A second signal cancels those
+        After the first signal, the consumer accepts no more messages, waits for the running
+        handlers, commits, and leaves the group; then `run` returns. A second signal cancels the
         handlers at once.
 
         Args:
-            timeout: seconds or timedelta that handlers may take to end before they are cancelled;
-                None for `shutdown_timeout`.
-            handle_signals: False to leave signals alone. They are left alone anyway outside the
-                main thread, and where your program has handlers of its own for them.
+            timeout: seconds (or a timedelta) that handlers may take to end before they are
+                cancelled; None for `shutdown_timeout`.
+            handle_signals: False to leave signal handling unchanged. That is also the case outside
+                the main thread, and for signals for which your program has handlers.
 
         Raises:
-            NotRunning: the consumer has no handler; or as `start`, whose other errors come too.
+            NotRunning: the consumer has no handler; and the errors of `start`.
         """
         drain = seconds_or_none("timeout", timeout)
         flag("handle_signals", handle_signals)
@@ -382,12 +381,12 @@ class PushConsumer(ConsumerState, Routing):
                 await session.ended.wait()
             except NotRunning:
                 if not session.life.closing:
-                    raise  # else it was shut down before the end of its start
+                    raise  # else it was shut down while it started
             finally:
                 await session.shutdown()
 
     def _stop_now(self) -> None:
-        """Begin to shut down, in the event loop."""
+        """Begin the shutdown; called in the event loop."""
         session = self._session
         log.info(
             "group %s stops: its handlers have %g s to end",
@@ -398,21 +397,21 @@ class PushConsumer(ConsumerState, Routing):
         self._stopping = asyncio.ensure_future(session.life.shutdown())
 
     def _hurry_now(self) -> None:
-        """Have a shutdown cancel the handlers that are in work."""
+        """Let the shutdown cancel the running handlers."""
         self._session.hurry()
 
     async def shutdown(self) -> None:
-        """Take no more messages, let the work under way end, commit, leave the group, close.
+        """Stop pulling, let the running handlers end, commit, leave the group, and close.
 
-        Handlers may call this: their own work is not waited for, and ends here. Without effect on a
-        consumer that is not running.
+        A handler may call this: the shutdown does not wait for it, and cancels it here. Has no
+        effect on a consumer that is not running.
         """
         session = self._sessions.to_shut_down()
         if session is not None:
             await session.shutdown()
 
     def pause(self) -> None:
-        """Read and hand out nothing until `resume`; what is in work goes on.
+        """Pull and deliver nothing until `resume`; running handlers continue.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -420,7 +419,7 @@ class PushConsumer(ConsumerState, Routing):
         self._sessions.running().pause()
 
     def resume(self) -> None:
-        """Go on after `pause`.
+        """Continue after `pause`.
 
         Raises:
             NotRunning: the consumer is not running here.
@@ -431,13 +430,14 @@ class PushConsumer(ConsumerState, Routing):
         return self
 
     async def __anext__(self) -> ConsumedMessage:
-        """Wait for the next message; end when the consumer is shut down.
+        """Wait for the next message; the iteration ends when the consumer is shut down.
 
-        Messages that are handed out and not done count against the limits, so that nothing more
-        comes while too many are in work.
+        Delivered messages count as cached until they are acknowledged, so the iteration waits when
+        too many are not.
 
         Raises:
-            NotRunning: the consumer is not started, subscribes to nothing, or runs elsewhere.
+            NotRunning: the consumer is not started, subscribes to nothing, or runs in another event
+                loop.
             ValueError: the consumer has handlers.
         """
         session = self._sessions.present
@@ -460,7 +460,7 @@ class PushConsumer(ConsumerState, Routing):
         return session is not None and session.instance.running
 
     def _check_wait(self) -> None:
-        """Raise NotRunning when an iteration would wait for ever."""
+        """Raise NotRunning if an iteration would wait for ever."""
         if not self._sessions.running().wanted.has_topics:
             raise NotRunning(repr(self), "it subscribes to no topic, so no message can come")
 
@@ -482,5 +482,5 @@ class PushConsumer(ConsumerState, Routing):
 
 
 def whole_or_none(name: str, value: int | None, low: int, high: int | None = None) -> int | None:
-    """Check a whole number that may be None."""
+    """Check a whole number, or None."""
     return None if value is None else whole(name, value, low, high)

@@ -1,4 +1,4 @@
-"""What a push consumer is made of from one start to the next shutdown."""
+"""The parts of a push consumer, from a start to the next shutdown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class PushOptions(msgspec.Struct, frozen=True):
-    """The options of a PushConsumer, checked; times in seconds. See PushConsumer."""
+    """The checked options of a PushConsumer; times in seconds."""
 
     common: ConsumerOptions
     consume: ConsumeOptions
@@ -58,9 +58,9 @@ class PushOptions(msgspec.Struct, frozen=True):
 
 
 class PushSession:
-    """One life of a push consumer: its connections, queues and workers.
+    """One run of a push consumer: its connections, queues and workers.
 
-    A consumer that starts again gets a new one.
+    Each start creates a new one.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PushSession:
         adapt: Callable[[Any], Any],
         pauses: Pauses,
     ) -> None:
-        """`adapt` makes a function of the application one that the consumer can call."""
+        """`adapt` wraps a function of the application so that the consumer can call it."""
         self.begun = False
         self._options = options
         self._pauses = pauses
@@ -166,7 +166,7 @@ class PushSession:
         self.life = Lifecycle(instance.start, self._begin, self._close)
 
     async def start(self, routes: Iterable[Route]) -> None:
-        """Begin to consume these routes; raises as PushConsumer.start does."""
+        """Begin to consume these routes; raises as PushConsumer.start."""
         if not self.life.running:
             for route in routes:
                 self.wanted.add(route.topic, route.expression, route.handler(self._adapt))
@@ -181,13 +181,14 @@ class PushSession:
         options = self._options
         await self.instance.with_name_server(lambda _: self.wanted.begin_all())
         instance = self.instance
-        # A broker must know this client before the division can give it anything.
+        # Brokers must know this client before a rebalance can assign it queues.
         await instance.heartbeat.send_all()
         if not options.consume.broadcast:
             instance.keep(self.rebalancer.run, "rebalance")
             if options.consume.orderly:
                 instance.keep(self.ownership.keep_locks, "queue locks")
-            # A new group that begins at the end has missed nothing that is sent after its start.
+            # Wait for the queues, so that a new group that begins at the end gets every message
+            # sent after its start.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pauses.first_round):
                     await self.rebalancer.began.wait()
@@ -205,7 +206,7 @@ class PushSession:
             )
 
     async def subscribe(self, route: Route) -> None:
-        """Consume one more topic; raises as PushConsumer.subscribe does."""
+        """Consume another topic; raises as PushConsumer.subscribe."""
         self.wanted.add(route.topic, route.expression, route.handler(self._adapt))
         try:
             self.wanted.check()
@@ -217,27 +218,27 @@ class PushSession:
         self.rebalancer.soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop consuming this topic; commit what is done of it."""
+        """Stop consuming a topic; commit its consumed offsets."""
         await self.wanted.end(topic)
         if self.instance.running:
             await self.instance.heartbeat.send_all()
 
     def pause(self) -> None:
-        """Read and hand out nothing until `resume`."""
+        """Pull and deliver nothing until `resume`."""
         self.assignment.pause_new = True
         self.assignment.pause(self.assignment.fetchers)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.assignment.pause_new = False
         self.assignment.resume(self.assignment.fetchers)
 
     def hurry(self) -> None:
-        """Let a shutdown cancel the handlers that are in work at once."""
+        """Let a shutdown cancel the running handlers at once."""
         self.consumption.hurry()
 
     async def shutdown(self) -> None:
-        """End, or wait for the end; the caller's own work as a handler is not waited for."""
+        """Shut down, or wait for it; a handler that calls this is not waited for."""
         self.consumption.closed_by(asyncio.current_task())
         await self.life.shutdown()
 

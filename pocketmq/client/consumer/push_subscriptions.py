@@ -1,5 +1,4 @@
-"""The topics of a push consumer, each with its expression and its handler, and the topic of the
-group's retries."""
+"""The topics of a push consumer, each with its expression and handler, and the retry topic."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from pocketmq.client.offsets import Position
 
 
 class PushSubscriptions:
-    """The subscriptions of one consumer, by topic as the application knows it.
+    """The subscriptions of one consumer, by the application's topic names.
 
-    `retry_topic` is None in broadcast mode, where every client reads all queues and nothing is
+    `retry_topic` is None in broadcast mode, in which every client reads all queues and nothing is
     redelivered.
     """
 
@@ -40,7 +39,7 @@ class PushSubscriptions:
         self._retry_topic = retry_topic
 
     def add(self, topic: str, expression: Expression, handler: AnyHandler | None) -> None:
-        """Want a topic. Raises ValueError for one that is wanted already, in another way."""
+        """Add a topic. Raises ValueError if it is already subscribed to in a different way."""
         old = self._expressions.get(topic)
         if old is not None:
             if old == expression and self._handlers.get(topic) == handler:
@@ -52,25 +51,25 @@ class PushSubscriptions:
 
     @property
     def has_topics(self) -> bool:
-        """Whether any topic is wanted."""
+        """Whether there is any topic."""
         return bool(self._expressions)
 
     def check(self) -> None:
-        """Raises ValueError when only some of the topics have handlers."""
+        """Raise ValueError if only some of the topics have handlers."""
         missing = self._expressions.keys() - self._handlers.keys()
         if self._handlers and missing:
             topics = ", ".join(sorted(missing))
             raise ValueError(f"no handler for {topics}, while other topics have one")
 
     async def begin_all(self) -> None:
-        """Begin to read; raises as `begin` does."""
-        for topic in tuple(self._expressions):  # `subscribe` may add to them
+        """Begin to read all topics; raises as `begin`."""
+        for topic in tuple(self._expressions):  # a copy: `subscribe` may add topics
             await self.begin(topic)
         if self._retry_topic is not None:
             await self._begin(self._retry_topic, EVERYTHING, "begin")
 
     async def begin(self, topic: str) -> None:
-        """Begin to read one topic. Raises InvalidName; NoNameServer; what a broker answers to a
+        """Begin to read one topic. Raises InvalidName, NoNameServer, and a broker's error for a
         condition that it cannot evaluate."""
         await self._begin(self._instance.namespace.wrap(topic), self._expressions[topic], None)
 
@@ -85,21 +84,22 @@ class PushSubscriptions:
             await self._assignment.start_all()
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that could not be begun."""
+        """Remove a topic for which `begin` failed."""
         if self._instance.namespace.wrap(topic) not in self._assignment.subscriptions:
             self._expressions.pop(topic, None)
             self._handlers.pop(topic, None)
 
     async def end(self, topic: str) -> None:
-        """Stop reading a topic. Its handler stays for messages in work and redelivered ones."""
+        """Stop reading a topic. Its handler is kept for messages that were already received, and
+        for redelivered ones."""
         wire_topic = self._instance.namespace.wrap(topic)
         self._rebalancer.topics.discard(wire_topic)
         self._expressions.pop(topic, None)
         try:
             await self._ownership.revoke(self._assignment.shared_queues(wire_topic))
         finally:
-            # All of it before the commit, which may be cancelled, or during which a share that is
-            # worked out already would be taken.
+            # Before the commit, which may be cancelled; and during it, a pending rebalance would
+            # assign queues of the topic.
             dropped = self._ownership.drop(self._assignment.of_topic(wire_topic))
             self._assignment.end(wire_topic)
         await self._ownership.let_go(dropped)

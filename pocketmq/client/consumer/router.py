@@ -1,4 +1,4 @@
-"""A router: topics and the handlers for their messages, apart from any connection.
+"""A router: topics and their handlers, independent of any connection.
 
     router = Router()
 
@@ -8,9 +8,9 @@
 
     consumer = PushConsumer("billing", router, namesrv="127.0.0.1:9876")
 
-A router touches no event loop and no network. Define it at module level, give it to a consumer in
-your program and to another one in your tests. Asyncio and synchronous consumers take the same
-class.
+A router uses neither an event loop nor the network. Define it at module level, and give it to a
+consumer in your program and to another one in your tests. Asyncio and synchronous consumers use the
+same class.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pocketmq.client.validation import check_topic_name
 P = TypeVar("P")
 M = TypeVar("M")
 R = TypeVar("R")
-#: Of asyncio consumers and of those for scripts, whose messages have different types.
+#: For both asyncio and synchronous consumers, whose messages have different types.
 RoutedHandler = Callable[[Any], object]
 RoutedBatchHandler = Callable[[list[Any]], object]
 F = TypeVar("F", bound=Callable[[Any, Any], object])
@@ -39,22 +39,22 @@ B = TypeVar("B", bound=RoutedBatchHandler)
 
 
 class PayloadDecorator(Protocol[P]):
-    """Decorates a function of a message and its body, decoded as P, and leaves it as it is.
+    """Decorates a function of a message and its body, decoded as P; returns it unchanged.
 
-    So it can be awaited, or called, in tests.
+    So tests can call it directly.
     """
 
     def __call__(self, function: Callable[[M, P], R], /) -> Callable[[M, P], R]: ...
 
 
 class UnionDecorator(Protocol):
-    """The same for bodies decoded as `A | B`, whose types some type checkers do not know."""
+    """The same for bodies decoded as `A | B`, a type that some type checkers cannot infer."""
 
     def __call__(self, function: F, /) -> F: ...
 
 
 class Route(NamedTuple):
-    """One topic: which of its messages, and what works on them."""
+    """One topic: its filter and its handler."""
 
     topic: str
     expression: Expression
@@ -64,7 +64,7 @@ class Route(NamedTuple):
     max_wait: Seconds | None = None
 
     def handler(self, adapt: Callable[[Any], Any]) -> AnyHandler | None:
-        """The handler; `adapt` makes a function of the application one that the consumer calls."""
+        """Return the handler. `adapt` wraps a function of the application for the consumer."""
         if self.function is None:
             return None
         return handler_of(adapt(self.function), self.max_batch, self.payload, self.max_wait)
@@ -79,15 +79,15 @@ def checked_route(
     payload: Any = None,
     max_wait: Seconds | None = None,
 ) -> Route:
-    """Make a route of the arguments of `on` and `subscribe`; raises as they do."""
+    """Return a route from the arguments of `on` and `subscribe`; raises as they do."""
     check_topic_name(text("topic", topic))
     expression = Expression.of(tags, sql)
-    handler_of(function, max_batch, payload, max_wait)  # raises for what does not fit together
+    handler_of(function, max_batch, payload, max_wait)  # only to raise its errors
     return Route(topic, expression, function, max_batch, payload, max_wait)
 
 
 class Routing:
-    """What takes handlers by its decorator `on`: a router, or a consumer for itself."""
+    """Registers handlers with its decorator `on`: the base of Router and PushConsumer."""
 
     @overload
     def on(
@@ -123,32 +123,32 @@ class Routing:
         max_wait: Seconds | None = None,
         payload: Any = None,
     ) -> Callable[[Any], Any]:
-        """Have the decorated function work on a topic's messages.
+        """Register the decorated function as the handler of a topic.
 
-        Consumers take the routes of a router over when they start.
+        Consumers copy the routes of a router when they start.
 
         Args:
             topic: the topic's name.
             tags: `"*"` for all messages, or `"TagA || TagB"`.
-            sql: in place of `tags`, a SQL92 condition on properties.
+            sql: a SQL92 condition on properties, instead of `tags`.
             max_batch: call the function with a list of 1 to `max_batch` messages (at most 1024) of
-                one queue: those that are there.
-            max_wait: seconds or timedelta that a message waits at most for the list to become full;
-                None to wait for nothing. With `max_batch`.
+                one queue: those that have arrived.
+            max_wait: seconds (or a timedelta) that a message may wait for the list to become full;
+                None to wait for nothing. Needs `max_batch`.
             payload: call the function with the message and its body decoded as this type: a
                 `msgspec.Struct`, a dataclass, a pydantic model, `dict`, … (JSON). Not with
                 `max_batch`.
 
-        The function gets the message, a ConsumedMessage; you may annotate it with MessageExt or
-        Message, whose attributes it has, but for those that say how to send. When the function
-        returns, the message is done; when it raises, the message is redelivered later, and
-        ReconsumeLater says when.
+        The function gets a ConsumedMessage; you may annotate it as MessageExt or Message, whose
+        attributes it has, except the options of sending. If the function returns, the message is
+        consumed. If it raises, the message is redelivered later; with ReconsumeLater, you choose
+        when.
 
         Raises:
-            InvalidName: the topic, the tags or the SQL condition are not well formed.
-            TypeError: an argument has the wrong type, or the function takes other arguments.
-            ValueError: the topic has a handler already, `max_batch` is out of range, or this is a
-                consumer that runs: it takes new topics by `subscribe`.
+            InvalidName: the topic, the tags or the SQL condition are malformed.
+            TypeError: an argument has the wrong type, or the function has other parameters.
+            ValueError: the topic already has a handler, `max_batch` is out of range, or this is a
+                running consumer, which accepts new topics only with `subscribe`.
         """
         checked_route(topic, tags, sql, lambda *_: None, max_batch, payload, max_wait)
 
@@ -176,10 +176,10 @@ class Router(Routing):
         return iter(tuple(self._routes.values()))
 
     def include(self, other: Router) -> None:
-        """Take over the routes that another router has now.
+        """Copy the current routes of another router.
 
         Raises:
-            ValueError: both have a handler for one topic.
+            ValueError: both have a handler for a topic.
         """
         if not isinstance(other, Router):
             raise TypeError(f"include() takes a Router, not {other!r}")
@@ -187,13 +187,13 @@ class Router(Routing):
             self._take(route)
 
     def _take(self, route: Route) -> None:
-        """Add one route. Raises ValueError when the topic has another one already."""
+        """Add one route. Raises ValueError if the topic already has another one."""
         if self._routes.setdefault(route.topic, route) != route:
             raise ValueError(already_subscribed(route.topic))
 
 
 def already_subscribed(topic: str) -> str:
-    """The text of the error for a second handler of a topic."""
+    """Return the text of the error for a second handler of a topic."""
     return (
         f"topic {topic} is subscribed to already: a topic has one handler; subscribe to all of its "
         'tags, as "paid || refunded", and look at message.tags there'
@@ -207,7 +207,7 @@ def _some(function: Any) -> Any:
 
 
 def routes_of(subscriptions: object, handler: object) -> Router:
-    """The router that a consumer's argument `subscriptions` stands for.
+    """Return a router for a consumer's arguments `subscriptions` and `handler`.
 
     Raises:
         TypeError, InvalidName: it is neither a Router nor a mapping of topics to tags.
@@ -232,11 +232,11 @@ def routes_of(subscriptions: object, handler: object) -> Router:
 
 
 def merged(routers: Iterable[Router]) -> dict[str, Route]:
-    """All routes, by topic.
+    """Return the routes of several routers, by topic.
 
     Raises:
-        ValueError: two routers have the same topic in different ways, or only some topics have
-            handlers.
+        ValueError: two routers have different routes for a topic, or only some topics have
+        handlers.
     """
     every = Router()
     for router in routers:

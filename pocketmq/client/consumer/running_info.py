@@ -1,4 +1,4 @@
-"""What a push consumer tells operators about its insides (GET_CONSUMER_RUNNING_INFO)."""
+"""The state that a push consumer reports to operators (GET_CONSUMER_RUNNING_INFO)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
 MIB = 1024 * 1024
-#: How many tasks' stacks the answer holds.
+#: The most stacks of tasks in the answer.
 MAX_STACKS = 100
 
 
 class RunningInfo:
-    """Collects the answer; `started_at` is when the consumer started, Unix ms."""
+    """Collects the answer; `started_at`: when the consumer started, Unix ms."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class RunningInfo:
         self._consumption = consumption
 
     def collect(self, *, with_stacks: bool) -> ConsumerRunningInfo:
-        """The present state; `with_stacks`: and where each worker stands."""
+        """Return the current state; `with_stacks`: including the stack of each worker."""
         assignment = self._assignment
         return ConsumerRunningInfo(
             jstack=_stacks(self._consumption.workers.tasks) if with_stacks else None,
@@ -86,19 +86,19 @@ def _offset(messages: list[ConsumedMessage], index: int) -> int:
 
 
 def _unix_time(at: float | None) -> int:
-    """Milliseconds, of a time of the monotonic clock; 0 for never."""
+    """Convert a time of the monotonic clock to Unix milliseconds; 0 for None."""
     return 0 if at is None else int((time.time() - (time.monotonic() - at)) * 1000)
 
 
 def _stacks(tasks: Iterable[asyncio.Task[None]]) -> str:
-    """Where each task stands, as text: from the worker to what its handler waits for."""
+    """Format the stack of each task, from the worker to what its handler awaits."""
     return "\n\n".join(
         "\n".join([task.get_name(), *_frames(task.get_coro())]) for task in list(tasks)[:MAX_STACKS]
     )
 
 
 def _frames(awaited: object) -> Iterator[str]:
-    # A task's own stack ends with its outermost coroutine; the others hang on it.
+    # Task.get_stack has only the outermost coroutine: follow what each one awaits.
     while isinstance(awaited, CoroutineType):
         if awaited.cr_frame is not None:
             code = awaited.cr_frame.f_code

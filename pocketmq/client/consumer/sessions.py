@@ -1,4 +1,4 @@
-"""The lives of one consumer, one after the other: from each start to the next shutdown."""
+"""The sessions of one consumer, one after another: each from a start to the next shutdown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pocketmq.client.routes.name_server_list import check_namesrv
 
 
 class Session(Protocol):
-    """One life of a consumer."""
+    """One run of a consumer."""
 
     instance: ClientInstance
     life: Lifecycle
-    #: Whether it ever ran.
+    #: Whether it was started.
     begun: bool
 
 
@@ -24,9 +24,9 @@ S = TypeVar("S", bound=Session)
 
 
 class Sessions(Generic[S]):
-    """The present session of a consumer, and how it gets the next one.
+    """Holds the current session of a consumer, and creates the next one.
 
-    `owner` names the consumer in errors; `make` makes a session for the given name servers.
+    `owner` names the consumer in errors; `make` creates a session for the given name servers.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Sessions(Generic[S]):
         namesrv: str | Sequence[str] | None,
         make: Callable[[str | Sequence[str] | None], S],
     ) -> None:
-        #: The session that runs, or ran last; None before the first one is needed.
+        #: The running or the last session; None before the first one is needed.
         self.present: S | None = None
         self._owner = owner
         self._namesrv = check_namesrv(namesrv)
@@ -43,7 +43,7 @@ class Sessions(Generic[S]):
 
     @property
     def namesrv(self) -> str | Sequence[str] | None:
-        """Where the next session finds the name servers."""
+        """The name servers of the next session."""
         return self._namesrv
 
     @namesrv.setter
@@ -54,13 +54,13 @@ class Sessions(Generic[S]):
 
     @property
     def current(self) -> S:
-        """The present session, or the one that `next` will return."""
+        """The current session, or the one that `next` will return."""
         if self.present is None:
             self.present = self._make(self._namesrv)
         return self.present
 
     async def next(self) -> S:
-        """Return the session to start; one that runs here already is returned again.
+        """Return the session to start, or the one that is already running here.
 
         Raises:
             NotRunning: the consumer runs in another event loop.
@@ -79,7 +79,7 @@ class Sessions(Generic[S]):
         return self.current
 
     def running(self) -> S:
-        """Return the session that runs; raises NotRunning if none does here."""
+        """Return the running session; raises NotRunning if none runs here."""
         session = self.present
         if session is None or not session.instance.running:
             raise NotRunning(self._owner, "start it first")
@@ -87,7 +87,8 @@ class Sessions(Generic[S]):
         return session
 
     def to_shut_down(self) -> S | None:
-        """Return the present session; raises NotRunning if it runs elsewhere."""
+        """Return the current session; raises NotRunning if it runs in another event loop or
+        process."""
         session = self.present
         if session is not None and session.instance.running:
             session.instance.check_running()

@@ -1,4 +1,4 @@
-"""Topics that a misspelt name may stand for."""
+"""Suggestions for a misspelt topic name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from pocketmq.remoting.bodies.topic import TopicList
 from pocketmq.remoting.codes import RequestCode
 
-#: How many are named.
+#: The most suggestions.
 MOST = 3
-#: Names that differ more in their length are not compared.
+#: Names whose lengths differ by more than this are not compared.
 LENGTH_DIFFERENCE = 4
 
 
 async def similar_topics(instance: ClientInstance, topic: str) -> list[str]:
-    """The topics whose names are most like this one, as the application knows them.
+    """Return the topics with the most similar names, by the application's names.
 
-    None if the name servers do not tell, as to a user who may not list topics.
+    The list is empty if the name servers refuse the request, for example if the user may not list
+    topics.
     """
     try:
         answer = await instance.name_servers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -35,12 +36,12 @@ async def similar_topics(instance: ClientInstance, topic: str) -> list[str]:
         if namespace.wrap(namespace.unwrap(name)) == name
         and not (name.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(name))
     )
-    # Thousands of names take a while.
+    # In a thread: thousands of names take a while.
     return await asyncio.to_thread(most_alike, namespace.unwrap(topic), list(own))
 
 
 def most_alike(wanted: str, names: Iterable[str]) -> list[str]:
-    """Those of the names that are most like the wanted one, the most alike first."""
+    """Return the names that are most similar to the wanted one, the most similar first."""
     by_folded = {
         name.casefold(): name for name in names if abs(len(name) - len(wanted)) <= LENGTH_DIFFERENCE
     }

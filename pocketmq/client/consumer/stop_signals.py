@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as requests to stop: the first one drains, the second one hurries."""
+"""SIGTERM and SIGINT as requests to stop: the first one drains, the second one cancels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Requests:
-    """Tells the first request to stop from the further ones."""
+    """Distinguishes the first request to stop from further ones."""
 
     def __init__(
         self, stop: Callable[[], object], hurry: Callable[[], object], *, enabled: bool = True
@@ -32,11 +32,11 @@ class _Requests:
 
 
 class StopSignals(_Requests):
-    """While it is entered, the first signal calls `stop`, each further one `hurry`, in the loop.
+    """A context in which the first signal calls `stop`, and each further one `hurry`, in the loop.
 
-    Consumers that run in one loop share its handlers: a signal is a request to each of them.
-    Signals that the program handles or ignores itself are left alone; so are all of them outside
-    the main thread, and in event loops that cannot handle signals.
+    Consumers in one loop share its handlers: a signal is a request to each of them. Signals that
+    the program handles or ignores itself are not touched; nor is any signal outside the main thread
+    or in an event loop that cannot handle signals.
     """
 
     def __enter__(self) -> Self:
@@ -52,7 +52,7 @@ class StopSignals(_Requests):
 
 
 class _LoopHandlers:
-    """The handlers of the signals in one event loop, as long as anybody is to be told."""
+    """The signal handlers in one event loop, installed while there are callbacks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -85,12 +85,12 @@ class _LoopHandlers:
             told()
 
 
-#: A second consumer cannot see it in the signal: asyncio's handler does not say whose it is.
+#: The handlers that are installed: asyncio does not tell whose handler a signal has.
 _handlers_of: dict[asyncio.AbstractEventLoop, _LoopHandlers] = {}
 
 
 class PlainStopSignals(_Requests):
-    """The same without an event loop, for a main thread that waits for another one."""
+    """The same without an event loop, for a main thread that waits for another thread."""
 
     def __enter__(self) -> Self:
         self._before = _replaced(self._handle) if self._enabled else {}
@@ -105,8 +105,8 @@ class PlainStopSignals(_Requests):
 
 
 def _replaced(handle: Callable[[signal.Signals], bool]) -> dict[signal.Signals, Any]:
-    """Have `handle` take over the signals that the program does not handle itself; return the
-    handlers before that, of those where it could."""
+    """Install `handle` for the signals that the program does not handle itself; return the
+    previous handlers of the replaced ones."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     return {
         number: handler
@@ -121,7 +121,8 @@ def _restore(before: dict[signal.Signals, Any]) -> None:
 
 
 def _is_default(handler: Any) -> bool:
-    """Whether nothing of the program's own handles the signal; asyncio.run handles SIGINT."""
+    """Return whether the program has no handler for the signal; that of asyncio.run for SIGINT does
+    not count."""
     if isinstance(handler, functools.partial):
         handler = handler.func
     return handler in (signal.SIG_DFL, signal.default_int_handler) or isinstance(

@@ -1,9 +1,9 @@
-"""A topic that a consumer reads: which of its messages, and how its queues are chosen.
+"""A topic that a consumer reads: its filter, and how its queues are chosen.
 
-| kind | a topic's queues are |
+| kind | queues |
 |---|---|
-| FIXED | those the user named |
-| FOLLOWED | all of the topic's route, as it changes |
+| FIXED | those given by the user |
+| FOLLOWED | all queues of the topic's route, which may change |
 | SHARED | this client's share of them (`rebalance/`) |
 """
 
@@ -32,10 +32,10 @@ class Kind(Enum):
 
 
 class Subscription(msgspec.Struct):
-    """A topic that is read. `at_first` holds the queues that existed when it was assigned;
-    `version` is that time, ms. `start`: where its queues begin for a group without a stored offset;
-    None for the consumer's own. `undivided`: SHARED, and no share of it has come yet; `sought` are
-    offsets by queue that a `seek` chose meanwhile."""
+    """A topic that is read. `at_first`: the queues that existed when it was assigned. `version`:
+    that time, ms. `start`: where a group without a stored offset begins; None for the consumer's
+    option. `undivided`: SHARED, and not rebalanced yet. `sought`: queue → offset of a `seek` in
+    that time."""
 
     topic: str
     kind: Kind
@@ -47,13 +47,13 @@ class Subscription(msgspec.Struct):
     sought: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
 
     def divided(self, share: Container[MessageQueue]) -> None:
-        """Note this client's share; the first one decides for which queues a `seek` holds."""
+        """Record this client's share; an earlier `seek` applies only to the first one."""
         if self.undivided:
             self.undivided = False
             self.sought = {queue: at for queue, at in self.sought.items() if queue in share}
 
     def data(self) -> SubscriptionData:
-        """As heartbeats tell it."""
+        """Return the subscription as heartbeats contain it."""
         expression = self.expression
         return SubscriptionData(
             code_set=sorted(expression.tags.codes),
@@ -68,7 +68,7 @@ class Subscription(msgspec.Struct):
 async def check_expression(
     instance: ClientInstance, group: str, route: TopicRoute, expression: Expression
 ) -> None:
-    """Have a broker of the topic check a SQL92 condition; tags need no check.
+    """Let a broker of the topic check a SQL92 condition; tags need no check.
 
     Reference: MQClientInstance.checkClientInBroker.
 

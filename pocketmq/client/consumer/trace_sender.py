@@ -1,5 +1,7 @@
-"""Where a consumer's trace records leave: by a producer of their own, which the consumer starts and
-ends. Reference: AsyncTraceDispatcher."""
+"""Sends a consumer's trace records with a separate producer, which the consumer starts and stops.
+
+Reference: AsyncTraceDispatcher.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from pocketmq.client.options import ClientOptions
 from pocketmq.client.producer.producer import Producer
 from pocketmq.message.limits import TRACE_TOPIC
 
-#: What groups of producers of trace records are named by (TraceConstants).
+#: Prefix of the producer groups of trace records (TraceConstants).
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 
 
 class TraceSender:
-    """The trace of one consumer: one of its `hooks`, until the shutdown, records its work.
+    """The trace of one consumer: one of its `hooks` records its work until the shutdown.
 
-    Does nothing if the consumer's option `trace` is off. The records go to the same cluster, with
-    the same credentials.
+    Does nothing if the consumer's option `trace` is off. The records are sent to the same cluster,
+    with the same credentials.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class TraceSender:
         hooks.append(self._hook)
 
     async def start(self) -> None:
-        """Begin to send; raises as Producer.start does."""
+        """Start; raises as Producer.start."""
         if self._producer is None:
             return
         await self._producer.start()
         self._running = asyncio.get_running_loop().create_task(self._dispatcher.run())
 
     async def shutdown(self) -> None:
-        """Send what was recorded until now, and end."""
+        """Send the pending records, and end."""
         if self._producer is None:
             return
         if self._hook in self._hooks:
