@@ -1,5 +1,4 @@
-"""Messages that wait to be handed over together: until they fill a batch, or one of them has waited
-for as long as its handler lets it."""
+"""Holds messages back until they fill a batch, or the first has waited for its handler's `wait`."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ Queue = ProcessQueue[ConsumedMessage]
 
 
 class BatchWaits:
-    """The queues of one consumer whose next messages wait. `handlers` are by topic as the
-    application knows it; `over` is called with a queue when its first message has waited."""
+    """The queues of one consumer whose next messages wait. `handlers`: by the application's topic
+    name. `over` is called with a queue when its first message has waited long enough."""
 
     def __init__(
         self,
@@ -33,7 +32,7 @@ class BatchWaits:
         self._timers: dict[Queue, asyncio.TimerHandle] = {}
 
     def arrived(self, pq: Queue, now: float) -> None:
-        """Messages may have come at `now`, seconds of the monotonic clock."""
+        """Record that messages may have arrived at `now`, seconds of the monotonic clock."""
         if pq.retries:
             pq.gathers = any(map(_waits, self._handlers.values()))
         else:
@@ -43,11 +42,11 @@ class BatchWaits:
         if pq.gathers:
             for message in reversed(pq.buffer):
                 if message.began:
-                    break  # it was here before, and so were those that precede it
+                    break  # this one is not new, nor are those before it
                 message.began = now
 
     def holds(self, pq: Queue, now: float) -> bool:
-        """Whether the next messages of a queue wait for more of their topic to come."""
+        """Return whether the next messages of a queue wait for more of their topic."""
         buffer = pq.buffer
         topic = self._names.topic(buffer[0])
         handler = self._handlers.get(topic)
@@ -57,7 +56,7 @@ class BatchWaits:
         if left <= 0 or len(buffer) >= handler.size or self._limiter.is_full(pq):
             return False
         if pq.retries and any(self._names.topic(message) != topic for message in buffer):
-            return False  # a message of another topic follows: no more can join
+            return False  # a message of another topic follows, which ends the batch
         timer = self._timers.get(pq)
         loop = asyncio.get_running_loop()
         if timer is None or timer.when() > loop.time() + left:
@@ -71,13 +70,13 @@ class BatchWaits:
             self._over(pq)
 
     def forget(self, pq: Queue) -> None:
-        """Call for this queue no more."""
+        """Cancel the wait of a queue."""
         timer = self._timers.pop(pq, None)
         if timer is not None:
             timer.cancel()
 
     def stop(self) -> None:
-        """Call no more."""
+        """Cancel all waits."""
         for pq in list(self._timers):
             self.forget(pq)
 

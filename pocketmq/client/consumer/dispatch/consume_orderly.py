@@ -1,5 +1,7 @@
-"""Consuming in the order of each queue: one message of a queue at a time, or one batch, and the
-next when it is done (ConsumeMessageOrderlyService)."""
+"""Orderly consumption: one message or batch of a queue at a time, in the order of the queue.
+
+Reference: ConsumeMessageOrderlyService.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 
 
 class ConsumeOrderly(ConsumeService):
-    """Hands out the first message of each queue that is not in work.
+    """Delivers the first message of each queue of which no message is in progress.
 
-    A message whose work fails is tried again after `suspend` seconds, or those that the policy has
-    for its exception, and its queue waits; after
-    `max_reconsume_times` (None: never) it moves to the dead letters by `send_back`, or is dropped
-    in broadcast mode (None). With `locked`, a queue waits while its lock may be lost.
+    A message that fails is retried after `suspend` seconds, or after the policy's delay for its
+    exception, and its queue waits. After `max_reconsume_times` (None: never), `send_back` moves it
+    to the dead letters; in broadcast mode (`send_back` is None) it is dropped. With `locked`, a
+    queue waits while its lock may be lost.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class ConsumeOrderly(ConsumeService):
                 continue
             now = monotonic()
             if self._locked and (pq.lock_doubtful or now >= pq.locked_until):
-                continue  # the next renewal renews it or takes the queue away
+                continue  # the next renewal extends the lock or drops the queue
             if pq.gathers and self._waits.holds(pq, now):
                 continue
             return self._hand_out(pq, now)
@@ -74,7 +76,7 @@ class ConsumeOrderly(ConsumeService):
 
     def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
         pq.busy += 1
-        return ConsumeService._hand_out(self, pq, now)  # in half the time of super()
+        return ConsumeService._hand_out(self, pq, now)  # takes half the time of super()
 
     def succeeded(self, message: ConsumedMessage) -> None:
         if message.settled:
@@ -112,22 +114,22 @@ class ConsumeOrderly(ConsumeService):
                 self._send_back is None or await self._send_back(message, DEAD_LETTER, reason)
             )
         finally:
-            # Also when this is cancelled: the queue waits for it.
+            # Also after a cancellation: the queue waits for this message.
             if taken:
                 self._finish(message)
                 self._go_on(message)
             else:
                 message.reconsume_times += 1
-                # What could not be sent to the dead letters is tried again, too.
+                # A message that could not be moved to the dead letters is retried too.
                 self._later(pause if pause >= 0 else self._suspend, self._again, message)
 
     def _again(self, message: ConsumedMessage) -> None:
-        message.began = -math.inf  # it has waited for a full batch already
+        message.began = -math.inf  # it does not wait for a full batch again
         message.process_queue.put_back(message)
         self._go_on(message)
 
     def _go_on(self, message: ConsumedMessage) -> None:
-        """The message is not in work any more; if nothing of its queue is, the next one is due."""
+        """Record that a message is no longer in progress; continue with its queue if none is."""
         pq: Queue = message.process_queue
         self._release(pq)
         if not pq.busy and pq.buffer and not pq.dropped:
@@ -147,12 +149,12 @@ class ConsumeOrderly(ConsumeService):
             self._release(pq)
 
     async def idle(self, pq: Queue) -> None:
-        """Return when nothing of a dropped queue is in work."""
+        """Return when no message of a dropped queue is in progress."""
         if pq.busy:
             await self._idle.setdefault(pq, asyncio.Event()).wait()
 
     def renewed(self, pq: Queue, until: float) -> None:
-        """The queue's lock holds until then, seconds of the monotonic clock."""
+        """Record until when a queue's lock is valid, seconds of the monotonic clock."""
         pq.locked_until = until
         pq.lock_doubtful = False
         if pq.buffer:

@@ -1,7 +1,7 @@
-"""From process queues to handlers or iterations, and back: what both ways of consuming share.
+"""The base of concurrent and orderly consumption: between process queues and handlers.
 
-A service hands out one message at a time (`take`) and is told how its work ended. It runs no task:
-worker coroutines or the application's own loop take from it, woken by `wake`.
+A service delivers one message at a time (`take`) and gets its outcome. It runs no task: worker
+coroutines or the application's loop take messages from it, woken by `wake`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ log = logging.getLogger(__name__)
 Queue = ProcessQueue[ConsumedMessage]
 
 
-#: Begins the work on a message. None when it has succeeded already, which is not reported; else
-#: what to await, which tells the outcome and raises nothing but a cancellation.
+#: Begins to consume a message. Returns None if it has already succeeded, which is not reported;
+#: else an awaitable, which reports the outcome and raises only cancellations.
 Consume: TypeAlias = Callable[[ConsumedMessage], Awaitable[None] | None]
 
-#: Gives a message back to the broker with a delay level and the reason (SendBack).
+#: Sends a message back to the broker with a delay level and the reason (SendBack).
 GiveBack: TypeAlias = Callable[
     [ConsumedMessage, int, BaseException | None], Coroutine[Any, Any, bool]
 ]
 
 
 class Fate(Enum):
-    """What becomes of a message that failed, as the log tells it."""
+    """What happens to a message that failed; the values are log lines."""
 
     REDELIVERED = "group %s: redelivering %s: %s"
     DROPPED = "group %s: dropping %s, because broadcast mode does not retry: %s"
@@ -52,7 +52,7 @@ class Fate(Enum):
 
 
 class Begun(NamedTuple):
-    """Work that has to wait: `rest` is to be awaited; `left` more messages may have their turn."""
+    """A message whose handler waits: await `rest`; then `left` more messages may be consumed."""
 
     message: ConsumedMessage
     rest: Awaitable[None]
@@ -60,10 +60,10 @@ class Begun(NamedTuple):
 
 
 class ConsumeService(ABC):
-    """Hands out the messages of one consumer.
+    """Delivers the messages of one consumer.
 
-    `send_back` returns a message to the broker with a delay level and the reason, and tells whether
-    it was taken; None in broadcast mode, where what failed is dropped.
+    `send_back` sends a message back to the broker with a delay level and the reason, and returns
+    whether the broker took it; None in broadcast mode, in which failed messages are dropped.
     """
 
     _outcome: Outcome
@@ -86,22 +86,22 @@ class ConsumeService(ABC):
         self._send_back = send_back
         self._ready: deque[Queue] = deque()
         self._waits = BatchWaits(handlers, names, limiter, self._has_messages)
-        #: Messages that wait for a while, by timer.
+        #: Timer → message that waits for it.
         self._timers: dict[asyncio.TimerHandle, ConsumedMessage] = {}
 
     def connect(self, outcome: Outcome, wake: Callable[[], None]) -> None:
-        """Have messages tell `outcome` how their work ends, and call `wake` when `take` may have
-        something again."""
+        """Set `outcome`, to which messages report, and `wake`, which is called when `take` may
+        return a message again."""
         self._outcome = outcome
         self._wake = wake
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` may have something."""
+        """Whether `take` may return a message."""
         return bool(self._ready) and not self.stopped
 
     def arrived(self, pq: Queue) -> None:
-        """The queue has messages that were read just now, or were held back."""
+        """Record that a queue has messages, just pulled or held back before."""
         self._waits.arrived(pq, monotonic())
         self._has_messages(pq)
 
@@ -112,7 +112,7 @@ class ConsumeService(ABC):
         self._wake()
 
     def run(self, consume: Consume, count: int) -> Begun | None:
-        """Have up to `count` messages worked on; ends with the first whose work has to wait."""
+        """Consume up to `count` messages; return at the first whose handler waits."""
         for left in reversed(range(count)):
             message = self.take()
             if message is None:
@@ -125,11 +125,11 @@ class ConsumeService(ABC):
 
     @abstractmethod
     def take(self) -> ConsumedMessage | None:
-        """The next message to work on; None while there is none, and then nothing is ready."""
+        """Return the next message to consume; None if none is ready."""
 
     def take_more(self, first: ConsumedMessage, count: int) -> list[ConsumedMessage]:
-        """Up to `count` messages to be worked on together with one that was taken: those of the
-        same topic that follow in its queue and are there now."""
+        """Return up to `count` messages for the batch of one that was taken: those that follow it
+        in its queue and have the same topic."""
         pq: Queue = first.process_queue
         more: list[ConsumedMessage] = []
         if pq.dropped or pq.paused or self.stopped:
@@ -138,21 +138,21 @@ class ConsumeService(ABC):
         same = first.topic if pq.retries or names.renames_all else None
         while buffer and len(more) < count:
             if same is not None and names.topic(buffer[0]) != same:
-                break  # of another one, in the topic of retries
+                break  # the retry topic has messages of several topics
             more.append(self._hand_out(pq, now))
         return more
 
     @abstractmethod
     def succeeded(self, message: ConsumedMessage) -> None:
-        """The work on the message is done."""
+        """Record that a message was consumed."""
 
     @abstractmethod
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
-        """The message is to be worked on again. `error` says why, None for no reason worth a line;
-        a ReconsumeLater says when."""
+        """Retry or redeliver a message. `error`: the reason, None for one that is not logged; a
+        ReconsumeLater has the delay."""
 
     def dropped(self, pq: Queue) -> None:
-        """The queue was dropped: forget what waits in it."""
+        """Forget the waiting messages of a queue that was dropped."""
         self._waits.forget(pq)
         for timer, message in list(self._timers.items()):
             if message.process_queue is pq:
@@ -160,7 +160,7 @@ class ConsumeService(ABC):
                 del self._timers[timer]
 
     def stop(self) -> None:
-        """Hand out nothing any more."""
+        """Stop delivering messages."""
         self.stopped = True
         self._waits.stop()
         for timer in self._timers:
@@ -168,7 +168,7 @@ class ConsumeService(ABC):
         self._timers.clear()
 
     def _hand_out(self, pq: Queue, now: float) -> ConsumedMessage:
-        # As `take` of the queue, for one: every message comes through here.
+        # `ProcessQueue.take` for one message, inlined: this runs for every message.
         message = pq.buffer.popleft()
         pq.unfinished[message.queue_offset] = message
         names = self._names
@@ -179,12 +179,12 @@ class ConsumeService(ABC):
         if pq.retries or names.renames_all:
             message.topic = names.topic(message)
         message.began = now
-        if message.settled:  # before it was put back
+        if message.settled:  # by an earlier delivery
             message.settled = False
         return message
 
     def _finish(self, message: ConsumedMessage) -> bool:
-        """Stop counting the message; return False if it did not count before."""
+        """Stop counting a message; return False if it was not counted."""
         pq: Queue = message.process_queue
         if not pq.done(message):
             return False
@@ -214,7 +214,7 @@ class ConsumeService(ABC):
             self._timers[timer] = message
 
     def _say(self, message: ConsumedMessage, error: BaseException | None, fate: Fate) -> None:
-        """One log line, with a traceback for what was not raised on purpose."""
+        """Log a failed message, with the traceback of an unexpected exception."""
         if error is None and fate is Fate.REDELIVERED:
             return
         traceback = None
@@ -223,7 +223,7 @@ class ConsumeService(ABC):
         if error is None or isinstance(error, ReconsumeLater):
             why = why or "its handler asked for it"
             level = logging.INFO if fate is Fate.REDELIVERED else logging.WARNING
-        elif error.__traceback__ is None:  # nobody raised it: its work took too long, for example
+        elif error.__traceback__ is None:  # it was not raised: the handler took too long, for example
             why = f"{type(error).__name__}: {why}"
         elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
             why = "its handler failed"
@@ -248,7 +248,7 @@ class ConsumeService(ABC):
 
 
 def text_of(error: BaseException | None) -> str:
-    """The text of an exception of the application; none where its class cannot tell."""
+    """Return the text of an application's exception; empty if its `__str__` fails."""
     try:
         return "" if error is None else str(error)
     except Exception:
@@ -256,7 +256,7 @@ def text_of(error: BaseException | None) -> str:
 
 
 def describe(message: ConsumedMessage) -> str:
-    """A message in a log line."""
+    """Format a message for a log line."""
     return (
         f"message {message.msg_id} of {message.topic} ({message.queue} offset "
         f"{message.queue_offset}, delivery {message.reconsume_times + 1})"

@@ -1,4 +1,7 @@
-"""Counters of consuming, by topic, and rates over the last minute (ConsumerStatsManager)."""
+"""Statistics of consumed messages by topic, with rates over the last minute.
+
+Reference: ConsumerStatsManager.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ SAMPLES = 6
 
 
 class TopicStats:
-    """`ok` and `failed` messages, `seconds` of their work together, since the start."""
+    """Since the start: `ok` and `failed` messages, and the total `seconds` of handling them."""
 
     __slots__ = ("failed", "ok", "seconds")
 
@@ -24,7 +27,7 @@ class TopicStats:
 
 
 class ConsumeStats:
-    """The counters of one consumer; `clock` gives seconds."""
+    """The counters of one consumer; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.topics: dict[str, TopicStats] = defaultdict(TopicStats)
@@ -32,12 +35,13 @@ class ConsumeStats:
         self._samples: deque[tuple[float, dict[str, TopicStats]]] = deque(maxlen=SAMPLES)
 
     async def sample(self) -> None:
-        """Remember the present counters; to be called every SAMPLE_PERIOD."""
+        """Record the current counters; call it every SAMPLE_PERIOD."""
         counters = {t: TopicStats(s.ok, s.failed, s.seconds) for t, s in self.topics.items()}
         self._samples.append((self._clock(), counters))
 
     def status(self, topic: str) -> ConsumeStatus:
-        """Rates of one topic (per second), its mean time of work (ms), its failures since start."""
+        """Return one topic's rates (per second), mean handling time (ms), and failures since the
+        start."""
         now = self.topics[topic]
         since, before = self._samples[0] if self._samples else (self._clock(), {})
         elapsed = max(self._clock() - since, 1e-3)

@@ -1,4 +1,4 @@
-"""The application's side of a push consumer, put together: handlers, or a loop that iterates."""
+"""Assembles the delivery of a push consumer: to handlers, or to the application's loop."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from pocketmq.client.instance import ClientInstance
 from pocketmq.client.observation.consume_hooks import ConsumeHookList
 from pocketmq.message.limits import RETRY_PREFIX
 
-#: Deliveries after the first, of a concurrent consumer, until a message is a dead letter.
+#: Redeliveries before a message of a concurrent consumer becomes a dead letter.
 MAX_RECONSUME_TIMES = 16
-#: The limit that orderly consumers without one tell brokers.
+#: The limit that orderly consumers without one send to brokers.
 UNLIMITED = 2**31 - 1
 
 
 class ConsumeOptions(msgspec.Struct, frozen=True):
-    """PushConsumer's options of these names. `group` is its name on the wire; `policy` has
+    """PushConsumer's options with these names. `group` includes the namespace; `policy` has
     `dead_letter_on` and `retry_delays`."""
 
     group: str
@@ -53,8 +53,8 @@ class ConsumeOptions(msgspec.Struct, frozen=True):
 
 
 class Consumption:
-    """Consumes the messages that arrive at its service: by workers that call `handlers`, or, where
-    there are none, by iteration. `handlers` are by topic as the application knows it."""
+    """Consumes the messages that arrive at its service: with workers that call `handlers` (by the
+    application's topic name), or, if there are none, with an iteration."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Consumption:
         self.service.connect(self.outcomes, self.wake)
 
     def wake(self) -> None:
-        """Have messages that are ready consumed."""
+        """Consume messages that are ready."""
         if self.calls.handlers:
             self.workers.wake()
         else:
             self.iteration.wake()
 
     async def expire(self, age: float, queues: Iterable[Queue]) -> None:
-        """Count the work that lasts for `age` seconds already as failed."""
+        """Fail the messages whose handling has lasted for `age` seconds."""
         if self.calls.handlers:
             self.workers.expire(age)
             return
@@ -108,22 +108,22 @@ class Consumption:
             await self.outcomes.overdue(message)
 
     def stop(self) -> None:
-        """Hand out nothing more; iterations end."""
+        """Stop delivering messages; iterations end."""
         self.service.stop()
         self.iteration.wake()
 
     def closed_by(self, task: asyncio.Task[Any] | None) -> None:
-        """Do not wait for this task's own work: it waits for the end of the consumer."""
+        """Do not wait for the messages of this task, which waits for the end of the consumer."""
         self.workers.closed_by(task)
         self.outcomes.closed_by()
 
     def hurry(self) -> None:
-        """Have `drain`, now or later, wait no longer for the work under way."""
+        """Make a current or later `drain` stop waiting for messages in progress."""
         self.workers.hurry()
         self.outcomes.hurry()
 
     async def drain(self, timeout: float) -> None:
-        """Let the work under way end, for `timeout` seconds; then cancel the handlers."""
+        """Wait up to `timeout` seconds for messages in progress; then cancel the handlers."""
         await self.workers.drain(timeout)
         if self.calls.handlers:
             await self.outcomes.abandon()

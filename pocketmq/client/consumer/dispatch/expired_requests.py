@@ -1,7 +1,7 @@
-"""Requests whose sender has stopped waiting for the reply: they are not worked on.
+"""Drops requests whose sender has stopped waiting for the reply.
 
-The work of a request may charge a card. Its sender has reported a failure by now, and perhaps asked
-again; a reply would reach nobody.
+A request may charge a card, for example. Its sender has reported a failure by now, and perhaps sent
+another one; a reply would reach nobody.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pocketmq.message import properties as names
 
 log = logging.getLogger(__name__)
 
-#: What the properties of every request contain. Most messages are none, and are not even asked
-#: about: each call of `drops` costs a percent of what a message costs a consumer. To be looked for
-#: by `find`: `in` first makes and drops an exception, because bytes are no number.
+#: In the properties of every request. Callers check it first, since most messages are not requests:
+#: each call of `drops` costs a percent of the time of consuming a message. Search with `find`: `in`
+#: first tries to convert the bytes to a number, and drops the exception.
 MARK = f"{names.REPLY_TO_CLIENT}\x01".encode()
 
 
 class ExpiredRequests:
-    """Finds the expired requests of one consumer; with `wanted`, none of them is dropped.
+    """Finds the expired requests of one consumer; with `wanted`, none is dropped.
 
     Attributes:
-        count: how many were dropped.
+        count: dropped requests.
     """
 
     def __init__(self, group: str, *, wanted: bool) -> None:
@@ -36,8 +36,8 @@ class ExpiredRequests:
         self._log = LimitedLog(log)
 
     def drops(self, message: ConsumedMessage) -> bool:
-        """Whether the message is one, which counts as done then."""
-        # Properties of other messages are not decoded for this.
+        """Return whether to drop a message, which then counts as consumed."""
+        # The properties of other messages need not be decoded.
         if message.properties_bytes.find(MARK) < 0 or self._wanted:
             return False
         deadline = message.deadline

@@ -1,4 +1,4 @@
-"""What becomes of a message whose work failed, by the type of the exception."""
+"""Decides by the type of the exception what happens to a message that failed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pocketmq.client.parameters import Seconds, seconds, shown
 from pocketmq.client.reconsume_later import DEAD_LETTER, ReconsumeLater
 from pocketmq.message.limits import DELAY_LEVELS
 
-#: Delays for one type of exception.
+#: The most delays for one type of exception.
 MOST_DELAYS: Final = 1024
 
 
 class FailurePolicy:
-    """The delays before each redelivery, seconds, by the type of the exception; no more of them
-    make a message a dead letter.
+    """The delays before each redelivery, seconds, by the type of the exception. After the last one,
+    a message becomes a dead letter.
 
-    Made of PushConsumer's arguments of these names. Raises TypeError, ValueError; the text names
-    the argument.
+    The arguments are those of PushConsumer. Raises TypeError, ValueError; the text names the
+    argument.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class FailurePolicy:
         return bool(self._delays)
 
     def delay(self, error: BaseException | None, failures: int) -> float | None:
-        """Seconds until a message is to be redelivered that has failed `failures` times before.
+        """Return the seconds until the redelivery of a message that failed `failures` times before.
 
-        Below 0: it is a dead letter now. None: the policy does not say. The nearest class of the
-        exception counts. A ReconsumeLater with a delay level has said it itself, and one without is
-        asked for by its own class, not by Exception.
+        Below 0: it becomes a dead letter now. None: there is no rule. The rule of the most specific
+        class of the exception is used. A ReconsumeLater with a delay level has no rule; for one
+        without, only a rule for its own class is used, not one for Exception.
         """
         if not self._delays or (isinstance(error, ReconsumeLater) and error.delay_level):
             return None
@@ -74,7 +74,7 @@ class FailurePolicy:
 
 
 def delay_level(delay: float) -> int:
-    """The level of the shortest delay that a broker has which is not below `delay` seconds."""
+    """Return the level of a broker's shortest delay of at least `delay` seconds."""
     return min(bisect_left(DELAY_LEVELS, delay) + 1, len(DELAY_LEVELS))
 
 

@@ -1,4 +1,4 @@
-"""Calling the application's handlers with their messages."""
+"""Calls the application's handlers with their messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pocketmq.client.reconsume_later import ReconsumeLater
 
 
 class HandlerCalls:
-    """Calls the handler of each message's topic, and tells the outcome.
+    """Calls the handler of each message's topic, and reports the outcome.
 
-    `handlers` are by topic as the application knows it.
+    `handlers`: by the application's topic name.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class HandlerCalls:
         self._outcomes = outcomes
 
     def consume(self, message: ConsumedMessage) -> Awaitable[None] | None:
-        """Begin the work on a message.
+        """Begin to consume a message.
 
-        Return None when it has succeeded already, which is not reported; else what to await, which
-        tells the outcome and raises nothing but a cancellation.
+        Return None if it has already succeeded, which is not reported; else an awaitable, which
+        reports the outcome and raises only cancellations.
         """
         if message.properties_bytes.find(MARK) >= 0 and self._drops(message):
             return None
@@ -46,9 +46,9 @@ class HandlerCalls:
         if handler is None or type(handler) is Batched or self._hooks:
             return self._consume_observed(message, handler)
         try:
-            result = handler(message)  # type: ignore[operator]  # no Batched comes here
+            result = handler(message)  # type: ignore[operator]  # it is not a Batched
             if type(result) is CoroutineType:
-                # Many end without waiting: a quarter of the time of a message of theirs.
+                # Many handlers end without waiting: this saves a quarter of the time of a message.
                 rest = eager_start.start(result)
                 return None if rest is None else self._await(message, rest)
         except BaseException as error:
@@ -80,7 +80,7 @@ class HandlerCalls:
                     messages.append(message)
         work = await self._outcomes.begin(messages)
         try:
-            # The handler's own list: what it does to it does not matter here.
+            # A copy: the handler may change its list.
             await self._call(list(messages))
         except BaseException as error:
             if not is_failure(error):
@@ -94,7 +94,7 @@ class HandlerCalls:
         self._outcomes.forget(first)
 
     async def work(self, message: ConsumedMessage) -> object:
-        """Have a message's handler work on it alone; raises what it raises."""
+        """Call a message's handler with it alone; raises the handler's errors."""
         return await self._call([message])
 
     async def _call(self, messages: list[ConsumedMessage]) -> object:

@@ -1,4 +1,4 @@
-"""The application's functions that work on messages, one by one or several together."""
+"""The types of handlers: the application's functions for single messages or batches."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pocketmq.message.payload import Decoder, decoder_of
 P = TypeVar("P")
 
 Handler: TypeAlias = Callable[[ConsumedMessage], Awaitable[object] | object]
-"""Works on a message; a plain function is called in the event loop, which waits for it."""
+"""Handles a message; a plain function is called in the event loop, which it blocks."""
 
 TypedHandler: TypeAlias = Callable[[Any, P], Awaitable[object] | object]
-"""Works on a message and its decoded body."""
+"""Handles a message and its decoded body."""
 
 BatchHandler: TypeAlias = Callable[[list[ConsumedMessage]], Awaitable[object] | object]
-"""The same for messages of one queue, in its order: at least one, at most as many as asked for.
+"""Handles messages of one queue, in order: at least one, at most the batch size.
 
-When it returns, all are done but those it gave back by `reconsume`. When it raises, all are
-redelivered but those it acknowledged by `ack`.
+When it returns, all messages are consumed, except those it returned with `reconsume`. When it
+raises, all are redelivered, except those it acknowledged with `ack`.
 """
 
-#: Messages for one call, at most (consumeMessageBatchMaxSize).
+#: The largest batch, in messages (consumeMessageBatchMaxSize).
 MAX_BATCH = 1024
 
 
 class Batched(NamedTuple):
-    """A function that gets up to `size` messages; fewer only when the first of them has waited for
+    """A function for batches of up to `size` messages; fewer only after the first has waited for
     `wait` seconds."""
 
     function: BatchHandler
@@ -42,7 +42,7 @@ class Batched(NamedTuple):
     wait: float = 0.0
 
     async def work(self, messages: list[ConsumedMessage]) -> object:
-        """Call it and wait for it; raises what it raises."""
+        """Call the function and wait for it; raises its errors."""
         result = self.function(messages)
         if inspect.isawaitable(result):
             result = await result
@@ -50,7 +50,7 @@ class Batched(NamedTuple):
 
 
 class Typed(msgspec.Struct, frozen=True):
-    """A function that gets a message and its decoded body; it is a Handler."""
+    """A Handler that calls a function with the message and its decoded body."""
 
     function: TypedHandler[Any]
     decode: Decoder
@@ -68,12 +68,12 @@ def handler_of(
     payload: Any = None,
     max_wait: Seconds | None = None,
 ) -> AnyHandler | None:
-    """Make the handler of a topic: `max_batch` is how many messages a call gets, None for one by
-    itself; `payload` is the type that bodies are decoded as; messages wait up to `max_wait` to fill
-    a batch, seconds or timedelta.
+    """Return the handler of a topic. `max_batch`: messages per call; None for single messages.
+    `payload`: the type to decode bodies as. `max_wait`: how long messages wait to fill a batch,
+    seconds or a timedelta.
 
     Raises:
-        TypeError: the function cannot be called with what it would get.
+        TypeError: the function does not accept these arguments.
         ValueError: `max_batch` or `max_wait` is out of range, without a function, or together with
             `payload`; or `max_wait` is without `max_batch`.
     """
@@ -118,10 +118,10 @@ def _check_arity(function: Callable[..., Any], count: int, what: str) -> None:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether work that raised this has failed, rather than been cancelled from outside.
+    """Return whether a handler that raised this failed, and was not cancelled from outside.
 
-    A cancellation that nobody asked of the present task comes from what the work waited for: a task
-    of the handler's own that was cancelled. KeyboardInterrupt and SystemExit end the program.
+    If nobody cancelled the current task, a CancelledError comes from what the handler awaited, such
+    as its own task that was cancelled. KeyboardInterrupt and SystemExit end the program.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

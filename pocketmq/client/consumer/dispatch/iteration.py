@@ -1,4 +1,4 @@
-"""Handing out messages to loops of the application: `async for message in consumer`."""
+"""Delivers messages to the application's loops: `async for message in consumer`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pocketmq.client.consumer.consumed_message import ConsumedMessage
 from pocketmq.client.consumer.dispatch.consume_service import ConsumeService
 from pocketmq.client.consumer.dispatch.expired_requests import MARK, ExpiredRequests
 
-#: An iteration gives the event loop a turn after so many messages.
+#: Messages after which an iteration yields to the event loop.
 TURN = 32
 
 
@@ -25,11 +25,11 @@ class Iteration:
         self._arrival = asyncio.Event()
 
     def wake(self) -> None:
-        """Look again: messages have arrived, or the service has stopped."""
+        """Wake the waiters: messages have arrived, or the service has stopped."""
         self._arrival.set()
 
     async def next(self) -> ConsumedMessage | None:
-        """Wait for the next message; None when the service has stopped."""
+        """Wait for the next message; return None when the service has stopped."""
         self._handed_out += 1
         if self._handed_out % TURN == 0:
             await asyncio.sleep(0)

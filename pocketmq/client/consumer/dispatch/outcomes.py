@@ -1,4 +1,4 @@
-"""How the work on messages ends: hooks hear of it, and the consume service acts on it."""
+"""The outcome of messages: passed to the hooks and to the consume service."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class Work(NamedTuple):
-    """Messages that are worked on together, and the context that hooks get."""
+    """The messages of one call of a handler, and the context for the hooks."""
 
     messages: list[ConsumedMessage]
     context: ConsumeContext
 
 
 class Outcomes:
-    """The outcome of the work on one consumer's messages (consumed_message.Outcome)."""
+    """Receives the outcome of one consumer's messages (`consumed_message.Outcome`)."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class Outcomes:
         self._instance = instance
         self._service = service
         self._names = names
-        #: Messages in an `async with` of the application, each with its task.
+        #: Id of a message in an `async with` of the application → its task.
         self._entered: dict[int, asyncio.Task[object] | None] = {}
-        #: Work that hooks were told of, or on several messages, by the id of the first message.
+        #: Id of the first message → work that has hooks or several messages.
         self._works: dict[int, Work] = {}
         self._calm = asyncio.Event()
         self._hurried = False
 
     async def begin(self, messages: list[ConsumedMessage]) -> Work:
-        """Note that the work on these messages begins, and tell the hooks."""
+        """Record that the handling of these messages begins, and call the hooks."""
         context = ConsumeContext(self._names.group, self._instance.client_id, messages)
         work = self._works[id(messages[0])] = Work(messages, context)
         await self.hooks.before(context)
@@ -57,9 +57,9 @@ class Outcomes:
     async def end(
         self, first: ConsumedMessage, error: BaseException | None, *, timed_out: bool = False
     ) -> Work | None:
-        """Note that the work that begins with this message has ended, and tell the hooks.
+        """Record that the work whose first message is `first` has ended, and call the hooks.
 
-        Return the work; None if nothing was noted of it.
+        Return the work; None if it was not recorded.
         """
         work = self._works.get(id(first))
         if work is not None:
@@ -68,14 +68,14 @@ class Outcomes:
         return work
 
     def forget(self, first: ConsumedMessage) -> None:
-        """The outcome of the work that begins with this message is known. Until then whoever
-        cancels it finds all of its messages."""
+        """Forget the work whose first message is `first`, after its outcome is known. Until then, a
+        cancellation needs it to find all messages."""
         self._works.pop(id(first), None)
 
     async def failed_together(
         self, messages: Sequence[ConsumedMessage], error: BaseException
     ) -> None:
-        """Have all redelivered whose outcome is not known; the log gives the reason once."""
+        """Redeliver all messages whose outcome is not known; the reason is logged once."""
         unknown = [message for message in messages if not message.settled]
         if not unknown:
             return
@@ -87,19 +87,19 @@ class Outcomes:
         )
 
     async def overdue(self, message: ConsumedMessage) -> None:
-        """Count the work that begins with this message as failed: it takes too long."""
+        """Fail the work whose first message is `message`: it takes too long."""
         error = TimeoutError("its work took longer than consume_timeout")
         work = await self.end(message, error, timed_out=True)
         await self.failed_together([message] if work is None else work.messages, error)
         self.forget(message)
 
     def lost(self, message: ConsumedMessage, error: BaseException) -> None:
-        """Have the work that begins with this message redelivered: what did it has ended."""
+        """Redeliver the work whose first message is `message`: its worker has ended."""
         work = self._works.pop(id(message), None)
         for each in [message] if work is None else work.messages:
             self.failed_soon(each, error)
 
-    # What messages tell (consumed_message.Outcome)
+    # Reports of messages (consumed_message.Outcome)
 
     def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
         self._entered[id(message)] = asyncio.current_task()
@@ -132,18 +132,18 @@ class Outcomes:
     # The end of the consumer
 
     def closed_by(self) -> None:
-        """Have `drain` look again at the tasks that it does not wait for."""
+        """Make `drain` check again for which tasks it does not wait."""
         self._calm.set()
 
     async def abandon(self) -> None:
-        """Tell the hooks that all work under way is cancelled."""
+        """Call the hooks for all work in progress: it is cancelled."""
         for work in tuple(self._works.values()):
             await self.end(work.messages[0], asyncio.CancelledError())
 
     async def drain(self, timeout: float, closers: set[asyncio.Task[Any] | None]) -> None:
-        """Wait until every `async with` of the application is left, for `timeout` seconds.
+        """Wait up to `timeout` seconds until the application has left every `async with`.
 
-        Those of the tasks that wait for the end of the consumer (`closers`) are left alone.
+        Does not wait for `closers`, the tasks that wait for the end of the consumer.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -156,6 +156,6 @@ class Outcomes:
             log.warning("messages that are still in work will be redelivered: %d", late, extra=told)
 
     def hurry(self) -> None:
-        """Have `drain`, now or later, wait no longer."""
+        """Make a current or later `drain` stop waiting."""
         self._hurried = True
         self._calm.set()

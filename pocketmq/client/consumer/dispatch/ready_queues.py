@@ -1,4 +1,4 @@
-"""Handing out messages to callers of `poll`: from the queues in turn, held until the next call."""
+"""Delivers messages to callers of `poll`: from the queues in turn, held until the next call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class ReadyQueues(Generic[M]):
-    """The messages that a pull consumer has ready, and those it gave out last."""
+    """The prefetched messages of a pull consumer, and those it delivered last."""
 
     def __init__(self, limiter: PullLimiter) -> None:
-        #: Set while messages are ready, and when waiting callers should look again.
+        #: Set while messages are ready, and when waiting callers should check again.
         self.arrival = asyncio.Event()
         self._limiter = limiter
         self._ready: deque[ProcessQueue[M]] = deque()
@@ -26,24 +26,24 @@ class ReadyQueues(Generic[M]):
 
     @property
     def size(self) -> int:
-        """Bytes that are read ahead."""
+        """Bytes of prefetched messages."""
         return self._limiter.size
 
     def arrived(self, pq: ProcessQueue[M]) -> None:
-        """The queue has messages."""
+        """Record that a queue has messages."""
         if not pq.ready:
             pq.ready = True
             self._ready.append(pq)
         self.arrival.set()
 
     def take(self, count: int) -> list[M]:
-        """Hand out up to `count` messages, which are held from now on."""
+        """Deliver up to `count` messages, and hold them until `release`."""
         messages: list[M] = []
         ready = self._ready
         while ready and len(messages) < count:
             pq = ready.popleft()
             pq.ready = False
-            # A queue that was dropped, paused or sought elsewhere is found out here.
+            # Skip queues that were dropped or paused, or that a seek has emptied.
             if pq.dropped or pq.paused or not pq.buffer:
                 continue
             taken = pq.take(count - len(messages))
@@ -58,7 +58,7 @@ class ReadyQueues(Generic[M]):
         return messages
 
     def give_back(self, messages: Sequence[M]) -> None:
-        """Hand these out again, before all that follow them: their taker was cancelled."""
+        """Return messages to be delivered again, before later ones: the caller was cancelled."""
         for message in reversed(messages):
             pq = next((pq for pq in self._held if pq.holds(message)), None)
             if pq is not None and pq.put_back(message):
@@ -66,7 +66,7 @@ class ReadyQueues(Generic[M]):
                 self.arrived(pq)
 
     def release(self) -> None:
-        """All that was handed out is done."""
+        """Mark all delivered messages as consumed."""
         if self._held:
             for pq in self._held:
                 pq.release()

@@ -1,10 +1,11 @@
-"""Giving a message back to the broker, to have it delivered again later (CONSUMER_SEND_MSG_BACK),
-or kept as a dead letter with the reason.
+"""Sends a message back to the broker, for a later redelivery (CONSUMER_SEND_MSG_BACK) or as a dead
+letter with the reason.
 
-A broker makes its own copy of what is sent back, and takes no properties for it. So this client
-sends a dead letter itself, as official ones do in order: to the retry topic, with more attempts
-than are allowed, which the broker puts into the dead letters. If the broker refuses that message,
-because it became too large, say, the broker is asked for its own copy, which has no reason.
+A broker makes its own copy of a message that is sent back, to which a client cannot add properties.
+So this client sends a dead letter itself, as official orderly consumers do: to the retry topic with
+more attempts than allowed, so that the broker moves it to the dead letters. If the broker refuses
+that message, for example because it has become too large, the client asks for the broker's own
+copy, without the reason.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from pocketmq.remoting.headers.send import (
 
 log = logging.getLogger(__name__)
 
-#: Characters of the reason that a dead letter keeps, and of the other texts.
+#: Longest reason in a dead letter, and longest other text, characters.
 MOST_REASON: Final = 1024
 MOST_NAME: Final = 255
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 
 
 class SendBack:
-    """Gives back messages of one group (its name on the wire)."""
+    """Sends back messages of one group, whose name includes the namespace."""
 
     def __init__(
         self, instance: ClientInstance, group: str, max_reconsume_times: int, timeout: float
@@ -63,8 +64,9 @@ class SendBack:
     async def __call__(
         self, message: ConsumedMessage, delay_level: int, error: BaseException | None
     ) -> bool:
-        """Whether the broker took it; the message counts how often it was refused. `delay_level`:
-        1…18, 0 for what the broker thinks best, below 0 for the dead letters. `error` is why."""
+        """Send a message back; return whether the broker took it. `message.refusals` counts the
+        refusals. `delay_level`: 1…18, 0 to let the broker choose, below 0 for the dead letters.
+        `error`: the reason."""
         try:
             if delay_level < 0 and await self._bury(message, error):
                 return True
@@ -90,7 +92,7 @@ class SendBack:
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
             origin_topic=self._instance.namespace.wrap(message.topic),
-            # Whether it is redelivered is decided here: retry_delays may allow more.
+            # The client decides about redeliveries: retry_delays may allow more.
             max_reconsume_times=max(self._max_reconsume_times, failures + 1),
         )
         await self._instance.request(
@@ -102,13 +104,13 @@ class SendBack:
         )
 
     async def _bury(self, message: ConsumedMessage, error: BaseException | None) -> bool:
-        """Send it to the dead letters with the reason; False if the broker refuses that.
+        """Send a message to the dead letters with the reason; return False if the broker refuses.
 
-        Raises RemotingError when it may be stored, or when no broker is there.
+        Raises RemotingError if it may have been stored, or if no broker is available.
         """
         outgoing = self._dead_letter(message, error)
         if COMPRESSED & ~message.sys_flag and len(outgoing.body) > message.store_size:
-            # It was decompressed here.
+            # The client has decompressed it.
             kind = CompressionType.of(message.sys_flag)
             await compress_body(outgoing, Compression(kind, 0))
         queue: MessageQueue = message.process_queue.queue
@@ -136,9 +138,9 @@ class SendBack:
                 broker=message.broker_name,
             )
         except (FlushDiskTimeout, FlushSlaveTimeout, SlaveNotAvailable):
-            pass  # it is stored, as a copy of the broker's own would be
+            pass  # it is stored, as safely as the broker's own copy would be
         except RemotingError as refusal:
-            # It may be stored, or the broker has no room for any copy: to be tried again.
+            # It may be stored, or the broker cannot store any copy: retry later.
             if isinstance(refusal, ClientError | Unavailable) or is_silence(refusal):
                 raise
             self._log.warning(
@@ -155,8 +157,8 @@ class SendBack:
     def _dead_letter(
         self, message: ConsumedMessage, error: BaseException | None
     ) -> PreparedMessage:
-        """What is stored of a message in the dead letters: all that its broker stored of it, and
-        why it died. The application may have changed the message: that does not count."""
+        """Build a dead letter: the message as its broker stored it, with the reason. Changes that
+        the application has made to the message are ignored."""
         properties = {
             name: value
             for name, value in names.decode(message.properties_bytes).items()
@@ -168,7 +170,7 @@ class SendBack:
             properties[names.RETRY_TOPIC] = queue.topic
             properties[names.ORIGIN_MESSAGE_ID] = message.offset_msg_id
         for name, text in why_dead(message, error, self._instance.client_id).items():
-            properties.pop(name, None)  # of an earlier death
+            properties.pop(name, None)  # from an earlier dead letter
             if text:
                 properties[name] = text
         sys_flag = message.sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK)
@@ -189,10 +191,10 @@ class SendBack:
 def why_dead(
     message: ConsumedMessage, error: BaseException | None, client_id: str
 ) -> dict[str, str]:
-    """The properties of a dead letter that say why it died, each in one line of bounded length.
+    """Return the properties of a dead letter that give the reason, each one line of limited length.
 
-    Tools believe them while DLQ_ATTEMPTS is what the broker counts: another client, which leaves
-    them as they are, may have given the message up after that.
+    Tools trust them only if DLQ_ATTEMPTS equals the broker's count: another client, which does not
+    update them, may have moved the message to the dead letters again.
     """
     kind = "" if error is None else f"{type(error).__module__}.{type(error).__qualname__}"
     return {

@@ -1,4 +1,4 @@
-"""The names of topics and queues as the application knows them."""
+"""The application's names of topics and queues."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pocketmq.message.message import MessageQueue
 
 
 class ShownNames:
-    """Undoes namespaces and the retry topic of one group (its name on the wire).
+    """Removes the namespace, and replaces the retry topic of one group, whose name includes the
+    namespace.
 
-    `renames_all` tells whether names differ even for messages that are delivered for the first
-    time.
+    `renames_all`: names differ even for messages that are delivered for the first time.
     """
 
     def __init__(self, namespace: Namespace, group: str) -> None:
@@ -30,5 +30,5 @@ class ShownNames:
         return self._namespace.unwrap(topic)
 
     def queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return the queue with its topic's name as the application knows it."""
+        """Return a queue with the application's topic name."""
         return self._namespace.unwrap_queue(queue) if self.renames_all else queue

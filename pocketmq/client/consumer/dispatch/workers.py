@@ -1,9 +1,9 @@
-"""Worker coroutines: as many messages in work at a time as allowed, without a task for each.
+"""Worker coroutines: limit the concurrent handlers without a task for each message.
 
-A worker takes messages for as long as there are any, up to a burst, so that a handler that never
-waits costs one call. Workers are woken one per turn of the event loop: while the first of them does
-not wait, the turn's messages are its own, and the loop comes to read what was pulled; when it
-waits, the next turn wakes another.
+A worker takes messages as long as there are any, up to a burst, so a handler that never waits costs
+only a call. One worker is woken per turn of the event loop: if it does not wait, it consumes all
+messages of the turn, and the loop can read the next pull; if it waits, the next turn wakes another
+one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pocketmq.client.consumer.dispatch.consume_service import Consume, ConsumeSe
 
 log = logging.getLogger(__name__)
 
-#: Messages that a worker works on before others have their turn.
+#: Messages that a worker consumes before it yields to others.
 BURST = 32
 
 
 class _Worker:
-    """One worker; `message` is what it works on, `expired` whether that took too long."""
+    """One worker; `message`: its current message; `expired`: whether that took too long."""
 
     __slots__ = ("expired", "idle", "message", "task")
 
@@ -39,8 +39,8 @@ class _Worker:
 class Workers:
     """Up to `limit` workers that `consume` the messages of a service.
 
-    `overdue` is called with a message whose work was ended by `expire`, `lost` with one whose
-    worker ended.
+    `overdue` is called with a message whose handler `expire` has cancelled, `lost` with the message
+    of a worker that ended unexpectedly.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Workers:
         lost: Callable[[ConsumedMessage, BaseException], None],
         cancel_timeout: float,
     ) -> None:
-        """`cancel_timeout`: how long a handler that was cancelled may take to end, seconds."""
+        """`cancel_timeout`: seconds that a cancelled handler may take to end."""
         if limit < 1:
             raise ValueError(f"concurrency must be at least 1, not {limit}")
         self._limit = limit
@@ -81,7 +81,7 @@ class Workers:
         return [worker.task for worker in self._workers]
 
     def wake(self) -> None:
-        """There is something to take."""
+        """Wake a worker: messages are ready."""
         if not self._due and not self._closing:
             self._due = True
             asyncio.get_running_loop().call_soon(self._next)
@@ -99,7 +99,7 @@ class Workers:
             self._workers.add(worker)
             worker.task = self._spawn(self._work(worker), "consume")
         else:
-            return  # the next worker to end its work wakes again
+            return  # the next worker that becomes free continues
         self.wake()
 
     async def _work(self, worker: _Worker) -> None:
@@ -114,10 +114,10 @@ class Workers:
                     except asyncio.CancelledError:
                         if not self._forgiven(worker):
                             raise
-                        worker.message = None  # what follows is not to be ended as well
+                        worker.message = None  # `expire` must not cancel what follows
                         await self._overdue(begun.message)
                     if worker.expired:
-                        self._forgiven(worker)  # the work ended all the same
+                        self._forgiven(worker)  # the handler ended nevertheless
                     worker.message = None
                 if self._closing:
                     return
@@ -138,7 +138,7 @@ class Workers:
             self._calm.set()
 
     def _ended(self, worker: _Worker, error: BaseException) -> None:
-        """Have the message of a worker that ended unexpectedly redelivered, and its place taken."""
+        """Redeliver the message of a worker that ended unexpectedly, and start another worker."""
         if self._closing or self._service.stopped:
             return
         if asyncio._get_running_loop() is None:
@@ -150,14 +150,14 @@ class Workers:
 
     @staticmethod
     def _forgiven(worker: _Worker) -> bool:
-        """Whether the worker was only cancelled by `expire`, which is over then."""
+        """Return whether only `expire` cancelled the worker; if so, undo the cancellation."""
         if not worker.expired:
             return False
         worker.expired = False
         return worker.task.uncancel() == 0
 
     def expire(self, age: float) -> None:
-        """End the work that lasts for `age` seconds already."""
+        """Cancel handlers that have run for `age` seconds."""
         limit = monotonic() - age
         for worker in self._workers:
             message = worker.message
@@ -166,12 +166,13 @@ class Workers:
                 worker.task.cancel()
 
     def closed_by(self, task: asyncio.Task[Any] | None) -> None:
-        """The task waits until all has ended: `drain` leaves its own work alone."""
+        """Record that a task waits for the shutdown: `drain` does not wait for its handler."""
         self.closers.add(task)
         self._calm.set()
 
     async def drain(self, timeout: float) -> None:
-        """Let the work under way end, for `timeout` seconds; then cancel it. Nothing new begins."""
+        """Start no more handlers, wait up to `timeout` seconds for the running ones, then cancel
+        them."""
         self._closing = True
         for worker in list(self._idle):
             worker.task.cancel()
@@ -195,6 +196,6 @@ class Workers:
         return [worker for worker in self._workers if worker.task not in self.closers]
 
     def hurry(self) -> None:
-        """Have `drain`, now or later, cancel the work under way at once."""
+        """Make a current or later `drain` cancel the running handlers at once."""
         self._hurried = True
         self._calm.set()

@@ -1,7 +1,7 @@
-"""Reading one queue ahead: a long-polling loop that fills its process queue.
+"""Prefetches one queue: a long-polling loop that fills its process queue.
 
-The loop never ends by itself. When something goes wrong (connection, broker, route, name server),
-it tells its reader, tries again after a pause of at most a second, and tells when it works again.
+The loop never ends by itself. After a failure (connection, broker, route, name server), it informs
+its reader, retries after a pause of at most a second, and informs the reader when it works again.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Reader(Protocol[M]):
     """The consumer, as its fetchers see it."""
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Where the group goes on in a queue; raises RemotingError."""
+        """Return the offset at which the group continues in a queue; raises RemotingError."""
 
     def arrived(self, pq: ProcessQueue[M]) -> None:
-        """The queue's buffer is not empty any more."""
+        """Called when the queue's buffer is no longer empty."""
 
     def failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        """A round of the loop failed, so many times in a row; it goes on."""
+        """Called when a round has failed `times` times in a row; the loop continues."""
 
     def answered(self, queue: MessageQueue, failures: int) -> None:
-        """The first round succeeded, or one after so many failures."""
+        """Called when the first round succeeds, and when one does after `failures` failures."""
 
 
 class QueueFetcher(Generic[M]):
-    """Reads one queue ahead of its consumer, within the limits of its pull limiter."""
+    """Prefetches one queue, within the limits of the pull limiter."""
 
     def __init__(
         self,
@@ -78,25 +78,25 @@ class QueueFetcher(Generic[M]):
     def start(
         self, keep: Callable[[Callable[[], Coroutine[Any, Any, None]], str], KeptTask]
     ) -> None:
-        """Begin, or go on after `stop`; a paused queue is not read."""
+        """Start, or continue after `stop`; a paused queue is not read."""
         queue = self.pq.queue
         if self._task is None and not self.pq.paused:
             self._task = keep(self._run, f"pull {queue.topic}:{queue.queue_id}")
 
     def stop(self) -> None:
-        """End the loop. The buffer stays; nothing is added to it from this moment on."""
+        """End the loop. The buffer is kept; nothing is added to it from now on."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
             self._limiter.keep(self.pq, 0)
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset; what was read does not count any more. Stop the loop first."""
+        """Continue at another offset, and drop the messages read so far. Stop the loop first."""
         self._limiter.forget(self.pq)
         self.pq.seek(offset)
 
     def drop(self) -> None:
-        """End for good: nothing more is handed out, what was read ahead is forgotten."""
+        """End for good: deliver nothing more, and drop prefetched messages."""
         self.stop()
         self.pq.dropped = True
         self._limiter.forget(self.pq)
@@ -147,7 +147,7 @@ class QueueFetcher(Generic[M]):
                 failures, answered = 0, True
             nothing = result.status is PullStatus.NO_NEW_MSG or result.leads_nowhere(pq.next_offset)
             self._accept(result)
-            del result  # its messages are not kept in memory until the next answer comes
+            del result  # do not keep its messages in memory until the next answer
             if not limiter.keep(pq, 0 if unread is None else len(unread)):
                 unread = None
             if nothing and time.monotonic() - pq.pulled_at < pauses.shortest_poll:
@@ -164,16 +164,16 @@ class QueueFetcher(Generic[M]):
             self._reader.arrived(pq)
 
     def _moved(self, following: int, result: PullResult[M]) -> None:
-        """The broker sends the group to another offset of the queue."""
+        """Continue at another offset, to which the broker has sent the group."""
         pq, asked = self.pq, self.pq.next_offset
         assert asked is not None
         told = fields(queue=pq.queue, group=self._puller.group)
         if result.min_offset <= asked <= result.max_offset:
-            # An offset that exists: somebody has reset the group. Messages that were read ahead or
-            # are in work do not count any more, so that no commit undoes the reset.
+            # The requested offset exists: an operator has reset the group's offset. Drop the
+            # messages that were prefetched or are in progress, so that no commit undoes the reset.
             self._log.info("%s: offset reset to %d", pq.queue, following, extra=told)
             self.seek(following)
-            pq.committed = None  # a commit on its way may have replaced the offset of the reset
+            pq.committed = None  # a pending commit may have overwritten the reset
             return
         self._log.warning(
             "%s has no offset %d (it has %d to %d): going on at %d",
@@ -186,15 +186,15 @@ class QueueFetcher(Generic[M]):
         )
         if following <= asked:
             self._cut(following)
-        # What was read before messages expired is still good.
+        # If messages have only expired, those that were read before stay valid.
         elif following != result.min_offset:
             self.seek(following)
 
     def _cut(self, end: int) -> None:
-        """The broker has lost the end of the queue; what it still has is to be done all the same.
-        But what lies behind would come before newer messages with lower offsets."""
+        """Drop the messages at and after `end`: the broker has lost the end of the queue. They
+        would come before newer messages with lower offsets. Those before `end` are still valid."""
         pq = self.pq
-        # Whether what is handed out counts is the consumer's choice.
+        # It depends on the kind of consumer whether delivered messages count.
         both = pq.count > len(pq.buffer)
         pq.cut(end)
         self._limiter.recount(pq, [*(pq.unfinished.values() if both else ()), *pq.buffer])

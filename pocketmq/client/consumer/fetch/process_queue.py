@@ -1,13 +1,14 @@
-"""The messages of one queue between the pull that brought them and the end of their work.
+"""The messages of one queue that were pulled and are not consumed yet.
 
 | offset | meaning |
 |---|---|
-| next_offset | where the next pull begins |
-| position | the first message not handed out yet |
-| safe_offset | everything before it is done: what may be committed |
-| committed | what the group's stored offset is known to be |
+| next_offset | of the next pull |
+| position | of the next message to deliver |
+| safe_offset | may be committed: everything before it is consumed |
+| committed | the group's stored offset, if known |
 
-Messages are handed out in the order of the queue and may be done in any. Reference: ProcessQueue.
+Messages are delivered in the order of the queue, and may be finished in any. Reference:
+ProcessQueue.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ M = TypeVar("M", bound=MessageExt)
 
 
 def message_size(message: MessageExt) -> int:
-    """Bytes it counts against the limits."""
+    """Return the bytes that a message counts against the limits."""
     return len(message.body) + MESSAGE_OVERHEAD
 
 
@@ -32,25 +33,25 @@ class ProcessQueue(Generic[M]):
     """One queue's messages.
 
     Attributes:
-        buffer: read ahead, not handed out.
-        unfinished: handed out and not done, by offset. In order: a message that was put back is
-            handed out again before others are.
-        retries: it is one of the group's retry topic.
-        dropped: the queue is read by somebody else from now on; nothing more is handed out.
-        paused: nothing is pulled or handed out for now.
-        ready: whether it is in the list of queues to hand out from.
+        buffer: prefetched messages.
+        unfinished: offset → message that was delivered and is not consumed. In order: a message
+            that was put back is delivered again before others.
+        retries: it belongs to the group's retry topic.
+        dropped: another client reads the queue now; nothing more is delivered.
+        paused: nothing is pulled or delivered for now.
+        ready: whether it is in the list of queues to deliver from.
         gathers: its messages may have to wait until they fill a batch.
-        busy: messages in work that the next one has to wait for (orderly).
+        busy: messages in progress, for which the next one has to wait (orderly).
         lock_doubtful: the connection over which the lock was taken is lost (orderly).
-        locked_until: the broker's lock holds until then at least, clock seconds (orderly).
-        commit_failed: whether the last try to store its offset failed.
+        locked_until: the broker's lock is valid at least until then, clock seconds (orderly).
+        commit_failed: whether the last commit failed.
         pulled_at, answered_at, consumed_at: the last time of each, monotonic seconds; None for
             never.
-        failing: the last try to read it failed.
-        end: the offset of the queue's next message, as the last answer told it; None before.
+        failing: whether the last pull failed.
+        end: the offset after the queue's last message, from the last answer; None before.
         count, size: messages and bytes that the pull limiter counts for it.
-        kept: bytes of an answer to a pull of which some messages had no room yet.
-        room: set when the queue itself has room again, if that is what its next pull waits for.
+        kept: bytes of an answer to a pull that is not fully read, for lack of room.
+        room: set when the queue itself has room again, if its next pull waits for that.
     """
 
     __slots__ = (
@@ -106,35 +107,35 @@ class ProcessQueue(Generic[M]):
 
     @property
     def position(self) -> int | None:
-        """The offset of the next message to hand out; None before the first offset is known.
+        """The offset of the next message to deliver; None before the first offset is known.
 
-        Messages that the filter left out count as handed out.
+        Messages that the filter excluded count as delivered.
         """
         return self.buffer[0].queue_offset if self.buffer else self.next_offset
 
     @property
     def safe_offset(self) -> int | None:
-        """Everything before it is done; None before the first offset is known."""
+        """The offset before which everything is consumed; None before the first offset is known."""
         first = next(iter(self.unfinished), None)
         if first is None:
             return self.position
-        # What was put back may lie before what is still in work.
+        # A message that was put back may be before those in progress.
         return min(first, self.buffer[0].queue_offset) if self.buffer else first
 
     @property
     def lag(self) -> int | None:
-        """From the first message that is not done to the end of the queue, in offsets."""
+        """Offsets from the first message that is not consumed to the end of the queue."""
         safe = self.safe_offset
         return None if safe is None or self.end is None else max(self.end - safe, 0)
 
     @property
     def body_size(self) -> int:
-        """Bytes of the bodies that the pull limiter counts for it."""
+        """Bytes of the bodies that the pull limiter counts for this queue."""
         return self.size - self.count * MESSAGE_OVERHEAD
 
     @property
     def span(self) -> int:
-        """From the first message that is not done to the last one."""
+        """Offsets from the first message that is not consumed to the last one."""
         unfinished, buffer = self.unfinished, self.buffer
         if not buffer:
             return next(reversed(unfinished)) - next(iter(unfinished)) if unfinished else 0
@@ -142,12 +143,12 @@ class ProcessQueue(Generic[M]):
         return buffer[-1].queue_offset - first
 
     def accept(self, messages: Sequence[M], next_offset: int) -> None:
-        """What a pull brought; the next one begins at `next_offset`."""
+        """Add the messages of a pull; the next one begins at `next_offset`."""
         self.next_offset = next_offset
         self.buffer.extend(messages)
 
     def take(self, count: int) -> list[M]:
-        """Hand out up to `count` messages."""
+        """Return up to `count` messages for delivery."""
         buffer = self.buffer
         if count >= len(buffer):
             messages = list(buffer)
@@ -158,7 +159,7 @@ class ProcessQueue(Generic[M]):
         return messages
 
     def done(self, message: M) -> bool:
-        """The work on a message has ended; False for one that is not in work (any more)."""
+        """Mark a message as consumed; return False if it is not in progress (any more)."""
         unfinished = self.unfinished
         offset = message.queue_offset
         if unfinished.get(offset) is not message:
@@ -167,12 +168,12 @@ class ProcessQueue(Generic[M]):
         return True
 
     def holds(self, message: M) -> bool:
-        """Whether the message is handed out and not done."""
+        """Return whether a message is delivered and not consumed."""
         return self.unfinished.get(message.queue_offset) is message
 
     def put_back(self, message: M) -> bool:
-        """The message is handed out again, before all that follow it in the queue; but not before
-        nothing else of the queue is in work. False for one that is not in work any more."""
+        """Deliver a message again, before those after it in the queue, once no other message of the
+        queue is in progress. Return False if it is not in progress any more."""
         if not self.holds(message):
             return False
         offset = message.queue_offset
@@ -186,23 +187,23 @@ class ProcessQueue(Generic[M]):
         return True
 
     def release(self) -> None:
-        """Everything handed out is done."""
+        """Mark all delivered messages as consumed."""
         self.unfinished.clear()
 
     def drop_buffer(self) -> None:
-        """Forget what was read ahead; the next pull would bring it again."""
+        """Drop prefetched messages; the next pull returns them again."""
         self.next_offset = self.position
         self.buffer.clear()
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset; what was read and what is in work does not count any more."""
+        """Continue at another offset; drop messages that were read or are in progress."""
         self.buffer.clear()
         self.release()
         self.next_offset = offset
 
     def cut(self, offset: int) -> None:
-        """Go on at an offset up to `next_offset`; of what was read and what is in work, only what
-        is before it counts."""
+        """Continue at an offset up to `next_offset`; drop messages from it on that were read or are
+        in progress."""
         self.buffer = deque(m for m in self.buffer if m.queue_offset < offset)
         self.unfinished = {at: m for at, m in self.unfinished.items() if at < offset}
         self.next_offset = offset

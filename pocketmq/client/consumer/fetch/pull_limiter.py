@@ -1,11 +1,11 @@
-"""How much is read ahead: bounds for each queue, each topic and the whole consumer.
+"""Limits the messages in memory, per queue, per topic and for the whole consumer.
 
-A fetcher pulls while every bound has room. Of the answer, it takes messages as long as there is
-room for bytes, so that each bound of bytes may be passed by one message, and each bound of messages
-by one pull. What had no room is kept as it came, compressed perhaps, and is read before anything
-else is pulled; of a topic, or of all, no more is kept than the bound allows for messages. What
-counts, and for how long, is the consumer's choice: it adds and removes. Reference:
-DefaultMQPushConsumerImpl.pullMessage, with its names for the bounds.
+A fetcher pulls while no limit is reached. From the answer, it takes messages as long as there is
+room in bytes. So a limit in bytes may be exceeded by one message, and a limit in messages by one
+pull. The rest of the answer is kept undecoded, perhaps compressed, and is read before the next
+pull; for a topic, or for all, the kept bytes have the same limit as those of messages. The kind of
+consumer determines which messages count and how long: it adds and removes them. Reference:
+DefaultMQPushConsumerImpl.pullMessage, with its names of the limits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pocketmq.message.message import MESSAGE_OVERHEAD, MessageExt
 
 
 class PullLimits(msgspec.Struct, frozen=True):
-    """The bounds; None for none. Sizes in bytes, `queue_span` in offsets. Raises ValueError for one
-    below 1."""
+    """The limits; None for no limit. Sizes in bytes, `queue_span` in offsets. Raises ValueError for
+    a limit below 1."""
 
     queue_count: int
     queue_size: int | None = None
@@ -45,12 +45,12 @@ class PullLimits(msgspec.Struct, frozen=True):
 
 
 class _Load:
-    """What is held for one topic, or for all; and the queues that wait for some of it to go.
+    """The load of one topic, or of all, and the queues that wait for room.
 
     Attributes:
-        count: messages; 0 for all topics together, which have no limit for it.
-        kept: bytes of answers of which some messages had no room yet.
-        reading, pulling: what waits to read such an answer, or to pull.
+        count: messages; 0 for all topics together, which have no such limit.
+        kept: bytes of answers that are not fully read, for lack of room.
+        reading, pulling: events of queues that wait to read such an answer, or to pull.
     """
 
     __slots__ = ("_count_limit", "_size_limit", "count", "kept", "pulling", "reading", "size")
@@ -69,7 +69,7 @@ class _Load:
         return bool(self.count or self.kept or self.reading or self.pulling)
 
     def has_room(self, *, to_read: bool) -> bool:
-        """Whether there is room to read a kept answer, or to pull."""
+        """Return whether there is room to read a kept answer, or to pull."""
         if self._count_limit is not None and self.count >= self._count_limit:
             return False
         held = self.size if to_read else self.size + self.kept
@@ -94,7 +94,7 @@ class _Load:
 
 
 class PullLimiter:
-    """What a consumer holds, against its limits."""
+    """The load of a consumer, and its limits."""
 
     def __init__(self, limits: PullLimits) -> None:
         self.limits = limits
@@ -102,25 +102,25 @@ class PullLimiter:
         self._topics: dict[str, _Load] = defaultdict(
             lambda: _Load(limits.topic_count, limits.topic_size)
         )
-        # Without them, a message that goes concerns fewer others: half the work.
+        # Without limits per topic, removing a message is half the work.
         self._by_topic = limits.topic_count or limits.topic_size
 
     @property
     def size(self) -> int:
-        """Bytes held for all queues."""
+        """Bytes of all queues."""
         return self._total.size
 
     def add(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """Count these: they were read."""
+        """Count messages that were read."""
         self._count(pq, len(messages), _size(messages))
 
     def remove(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """Stop counting these."""
+        """Stop counting messages."""
         self._count(pq, -len(messages), -_size(messages))
         self._wake(pq)
 
     def remove_one(self, pq: ProcessQueue[Any], size: int) -> None:
-        """Stop counting a message that was counted as so many bytes (`message_size`)."""
+        """Stop counting a message that was counted with `size` bytes (`message_size`)."""
         if self._by_topic:
             self._count(pq, -1, -size)
             self._wake(pq)
@@ -135,7 +135,7 @@ class PullLimiter:
             self._wake(pq)
 
     def forget(self, pq: ProcessQueue[Any]) -> None:
-        """Stop counting everything of this queue."""
+        """Stop counting a queue."""
         self._count(pq, -pq.count, -pq.size)
         self._keep(pq, 0)
         self._wake(pq)
@@ -144,8 +144,8 @@ class PullLimiter:
             del self._topics[pq.queue.topic]
 
     def keep(self, pq: ProcessQueue[Any], size: int) -> bool:
-        """Count an answer of `size` bytes that the queue keeps, in place of an earlier one; 0 for
-        none. Return False if there is no room for it, and then none is kept."""
+        """Count an answer of `size` bytes that the queue keeps, instead of the last one; 0 for
+        none. Return False if there is no room for it; then none is kept."""
         fits = size <= pq.kept or all(load.may_keep(size - pq.kept) for load in self._loads(pq))
         self._keep(pq, size if fits else 0)
         return fits
@@ -166,10 +166,10 @@ class PullLimiter:
         return self._topics[pq.queue.topic], self._total
 
     def recount(self, pq: ProcessQueue[Any], messages: Sequence[MessageExt]) -> None:
-        """Count these of the queue, and nothing else."""
+        """Count exactly these messages for a queue."""
         self.forget(pq)
         for message in messages:
-            # What was counted: the application may have changed the body.
+            # The size that was counted: the application may have changed the body.
             read = message.stored_body if isinstance(message, ConsumedMessage) else None
             size = message_size(message) if read is None else len(read) + MESSAGE_OVERHEAD
             self._count(pq, 1, size)
@@ -184,7 +184,7 @@ class PullLimiter:
         self._total.size += size
 
     def room(self, pq: ProcessQueue[Any]) -> int:
-        """Bytes of messages that the queue may take now."""
+        """Return how many bytes of messages a queue may add now."""
         size = self.limits.queue_size
         own = sys.maxsize if size is None else size - pq.size
         return min(own, *(load.room() for load in self._loads(pq)))
@@ -198,21 +198,22 @@ class PullLimiter:
         )
 
     def is_full(self, pq: ProcessQueue[Any]) -> bool:
-        """Whether nothing more is pulled of the queue before something goes."""
+        """Return whether a queue must not be pulled until messages are removed."""
         return not (
             self._has_own_room(pq) and all(load.has_room(to_read=False) for load in self._loads(pq))
         )
 
     async def wait(self, pq: ProcessQueue[Any]) -> None:
-        """Return when there is room to read what the queue keeps, or to pull where it keeps
-        nothing; where there is, without a turn of the loop."""
+        """Wait for room to read the queue's kept answer or, if it has none, to pull. Returns
+        without yielding if there is room."""
         to_read = pq.kept > 0
         while True:
             full = [load for load in self._loads(pq) if not load.has_room(to_read=to_read)]
             if not full and self._has_own_room(pq):
                 return
             event = asyncio.Event()
-            # Each waits on what is in its way, so that a message that goes wakes whom it concerns.
+            # Wait for the limit that is reached, so that removing a message wakes only waiters that
+            # can continue.
             if full:
                 full[0].waiting(to_read=to_read).add(event)
             else:

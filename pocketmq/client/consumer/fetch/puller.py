@@ -1,8 +1,8 @@
-"""One pull: the request, its answer as messages, and which replica to ask the next time.
+"""One pull: the request, its answer as messages, and the replica for the next pull.
 
-A pull carries its own subscription (sysFlag bit 2), so it works without any heartbeat. The broker
-compares hashes of tags, and different tags may share one, so messages are filtered here again by
-the tag itself. Reference: PullAPIWrapper.
+A pull contains its subscription (sysFlag bit 2), so it works without heartbeats. The broker
+compares hashes of tags, which may collide, so messages are filtered again by the tags themselves.
+Reference: PullAPIWrapper.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUBSCRIPTION = 0x4
 
 
 class PullStatus(Code):
-    """What a pull found; every other answer code is an error. Numbered after the codes."""
+    """The result of a pull, numbered after the response codes; other codes are errors."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MSG = ResponseCode.PULL_NOT_FOUND
@@ -52,7 +52,7 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class Unread:
-    """The records of an answer from the first one that had no room."""
+    """The records of an answer from the first one without room."""
 
     __slots__ = ("at", "data", "following", "max_offset", "min_offset")
 
@@ -64,13 +64,13 @@ class Unread:
         self.max_offset = result.max_offset
 
     def __len__(self) -> int:
-        """Bytes that it takes in memory."""
+        """Memory that it takes, bytes."""
         return len(self.data)
 
 
 class PullResult(msgspec.Struct, Generic[M]):
-    """`messages` passed the filter. Go on at `next_begin_offset`, whatever the status: with
-    OFFSET_ILLEGAL it is the nearest offset that exists. `max_offset` is the last one plus 1."""
+    """`messages` passed the filter. Continue at `next_begin_offset` with any status: with
+    OFFSET_ILLEGAL it is the nearest offset that exists. `max_offset` is the last offset plus 1."""
 
     status: PullStatus
     messages: list[M]
@@ -79,8 +79,8 @@ class PullResult(msgspec.Struct, Generic[M]):
     max_offset: int
 
     def leads_nowhere(self, offset: int) -> bool:
-        """Whether a pull at `offset` has no message that matches, and is to be repeated there: so a
-        slave sends its readers to the master."""
+        """Return whether the result has no messages and says to pull at `offset` again: that is how
+        a slave sends its readers to the master."""
         return self.status is PullStatus.NO_MATCHED_MSG and self.next_begin_offset == offset
 
 
@@ -89,7 +89,7 @@ class BrokenRecord(BodyError):
 
 
 class Puller(Generic[M]):
-    """Pulls for one consumer group; messages are of the given type."""
+    """Pulls for one consumer group; creates messages of the given type."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Puller(Generic[M]):
         share_polls: bool,
         hold_slack: float,
     ) -> None:
-        """`suspend`: seconds that long polls are held; `share_polls`: those to one broker go
-        together where it serves that (`shared_polls.py`); `hold_slack`: seconds that an answer may
-        take beyond the time of holding."""
+        """`suspend`: seconds that long polls are held. `share_polls`: send those to one broker
+        together if it supports that (`shared_polls.py`). `hold_slack`: seconds that an answer may
+        take beyond the hold time."""
         self._instance = instance
         self._polls = None
         if share_polls and suspend > 0:
@@ -126,14 +126,14 @@ class Puller(Generic[M]):
         timeout: float | None = None,
         room: int = sys.maxsize,
     ) -> PullResult[M]:
-        """Messages from `offset` on, at most `max_messages`, or as the broker limits it; no more
-        than have room in `room` bytes of memory, but one at least.
+        """Return at most `max_messages` messages from `offset` on; the broker may return fewer.
+        They fit into `room` bytes of memory, except the first one.
 
-        With nothing there the broker holds the request for up to `suspend` seconds (0: not at
-        all). `timeout` is the client's own, by default long enough for that.
+        If there are no messages, the broker holds the request for up to `suspend` seconds (0: not
+        at all). `timeout`, in seconds, is for the answer; by default long enough for that.
 
-        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, silence's errors, and
-        BrokenRecord for an answer whose first record is not one.
+        Raises NoRouteInfo, BrokerNotFound, the error of an error answer, RemotingConnectError,
+        RemotingTimeout, RemotingClosed, and BrokenRecord if the first record cannot be decoded.
         """
         asking = self._instance.pool.request(
             await self._address(queue),
@@ -152,10 +152,10 @@ class Puller(Generic[M]):
         max_messages: int,
         room: Callable[[], int],
     ) -> tuple[PullResult[M], Unread | None]:
-        """A long poll, in one request with those of the consumer's other queues where that helps
-        (`shared_polls.py`). Raises as `pull` does.
+        """Make a long poll, perhaps in one request with those of the consumer's other queues
+        (`shared_polls.py`). Raises as `pull`.
 
-        `room` is asked when the answer is there. `read_on` reads what had no room.
+        `room` is called when the answer has arrived. `read_on` reads messages without room.
         """
         suspend = self._suspend
         address = await self._address(queue)
@@ -172,14 +172,14 @@ class Puller(Generic[M]):
     def read_on(
         self, queue: MessageQueue, expression: Expression, unread: Unread, room: int
     ) -> tuple[PullResult[M], Unread | None]:
-        """Read what had no room so far of an answer; raises BrokenRecord as `poll` does."""
+        """Read messages of an answer that had no room so far; raises BrokenRecord as `poll`."""
         result: PullResult[M] = PullResult(
             PullStatus.FOUND, [], unread.following, unread.min_offset, unread.max_offset
         )
         return result, self._decode(result, unread, queue, expression, room)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled any more."""
+        """Forget a queue that is not pulled any more."""
         self._replicas.pop(queue, None)
         if self._polls is not None:
             self._polls.forget(queue.topic, queue.queue_id)
@@ -223,11 +223,11 @@ class Puller(Generic[M]):
                 raise error_for(answer.code, answer.remark, queue.broker_name)
             result, unread = self._result(status, answer, queue, offset, expression, room)
         except RemotingError:
-            # A replica that is away does not say that the master is to be asked again.
+            # A replica that is down cannot send its readers back to the master.
             self._replicas.pop(queue, None)
             raise
         if as_master and queue not in self._replicas and result.leads_nowhere(offset):
-            # A slave answers as the master: the route has another one.
+            # A slave answered at the master's address: the route is out of date.
             self._instance.routes.doubt(queue.topic, time.monotonic())
         return result, unread
 
@@ -259,7 +259,7 @@ class Puller(Generic[M]):
         )
         if status is not PullStatus.FOUND:
             return result, None
-        # Cutting bytes is quicker than cutting a view and copying each piece.
+        # Slicing bytes is faster than slicing a view and copying each piece.
         every = Unread(bytes(answer.body), result)
         left = room()
         if left <= 0:
@@ -292,7 +292,7 @@ class Puller(Generic[M]):
                     f"one: {error}; seek past it to go on",
                     queue.broker_name,
                 ) from error
-            # What came before it counts; the next pull begins with the one that is broken.
+            # Keep the messages before it; the next pull begins with the broken record.
             self._log.warning(
                 "pull of %s: %s", queue, error, extra=fields(queue=queue, group=self.group)
             )
@@ -302,7 +302,8 @@ class Puller(Generic[M]):
         return rest
 
     def _as_stored(self, message: M, error: CompressionError) -> None:
-        """Compressed by something else than it says: the user may know by what."""
+        """Log that a message is delivered as stored, because it cannot be decompressed: the user
+        may know how."""
         self._log.warning(
             "%s offset %d is handed out as stored: %s",
             message.queue,

@@ -1,15 +1,15 @@
-"""One long poll for many queues: the pulls of a consumer's fetchers, as children of parents.
+"""One long poll for many queues: the pulls of a consumer's fetchers as children of parents.
 
-A parent is answered as soon as any of its children is, and the wait of the others ends with it. Two
+A parent is answered as soon as any child has messages, which also ends the wait of the others. Two
 rules keep the number of parents, and the broker's work for each, low:
 
-- What had no news is asked again here, together; its fetcher never hears of it.
-- A queue that had news is pulled apart from those, with the others that had news in the same
-  moment, for as long as it goes on: a busy queue must not end the wait of all idle ones each time.
-  And each time that news end the wait of a parent, those that follow it have half as many children.
+- Polls without messages are sent again here, together; their fetchers do not notice.
+- A queue with messages is polled separately from those, together with others that had messages at
+  the same moment, as long as that lasts: a busy queue must not end the wait of all idle ones each
+  time. And each time messages end the wait of a parent, later parents have half as many children.
 
-Without a way back, every queue would end up in a parent of its own. Therefore all polls to one
-broker end at common moments, the ends of *rounds*: what has had no news by then begins the next
+With these rules alone, every queue would end up in its own parent. Therefore all polls to one
+broker end at common moments, the ends of *rounds*: queues without messages then begin the next
 round in one parent again. Reference: issue 5516 of RocketMQ, "pull strategy".
 """
 
@@ -31,21 +31,21 @@ from pocketmq.remoting.frames.frame import Command, encode_request
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
 
-#: Children of one parent: all of them are read again when one has news. At the beginning of a
-#: round, and at the least.
+#: Most children of a parent at the beginning of a round, and the lower limit of that number: when
+#: one child has messages, the broker reads all of them again.
 MOST_GATHERED = 256
 LEAST_GATHERED = 16
-#: A round lasts so many times as long as a poll that is alone is held: it costs the broker no more
-#: to hold on, but each renewal costs the same for every child.
+#: A round lasts this many times as long as a single poll is held: holding on costs the broker
+#: nothing, but each renewal costs the same for every child.
 ROUND = 2
-#: Polls without news wait so long for each other before they go on, seconds. In that time, the
-#: broker can give the news to others.
+#: How long polls without messages wait for each other before they are sent again, seconds. In that
+#: time, the broker can serve others.
 PAUSE = 0.005
-#: A poll that would be held for less goes on until the end of the next round, seconds.
+#: A poll that would be held for less lasts until the end of the next round, seconds.
 SHORTEST_HOLD = 0.5
 
-#: suspendTimeoutMillis of the children of a parent but the first, which bounds the wait of all and
-#: is enough to: what the others say may then be the same in every round.
+#: suspendTimeoutMillis of all children of a parent except the first. That of the first limits the
+#: wait of all, so the frames of the others can be the same in every round.
 UNBOUNDED_HOLD = 600_000
 
 _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
@@ -53,12 +53,12 @@ _PULL = RequestCode.PULL_MESSAGE
 
 
 class _Queue:
-    """What is known of a queue at one address.
+    """The state of a queue at one address.
 
     Attributes:
-        opaque: that of its polls, always the same: by a frame that is equal to an earlier one, our
-            broker knows that it may go on with that one's wait.
-        idle: whether its last poll ended without news.
+        opaque: of its polls, always the same: when a frame equals an earlier one, pocketmq's broker
+            can continue the wait of that one.
+        idle: whether its last poll ended without messages.
     """
 
     __slots__ = ("idle", "opaque")
@@ -73,7 +73,7 @@ class _Poll:
 
     Attributes:
         header: its suspendTimeoutMillis is UNBOUNDED_HOLD.
-        began: the loop's time when it was asked for.
+        began: when it was requested, loop time.
     """
 
     __slots__ = ("_frame", "answer", "began", "header", "opaque", "queue")
@@ -93,23 +93,23 @@ class _Poll:
         self._frame = b""
 
     def frame(self) -> bytes:
-        """As a child; made once."""
+        """Return the encoded poll as a child; encoded once."""
         if not self._frame:
             self._frame = encode_request(_PULL, self.opaque, self.header, b"")
         return self._frame
 
     def first_frame(self, hold: int) -> bytes:
-        """As the first child, which bounds the wait of all."""
+        """Return the encoded poll as the first child, which limits the wait of all."""
         return encode_request(_PULL, self.opaque, self.bounded(hold), b"")
 
     def bounded(self, hold: int) -> PullMessageRequestHeader:
-        """The header with a suspendTimeoutMillis of `hold` ms."""
+        """Return the header with a suspendTimeoutMillis of `hold` ms."""
         return msgspec.structs.replace(self.header, suspend_timeout_millis=hold)
 
 
 class SharedPolls:
-    """The long polls of one consumer; all are held for `suspend` seconds at most, and answered
-    within `slack` seconds after that."""
+    """The long polls of one consumer; a single one is held for up to `suspend` seconds, and
+    answered within `slack` seconds after that."""
 
     def __init__(
         self, pool: ConnectionPool, batching: BatchProtocol, suspend: float, slack: float
@@ -118,26 +118,26 @@ class SharedPolls:
         self._batching = batching
         self._suspend = suspend
         self._slack = slack
-        #: By address, then by topic and queue id.
+        #: Address → topic and queue id → queue.
         self._known: dict[str, dict[tuple[str, int], _Queue]] = {}
         self._opaques = count()
         self._outstanding: Counter[str] = Counter()
         self._round = suspend * ROUND
-        #: Polls that are about to be sent, by address: those that begin, and those without news.
+        #: Address → polls to be sent soon: new ones, and those without messages.
         self._fresh: dict[str, list[_Poll]] = {}
         self._quiet: dict[str, list[_Poll]] = {}
         self._portion: dict[str, int] = {}
         pool.on_disconnected.append(self._forget_broker)
 
     def __len__(self) -> int:
-        """How many queues have a wait at their broker that the next poll may go on with."""
+        """The number of queues with a wait at their broker that the next poll may continue."""
         return sum(map(len, self._known.values()))
 
     async def pull(self, address: str, header: PullMessageRequestHeader) -> Command:
-        """The broker's answer to a pull that it may hold; PULL_NOT_FOUND at the end of a round.
-        suspendTimeoutMillis is set here.
+        """Return the broker's answer to a long poll; PULL_NOT_FOUND at the end of a round. This
+        sets suspendTimeoutMillis.
 
-        Raises what the pool raises, and the error of an answer that concerns all children.
+        Raises the errors of the pool, and the error of an answer for the whole parent.
         """
         loop = asyncio.get_running_loop()
         header.suspend_timeout_millis = UNBOUNDED_HOLD
@@ -153,7 +153,7 @@ class SharedPolls:
         try:
             return await poll.answer
         except RemotingError:
-            # It may be that no broker is at this address any more.
+            # The broker may have left this address.
             self._forget(address, header.topic, header.queue_id)
             raise
         finally:
@@ -162,8 +162,8 @@ class SharedPolls:
                 del self._outstanding[address]
 
     def forget(self, topic: str, queue_id: int) -> None:
-        """The queue is not pulled any more. It may be one of another broker that is meant: that
-        costs one wait at the broker."""
+        """Forget a queue that is not pulled any more, at every address. If one of these still polls
+        it, that costs one wait at the broker."""
         for address in tuple(self._known):
             self._forget(address, topic, queue_id)
 
@@ -175,7 +175,7 @@ class SharedPolls:
                 del self._known[address]
 
     def _forget_broker(self, address: str) -> None:
-        """Whatever wait there was has ended with the connection."""
+        """Forget the queues at an address: their waits have ended with the connection."""
         self._known.pop(address, None)
         self._portion.pop(address, None)
 
@@ -206,7 +206,8 @@ class SharedPolls:
             task.add_done_callback(partial(_carried, polls))
 
     def _hold(self, address: str) -> int:
-        """How long a poll that begins now is held, ms: until the round ends, if there are any."""
+        """Return how long a poll that begins now is held, ms: until the end of the round if there
+        are others."""
         if self._outstanding[address] <= 1 or not self._batching.serves(address):
             return int(self._suspend * 1000)
         left = self._round - asyncio.get_running_loop().time() % self._round
@@ -255,8 +256,8 @@ class SharedPolls:
         if news:
             portion = min(self._portion.get(address, MOST_GATHERED), len(polls))
             self._portion[address] = max(portion // 2, LEAST_GATHERED)
-        # A poll that began a round ago is answered even among news, so that its fetcher may look
-        # whether it still asks the right broker.
+        # A poll that began a round ago is answered in any case, so that its fetcher can check
+        # whether it still polls the right broker.
         over = asyncio.get_running_loop().time() - self._round
         for poll in polls:
             answer = answers.get(poll.opaque)
@@ -270,7 +271,7 @@ class SharedPolls:
                 self._add(self._quiet, address, poll)
 
     def _done(self, poll: _Poll, answer: Command | None) -> None:
-        """A poll without news is over."""
+        """End a poll without messages."""
         header = poll.header
         poll.queue.idle = True
         if answer is None or "nextBeginOffset" not in answer.ext_fields:
@@ -300,7 +301,7 @@ class SharedPolls:
 
 
 def _carried(polls: Sequence[_Poll], task: asyncio.Task[None]) -> None:
-    """However a request ends, nobody waits for its answer for ever."""
+    """Fail the polls of a request that failed, so that no fetcher waits for ever."""
     if task.cancelled():
         _fail(polls, RemotingClosed("the shared poll was cancelled"))
     elif (error := task.exception()) is not None:

@@ -1,4 +1,4 @@
-"""Committing: the offsets of process queues, stored when they have moved."""
+"""Commits the offsets of process queues that have changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Stores how far each queue is done for a group, and remembers what is stored."""
+    """Commits the offsets of a group, and remembers what is stored."""
 
     def __init__(self, store: OffsetStore, group: str, outages: BrokerOutages) -> None:
         self._group = group
@@ -27,10 +27,10 @@ class Committer:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
-        """Store the safe offset of each queue where it differs from the stored one.
+        """Commit the safe offset of each queue if it differs from the stored one.
 
-        An error is logged, and the offset stored the next time; with `strict` the first error is
-        raised after every queue was tried.
+        Errors are logged, and the next call tries again. With `strict`, the first error is raised
+        after every queue was tried.
         """
         moved = [
             (pq, offset)
@@ -43,8 +43,8 @@ class Committer:
             raise errors[0]
 
     async def let_go(self, queues: Sequence[ProcessQueue[Any]]) -> None:
-        """Commit what is done of queues that were dropped. A caller that is cancelled waits no
-        longer, but the commit goes on: nobody would repeat it."""
+        """Commit the offsets of queues that were dropped. If the caller is cancelled, the commit
+        continues: nothing would repeat it."""
         if queues:
             commit = asyncio.get_running_loop().create_task(self.commit(queues))
             self._leaving.add(commit)
@@ -52,8 +52,8 @@ class Committer:
             await asyncio.shield(commit)
 
     async def last(self, commit: Awaitable[None], timeout: float) -> None:
-        """Wait up to `timeout` seconds for the commit of a shutdown, and for those of queues that
-        were dropped."""
+        """Wait up to `timeout` seconds for the commit at the shutdown, and for those of dropped
+        queues."""
         leaving = tuple(self._leaving)
         try:
             async with asyncio.timeout(timeout):
@@ -66,7 +66,7 @@ class Committer:
             )
 
     async def _store_one(self, pq: ProcessQueue[Any], offset: int) -> RemotingError | None:
-        # What only a slave has is stored again until the master has it.
+        # An offset that only a slave has is stored again until the master has it.
         stays = self._store.keeps(pq.queue)
         try:
             await self._store.store(pq.queue, offset)

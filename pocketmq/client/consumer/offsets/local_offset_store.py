@@ -1,6 +1,6 @@
-"""Where a broadcast consumer stands, in a file of its own: the Java client's, in its format.
+"""The offsets of a broadcast consumer, in a local file with the path and format of the Java client.
 
-`~/.rocketmq_offsets/<clientId>/<group>/offsets.json`, with the version before it in
+The file is `~/.rocketmq_offsets/<clientId>/<group>/offsets.json`, with its previous version in
 `offsets.json.bak`. Reference: LocalFileOffsetStore.
 """
 
@@ -30,16 +30,16 @@ class OffsetFileError(ClientError):
 
 
 class OffsetSerializeWrapper(ResetOffsetBody):
-    """The content of the file: offset by queue."""
+    """The content of the file: queue → offset."""
 
 
 def default_directory() -> Path:
-    """Where the Java client keeps its files."""
+    """Return the directory in which the Java client keeps these files."""
     return Path.home() / ".rocketmq_offsets"
 
 
 class LocalOffsetStore:
-    """The offsets of one client in one group (an OffsetStore)."""
+    """The OffsetStore of one client in one group."""
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         self.path = directory / client_id / group / "offsets.json"
@@ -47,14 +47,14 @@ class LocalOffsetStore:
         self._dirty = False
         self._writing = asyncio.Lock()
         self._numbers = count()
-        #: The number of the write that made the file; and the lock for replacing it.
+        #: The number of the last write, and the lock for replacing the file.
         self._newest = -1
         self._replacing = threading.Lock()
 
     async def load(self) -> None:
-        """Read the file, or the version before it; a missing file counts as an empty one.
+        """Read the file, or its previous version; a missing file counts as an empty one.
 
-        Raises OffsetFileError when neither can be read: starting over would lose the offsets.
+        Raises OffsetFileError if neither can be read: starting over would lose the offsets.
         """
         self._table = await asyncio.to_thread(self._read)
 
@@ -65,7 +65,7 @@ class LocalOffsetStore:
         """Raises OffsetFileError."""
         self._table[queue] = offset
         self._dirty = True
-        # Of several calls at the same time, one writes for all.
+        # One of several concurrent calls writes for all.
         async with self._writing:
             if not self._dirty:
                 return
@@ -78,7 +78,7 @@ class LocalOffsetStore:
             except OSError as error:
                 raise OffsetFileError(self.path, error.strerror or str(error)) from error
             finally:
-                # Also when this is cancelled: the thread goes on, but its result is unknown.
+                # Also after a cancellation: the thread continues, but its result is unknown.
                 if not written:
                     self._dirty = True
 
@@ -114,7 +114,7 @@ class LocalOffsetStore:
                 file.flush()
                 os.fsync(file.fileno())
             with self._replacing:
-                # One that was cancelled and comes late must not undo a later one.
+                # A write that was cancelled must not overwrite a later one.
                 if number < self._newest:
                     return
                 if self.path.exists():

@@ -1,4 +1,4 @@
-"""Where a consumer group stands, kept by the brokers (RemoteBrokerOffsetStore)."""
+"""The offsets of a consumer group, stored by the brokers (RemoteBrokerOffsetStore)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pocketmq.remoting.headers.offset import (
 
 
 class OffsetStore(Protocol):
-    """Keeps the offsets of one group; an offset is the next one to consume."""
+    """Stores the offsets of one group; an offset is that of the next message to consume."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset; None when there is none. Raises RemotingError."""
+        """Return the stored offset; None if there is none. Raises RemotingError."""
 
     async def store(self, queue: MessageQueue, offset: int) -> None:
-        """Store an offset; returns when that is done. Raises RemotingError."""
+        """Store an offset; returns when it is stored. Raises RemotingError."""
 
     def keeps(self, queue: MessageQueue) -> bool:
-        """Whether what is stored now stays. The offsets of a slave give way to its master's as soon
-        as that is back."""
+        """Return whether an offset that is stored now lasts. A slave's offsets are replaced by its
+        master's as soon as the master is back."""
 
 
 class RemoteOffsetStore:
@@ -37,13 +37,13 @@ class RemoteOffsetStore:
         self._group = group
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset; None when there is none."""
+        """Return the stored offset; None if there is none."""
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            # Else a broker makes up 0 for an unknown group while the queue's first message is in
-            # memory, and `start` would mean one thing for small topics and another for large ones.
+            # Else a broker returns 0 for an unknown group as long as the queue's first message is
+            # in memory, and `start` would depend on the size of the topic.
             set_zero_if_not_found=False,
         )
         try:
@@ -61,7 +61,7 @@ class RemoteOffsetStore:
         return QueryConsumerOffsetResponseHeader.from_ext(answer.ext_fields).offset
 
     async def store(self, queue: MessageQueue, offset: int) -> None:
-        """Store an offset and wait for the broker to confirm it."""
+        """Store an offset, and wait for the broker's confirmation."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
@@ -77,5 +77,5 @@ class RemoteOffsetStore:
         )
 
     def keeps(self, queue: MessageQueue) -> bool:
-        """Whether a master takes the offsets of the queue."""
+        """Return whether a master stores the offsets of the queue."""
         return self._instance.routes.has_master(queue.broker_name)

@@ -1,8 +1,8 @@
-"""What a consumer reads: its topics, and a fetcher for each of their queues that it has.
+"""The topics that a consumer reads, and a fetcher for each of its queues.
 
-A queue begins where the group's stored offset says, else at the consumer's `start`. A queue that
-did not exist when its topic was subscribed to begins at its first message: none of them is older
-than the subscription.
+A queue begins at the group's stored offset, else at the consumer's `start`. A queue that did not
+exist when its topic was subscribed to begins at its first message: none is older than the
+subscription.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ M = TypeVar("M", bound=MessageExt)
 
 
 class ReadingListener(Protocol):
-    """Hears how the reading of queues goes."""
+    """Is informed about the reading of queues."""
 
     def reading_failed(self, queue: MessageQueue, error: RemotingError, times: int) -> None:
-        """Reading a queue failed, so many times in a row; it is tried again."""
+        """Called when a pull has failed `times` times in a row; it is retried."""
 
     def reading_works(self, queue: MessageQueue, failures: int) -> None:
-        """A queue was read for the first time, or after so many failures in a row."""
+        """Called when the first pull succeeds, and when one does after `failures` failures."""
 
     def reading_changed(self, topic: str) -> None:
-        """The topic is read from now on, or no more."""
+        """Called when a topic was added or removed."""
 
 
 class Assignment(Generic[M]):
@@ -70,8 +70,8 @@ class Assignment(Generic[M]):
         share_again: Callable[[], None],
         pauses: Pauses,
     ) -> None:
-        """`arrived` is called when the buffer of a queue is not empty any more, `share_again` when
-        a topic exists that was missing."""
+        """`arrived` is called when the buffer of a queue is no longer empty, `share_again` when a
+        missing topic has been created."""
         self.subscriptions: dict[str, Subscription] = {}
         self.fetchers: dict[MessageQueue, QueueFetcher[M]] = {}
         #: Whether queues that are added are paused.
@@ -93,12 +93,13 @@ class Assignment(Generic[M]):
 
     @property
     def queues(self) -> list[ProcessQueue[M]]:
-        """The process queues of all that is read now."""
+        """The process queues of all current queues."""
         return [fetcher.pq for fetcher in self.fetchers.values()]
 
     @property
     def healthy(self) -> bool:
-        """Whether any of the queues can be read; with none, whether a name server answers."""
+        """Whether the last pull of any queue succeeded; without queues, whether a name server
+        answers."""
         queues = self.queues
         if not queues:
             return self._instance.name_servers.answering
@@ -106,26 +107,26 @@ class Assignment(Generic[M]):
 
     @property
     def lag(self) -> dict[MessageQueue, int]:
-        """How many offsets each queue is behind, as the application knows it."""
+        """The lag of each queue in offsets, with the application's topic names."""
         unwrap = self._instance.namespace.unwrap_queue
-        # A copy in one step: any thread may ask.
+        # An atomic copy: any thread may call this.
         lags = [(fetcher.pq.queue, fetcher.pq.lag) for fetcher in list(self.fetchers.values())]
         return {unwrap(queue): lag for queue, lag in lags if lag is not None}
 
     @property
     def answered_at(self) -> float | None:
-        """When a pull was answered last, Unix seconds."""
+        """When a pull was last answered, Unix seconds."""
         answered = [pq.answered_at for pq in self.queues if pq.answered_at is not None]
         return unix_seconds(max(answered)) if answered else None
 
     async def begin(
         self, topic: str, kind: Kind, expression: Expression, start: Position | None = None
     ) -> TopicRoute | None:
-        """Read this topic from now on. Returns its route; None while it does not exist, and then
-        a rebalance follows when it does.
+        """Read a topic from now on. Return its route; None if it does not exist: then a rebalance
+        follows when it is created.
 
-        Raises InvalidName; NotRunning; NoNameServer; ValueError when the topic is read in another
-        way; what a broker answers to a SQL92 condition that it cannot evaluate.
+        Raises InvalidName, NotRunning, NoNameServer, ValueError if the topic is already read in a
+        different way, and a broker's error for a SQL92 condition that it cannot evaluate.
         """
         self._instance.check_running()
         check_topic_name(topic)
@@ -145,7 +146,7 @@ class Assignment(Generic[M]):
         start: Position | None,
         route: TopicRoute | None,
     ) -> bool:
-        """False when it is read in this way already."""
+        """Add a subscription; return False if there is an equal one."""
         old = self.subscriptions.get(topic)
         if old is not None:
             if old.kind is kind and old.expression == expression:
@@ -164,7 +165,7 @@ class Assignment(Generic[M]):
 
     async def _look_for(self, subscription: Subscription) -> None:
         topic = subscription.topic
-        if not topic.startswith(RETRY_PREFIX):  # that of a new group comes with its first retry
+        if not topic.startswith(RETRY_PREFIX):  # the first retry creates a group's retry topic
             near = await similar_topics(self._instance, topic)
             log.warning(
                 "topic %s does not exist; the consumer gets no messages from it until it is "
@@ -179,7 +180,7 @@ class Assignment(Generic[M]):
                 return
             try:
                 if await self._instance.routes.for_subscribe(topic) is not None:
-                    # The route table has told route_changed.
+                    # The route table has called route_changed.
                     await self._instance.heartbeat.send_all()
                     self._share_again()
                     return
@@ -187,18 +188,18 @@ class Assignment(Generic[M]):
                 log.debug("route of topic %s: %s", topic, error)
 
     def end(self, topic: str) -> list[ProcessQueue[M]]:
-        """Stop reading this topic; return the queues that were dropped."""
+        """Stop reading a topic; return the queues that were dropped."""
         self.subscriptions.pop(topic, None)
         self._instance.routes.unwatch(topic)
         self._listener.reading_changed(topic)
         return [self.remove(queue) for queue in self.of_topic(topic)]
 
     def of_topic(self, topic: str) -> list[MessageQueue]:
-        """The queues of the topic that are read now."""
+        """Return the current queues of a topic."""
         return [queue for queue in self.fetchers if queue.topic == topic]
 
     def shared_queues(self, topic: str | None = None) -> list[MessageQueue]:
-        """Those of them, or of all topics, that are this client's share in the group."""
+        """Return the current queues of a topic, or of all, that were assigned by rebalancing."""
         return [
             queue
             for queue in self.fetchers
@@ -208,11 +209,11 @@ class Assignment(Generic[M]):
         ]
 
     def add_all(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue[M]]:
-        """Have these queues read; new fetchers are not started yet."""
+        """Add queues; new fetchers are not started yet."""
         return [self.add(queue).pq for queue in queues]
 
     def add(self, queue: MessageQueue) -> QueueFetcher[M]:
-        """Have the queue read; a new fetcher is not started yet."""
+        """Add a queue; a new fetcher is not started yet."""
         fetcher = self.fetchers.get(queue)
         if fetcher is None:
             fetcher = self.fetchers[queue] = QueueFetcher(
@@ -228,20 +229,20 @@ class Assignment(Generic[M]):
         return fetcher
 
     def remove(self, queue: MessageQueue) -> ProcessQueue[M]:
-        """Drop the queue: what it had ready is forgotten, its offsets stay in what is returned."""
+        """Drop a queue and its prefetched messages; return the process queue with its offsets."""
         fetcher = self.fetchers.pop(queue)
         fetcher.drop()
         self._puller.forget(queue)
         return fetcher.pq
 
     async def start_all(self) -> None:
-        """Begin every fetcher that does not run. First each looks up its offset, so that messages
-        sent after this call are not before the end that a queue begins at."""
+        """Start every fetcher that does not run. First determine their offsets, so that a queue
+        that begins at the end includes all messages sent after this call."""
         fresh = [pq for pq in self.queues if pq.next_offset is None]
         try:
             await asyncio.gather(*(self._settle(pq) for pq in fresh))
         finally:
-            # Also when the caller is cancelled: what is assigned is read.
+            # Also after a cancellation: assigned queues must be read.
             self._start(self.fetchers.values())
 
     def _start(self, fetchers: Iterable[QueueFetcher[M]]) -> None:
@@ -253,16 +254,15 @@ class Assignment(Generic[M]):
         try:
             offset = await self.first_offset(pq.queue)
         except RemotingError as error:
-            self.failed(pq.queue, error, 1)  # the fetcher itself tries again
+            self.failed(pq.queue, error, 1)  # the fetcher retries
             return
         if pq.next_offset is None:
             pq.next_offset = offset
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Take up new queues of a followed topic, and drop those that a live broker has lost.
+        """Add new queues of a FOLLOWED topic, and drop those that a broker in the route has lost.
 
-        Queues of a broker that left the route stay: it may come back, and they know where they
-        were.
+        Queues of a broker that left the route are kept with their offsets: it may come back.
         """
         subscription = self.subscriptions.get(route.topic)
         if subscription is None or subscription.kind is not Kind.FOLLOWED or route.provisional:
@@ -275,13 +275,13 @@ class Assignment(Generic[M]):
         self._start([self.add(queue) for queue in route.subscribe])
 
     def _connection_lost(self, _address: str) -> None:
-        """Have every offset committed once more. A broker saves them only every few seconds: one
-        that was killed has lost the last ones, and nothing else would send those of idle queues."""
+        """Commit every offset again. A broker saves offsets only every few seconds: one that was
+        killed has lost the last ones, and those of idle queues would not be sent again."""
         for pq in self.queues:
             pq.committed = None
 
     def undivided_queues(self) -> list[MessageQueue]:
-        """The queues of the shared topics of which no share has come yet, as far as they exist."""
+        """Return the known queues of SHARED topics that are not rebalanced yet."""
         routes = [
             self._instance.routes.known(subscription.topic)
             for subscription in self.subscriptions.values()
@@ -290,7 +290,7 @@ class Assignment(Generic[M]):
         return [queue for route in routes if route is not None for queue in route.subscribe]
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Have a queue go on at another offset, now or when it comes with the first share."""
+        """Continue a queue at another offset, now or when the first rebalance assigns it."""
         fetcher = self.fetchers.get(queue)
         subscription = self.subscriptions.get(queue.topic)
         if fetcher is not None:
@@ -301,14 +301,14 @@ class Assignment(Generic[M]):
             subscription.sought[queue] = offset
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and hand out nothing of these queues until `resume`."""
+        """Pull and deliver nothing from these queues until `resume`."""
         for queue in queues:
             fetcher = self.fetchers[queue]
             fetcher.pq.paused = True
             fetcher.stop()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Continue with these queues."""
         for queue in queues:
             fetcher = self.fetchers[queue]
             fetcher.pq.paused = False
@@ -317,15 +317,15 @@ class Assignment(Generic[M]):
             self._start([fetcher])
 
     def stop(self) -> None:
-        """End every fetcher."""
+        """Stop every fetcher."""
         for fetcher in self.fetchers.values():
             fetcher.stop()
 
     def subscription_data(self) -> list[SubscriptionData]:
-        """As heartbeats tell it."""
+        """Return the subscriptions as heartbeats contain them."""
         return [subscription.data() for subscription in self.subscriptions.values()]
 
-    # For fetchers (fetch/fetcher.py, Reader)
+    # The interface for fetchers (fetch/fetcher.py, Reader)
 
     async def first_offset(self, queue: MessageQueue) -> int:
         subscription = self.subscriptions.get(queue.topic)
@@ -342,8 +342,8 @@ class Assignment(Generic[M]):
                 start = subscription.start
         offset = await self._offsets.resolve(queue, start)
         if start == "end" and self._options.commits:
-            # The end moves: the next owner of the queue would miss messages that came in between.
-            with contextlib.suppress(RemotingError):  # the commits to come say it too
+            # The end moves: the next owner of the queue would miss messages that arrive until then.
+            with contextlib.suppress(RemotingError):  # later commits store it too
                 await self._store.store(queue, offset)
         return offset
 

@@ -1,8 +1,8 @@
-"""Locks that brokers keep for orderly consumers: a queue belongs to one client at a time.
+"""Queue locks at brokers, for orderly consumers: a queue belongs to one client at a time.
 
-A broker forgets a lock 60 s after its last renewal; here it is taken for lost after 30 s, so that
-two clients never both believe that they hold it. A pocketmq broker also forgets it 0.5 s after this
-client's end closed the connection, as the kernel does for a process that was killed.
+A broker drops a lock 60 s after its last renewal. The client considers it lost after 30 s, so that
+two clients never both believe that they hold it. A pocketmq broker also drops it 0.5 s after the
+client's side has closed the connection, as the kernel does for a process that was killed.
 Reference: RebalanceImpl.lockAll.
 """
 
@@ -25,17 +25,17 @@ from pocketmq.remoting.bodies.queue_lock import (
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command
 
-#: A lock holds for so long after it was asked for, seconds.
+#: How long a lock is valid after it was requested, seconds.
 LOCK_LIFE = 30.0
-#: And for so long at the broker, seconds.
+#: How long a broker keeps a lock, seconds.
 LOCK_MEMORY = 60.0
-#: Queues of one request: brokers limit the size of its body.
+#: The most queues in one request: brokers limit the size of its body.
 MOST_TOGETHER = 1_000
 
 
 class Locks(NamedTuple):
-    """What asking for locks came to: those that are held until `until` (clock seconds), and those
-    whose broker did not say."""
+    """The result of requesting locks: the queues whose locks are held until `until` (clock
+    seconds), and those whose broker did not answer."""
 
     held: set[MessageQueue]
     unknown: set[MessageQueue]
@@ -43,10 +43,10 @@ class Locks(NamedTuple):
 
 
 class QueueLocks:
-    """Locks of one client in one group; `clock` gives seconds, `timeout` bounds each request.
+    """Locks of one client in one group; `clock` returns seconds; `timeout`: of each request.
 
-    A broker gets one request at a time: of two at once it may do the later one first, and a lock
-    that is taken after it was given up stays there for LOCK_MEMORY.
+    A broker gets one request at a time: it might process two concurrent ones in the wrong order,
+    and a lock that is taken after it was released would stay for LOCK_MEMORY.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class QueueLocks:
         return Locks(held, unknown, until)
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Give locks up; returns those whose broker did not say that it has."""
+        """Release locks; return those whose broker did not confirm it."""
         unknown: set[MessageQueue] = set()
 
         async def tell(broker: str, some: Sequence[MessageQueue]) -> None:

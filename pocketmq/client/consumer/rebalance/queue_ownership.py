@@ -1,7 +1,7 @@
-"""Which queues a push consumer has: taking its share, giving up the rest, keeping the locks.
+"""The queues that a push consumer owns: takes its share, releases others, and renews locks.
 
-Orderly consumers lock a queue before they read it, so that the last owner has committed before the
-next one asks for the offset. They unlock it when none of its messages is in work any more.
+Orderly consumers lock a queue before they read it, so that the previous owner has committed before
+the next one reads the offset. They unlock it when none of its messages is in progress any more.
 Reference: RebalancePushImpl, RebalanceImpl.lockAll.
 """
 
@@ -30,13 +30,13 @@ from pocketmq.message.message import MessageQueue
 
 log = logging.getLogger(__name__)
 
-#: After a renewal that some broker did not answer, seconds.
+#: Pause after a renewal that a broker did not answer, seconds.
 RETRY_PERIOD = 1.0
 
 
 class QueueOwnership:
-    """The queues of one consumer. `locks` is None where queues are not locked, else they are
-    renewed every `renewal` seconds; `again` triggers a rebalance."""
+    """The queues of one consumer. `locks`: renewed every `renewal` seconds; None if queues are not
+    locked. `again` triggers a rebalance."""
 
     def __init__(
         self,
@@ -62,25 +62,25 @@ class QueueOwnership:
         self._locks = locks
         self._again = again
         self._events = events
-        #: Queues that were dropped while something of them is in work: those that are still ours,
-        #: and those that may be another client's already.
+        #: Dropped queues with messages in progress: those that this client still owns, and those
+        #: that another client may own already.
         self._leaving: dict[MessageQueue, Queue] = {}
         self._abandoned: set[MessageQueue] = set()
-        #: Queues whose locks are being given back, and are not renewed any more.
+        #: Queues whose locks are being released, and are not renewed any more.
         self._unlocking: set[MessageQueue] = set()
-        #: Queues that a broker may have locked, because what it was asked last has no answer (yet);
-        #: and until when, clock seconds.
+        #: Queues that a broker may have locked, because the last request has no answer (yet) →
+        #: until when, clock seconds.
         self._asked: dict[MessageQueue, float] = {}
-        #: Queues of this client's share that another one has locked.
+        #: Queues of this client's share that another client has locked.
         self._awaited: set[MessageQueue] = set()
         self._closing = False
-        #: Set when locks are to be renewed at once.
+        #: Set to renew the locks at once.
         self._doubted = asyncio.Event()
         if locks is not None:
             instance.pool.on_disconnected.append(self._connection_lost)
 
     async def share(self, topic: str, share: Sequence[MessageQueue]) -> bool:
-        """Have exactly this share of a topic; False when some of it can only be had later."""
+        """Own exactly this share of a topic; return False if a part can only be taken later."""
         subscription = self._assignment.subscriptions.get(topic)
         if subscription is None or subscription.kind is not Kind.SHARED or self._closing:
             return True
@@ -100,7 +100,7 @@ class QueueOwnership:
             self._await(topic, [q for q in gained if q not in locks.held and q not in unknown])
             gained = [queue for queue in gained if queue in locks.held]
         if self._closing:
-            return True  # `close` unlocks what was asked for
+            return True  # `close` releases the requested locks
         for queue in wanted:
             if queue not in unknown:
                 self._asked.pop(queue, None)
@@ -131,8 +131,8 @@ class QueueOwnership:
             )
 
     async def _give_back(self, topic: str, share: Sequence[MessageQueue]) -> bool:
-        """Unlock what may be locked for this client but is in another's share; False when a broker
-        does not say that it has: that client waits."""
+        """Release locks that this client may hold on queues of other clients' shares; return False
+        if a broker does not confirm it: another client waits for them."""
         others = [queue for queue in self._asked if queue.topic == topic and queue not in share]
         if self._locks is None or not others:
             return True
@@ -145,16 +145,16 @@ class QueueOwnership:
         return not unknown
 
     async def revoke(self, queues: Sequence[MessageQueue]) -> None:
-        """Hand out nothing more of these, and have the application told that they go."""
+        """Stop delivering messages of these queues, and call `on_revoked`."""
         self._assignment.pause(queues)
         await self._callbacks.revoked(queues)
 
     def drop(self, queues: Sequence[MessageQueue]) -> list[Queue]:
-        """Stop reading these; return them for `let_go`."""
+        """Stop reading these queues; return them for `let_go`."""
         return [self._drop(queue) for queue in queues]
 
     async def let_go(self, dropped: Sequence[Queue]) -> None:
-        """Commit what is done of queues that are not read any more."""
+        """Commit the consumed offsets of queues that were dropped."""
         if self._locks is None:
             await self._committer.let_go(dropped)
             return
@@ -168,7 +168,7 @@ class QueueOwnership:
         return pq
 
     async def _hand_over(self, pq: Queue) -> None:
-        """Commit and unlock when the last message that is in work is done."""
+        """Commit and unlock a queue when its last message in progress has ended."""
         await self._idle(pq)
         if monotonic() < pq.locked_until:
             await self._committer.commit([pq])
@@ -181,7 +181,8 @@ class QueueOwnership:
         self._again()
 
     async def _abandon(self, pq: Queue) -> None:
-        """The same for a queue whose lock is lost: it may be another client's already."""
+        """Wait for the messages of a queue whose lock is lost: another client may own it
+        already."""
         await self._idle(pq)
         self._abandoned.discard(pq.queue)
         self._again()
@@ -191,7 +192,7 @@ class QueueOwnership:
             await self._service.idle(pq)
 
     async def keep_locks(self) -> None:
-        """Renew the locks for ever; ends by cancellation."""
+        """Renew the locks until cancelled."""
         period = self._renewal
         while True:
             with suppress(TimeoutError):
@@ -201,7 +202,8 @@ class QueueOwnership:
             period = self._renewal if await self.renew() else RETRY_PERIOD
 
     def _connection_lost(self, address: str) -> None:
-        """Hand out nothing that a broker may have given away, until its locks are renewed."""
+        """Deliver no messages of queues whose locks the broker may have given to others, until the
+        locks are renewed."""
         addresses = self._instance.vip_channel.own_addresses(address)
         masters = self._instance.routes.masters()
         for queue, fetcher in self._assignment.fetchers.items():
@@ -210,11 +212,11 @@ class QueueOwnership:
                 self._doubted.set()
 
     async def renew(self) -> bool:
-        """Renew every lock; a queue whose lock is gone, or may be, is dropped and taken again.
-        Return False when a broker did not answer.
+        """Renew every lock; a queue whose lock is lost, or may be, is dropped and taken again.
+        Return False if a broker did not answer.
 
-        Those of queues that were given up are renewed too, while something of them is in work; once
-        one of these is lost, nothing is committed of it: its new owner may be further on."""
+        Locks of dropped queues are renewed too while messages are in progress. If one of these is
+        lost, the queue is not committed: its new owner may be further on."""
         assert self._locks is not None
         assert isinstance(self._service, ConsumeOrderly)
         queues = list(self._assignment.fetchers)
@@ -245,17 +247,17 @@ class QueueOwnership:
         return not locks.unknown
 
     def stop(self) -> None:
-        """Do not take any more queues."""
+        """Take no more queues."""
         self._closing = True
 
     async def close(self) -> None:
-        """Commit everything and give the locks up, at the end of the consumer."""
+        """Commit everything and release the locks, at the end of the consumer."""
         now = monotonic()
         leaving = [pq for pq in self._leaving.values() if now < pq.locked_until]
         try:
             await self._committer.commit([*self._assignment.queues, *leaving])
         finally:
-            # Also when this takes too long at some broker: the others' queues are not to wait.
+            # Also if a broker takes too long: the queues of the others must not wait.
             if self._locks is not None:
                 await self._locks.unlock(
                     {*self._assignment.fetchers, *self._leaving, *self._unlocking, *self._asked}

@@ -1,9 +1,9 @@
-"""Sharing the queues of a topic among the clients of a group.
+"""Rebalancing: divides the queues of a topic among the clients of a group.
 
-Every client computes the same division (`strategies.py`). A broker tells the
-clients of a group when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); apart from that each
-looks every 20 s. While two of them see different lists, a queue may be read by both or by none:
-delivery is at least once.
+Every client computes the same division (`strategies.py`). A broker notifies the clients of a group
+when one joins or leaves (NOTIFY_CONSUMER_IDS_CHANGED); in addition, each client checks every 20 s.
+While two of them see different lists, a queue may be read by both or by none: delivery is at least
+once.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 REBALANCE_PERIOD = 20.0
 CONSUMER_LIST_TIMEOUT = 3.0
-#: A group that no broker has ever known is reported after so many rounds.
+#: Rounds after which a group that no broker has ever known is reported.
 PATIENCE = 5
-#: A broker that left a route is expected back for so long, seconds.
+#: How long a broker that left a route is expected back, seconds.
 BROKER_PATIENCE = 300.0
 
 
 class NotInGroup(ClientError):
-    """A broker does not count this client among those of its group, or knows no such group."""
+    """A broker does not list this client in its group, or does not know the group."""
 
     retriable = True
 
@@ -59,9 +59,9 @@ class NotInGroup(ClientError):
 class Rebalancer:
     """Keeps one client's share of each subscribed topic.
 
-    `assign(topic, queues)` is awaited whenever a share was computed, changed or not; it says
-    whether it could take all of it, else there is another round soon. `on_group` is called when the
-    group is lost (why) and when it is there again (None).
+    `assign(topic, queues)` is awaited whenever a share was computed, even if it did not change. It
+    returns whether it could take all of it; if not, another round follows soon. `on_group` is
+    called with the error when the group is lost, and with None when it is found again.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Rebalancer:
         *,
         retry_period: float,
     ) -> None:
-        """`retry_period`: after a round in which something could not be asked, seconds."""
+        """`retry_period`: pause after a round in which a request failed, seconds."""
         self._instance = instance
         self._group = group
         self._strategy = strategy
@@ -84,7 +84,7 @@ class Rebalancer:
         self._known = False
         self._lost = False
         self._missing = 0
-        #: By topic, the brokers of its route and when each was last in it, monotonic seconds.
+        #: Topic → broker → when it was last in the topic's route, monotonic seconds.
         self._brokers: dict[str, dict[str, float]] = {}
         self._wake = asyncio.Event()
         #: Set after the first round.
@@ -98,11 +98,11 @@ class Rebalancer:
         )
 
     def soon(self) -> None:
-        """Do a round now."""
+        """Start a round now."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Rounds for ever; ends by cancellation."""
+        """Run rounds until cancelled."""
         while True:
             period = REBALANCE_PERIOD if await self.round() else self._retry_period
             self.began.set()
@@ -112,7 +112,7 @@ class Rebalancer:
             self._wake.clear()
 
     async def round(self) -> bool:
-        """Compute every topic's share; False when some could not be."""
+        """Compute the share of every topic; return False if that failed for one."""
         complete = True
         missing: NotInGroup | None = None
         self._failing &= self.topics
@@ -126,8 +126,8 @@ class Rebalancer:
             except NotInGroup as error:
                 missing = error
             except RemotingError as error:
-                # A topic often does not exist yet, so only the first time is logged. Of a topic
-                # that was divided before, a server that is away is logged by itself.
+                # A topic often does not exist yet, so this is logged only once. For a topic that
+                # was divided before, the outage of the server is logged instead.
                 away = is_silence(error) or isinstance(error, BrokerNotFound | NoNameServer)
                 known = topic in self._failing or (away and topic in self._brokers)
                 level = logging.DEBUG if known else logging.INFO
@@ -142,7 +142,7 @@ class Rebalancer:
                 self._failing.add(topic)
                 complete = False
             except Exception:
-                # The strategy may be the application's.
+                # The strategy may be part of the application.
                 told = fields(topic=topic, group=self._group)
                 log.exception(
                     "topic %s cannot be divided among the group: the strategy failed",
@@ -155,8 +155,8 @@ class Rebalancer:
         return complete and missing is None
 
     def _all_brokers_there(self, topic: str) -> bool:
-        """False for a while after a broker left the topic's route. Most come back soon, and their
-        queues are not to wait for the next route poll: so the route is asked for in each round."""
+        """Return False for a while after a broker left the topic's route. Most come back soon, and
+        their queues should not wait for the next route poll: each round requests the route."""
         route = self._instance.routes.known(topic)
         present = set() if route is None else set(route.addresses())
         now = time.monotonic()
@@ -170,7 +170,7 @@ class Rebalancer:
         return True
 
     async def _rejoin(self, error: NotInGroup) -> None:
-        """Register again. It is usual that this is needed until the first heartbeat has arrived."""
+        """Register again. This is normal until the first heartbeat has arrived."""
         self._missing += 1
         if not self._lost and (self._known or self._missing >= PATIENCE):
             self._lost = True
@@ -189,7 +189,8 @@ class Rebalancer:
         brokers = sorted(route.addresses())
         if not brokers:
             raise NoRouteInfo(topic, "no broker")
-        # Any broker of the topic knows every client of the group: all heartbeat to all.
+        # Any broker of the topic knows every client of the group: all clients send heartbeats to
+        # all brokers.
         broker = random.choice(brokers)
         try:
             answer = await self._instance.request(
@@ -204,8 +205,8 @@ class Rebalancer:
         own = self._instance.client_id
         ids = GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
         if own not in ids:
-            # The others divide all queues among them; what is read here is read twice until the
-            # next heartbeat has arrived. Giving it up and taking it again would be no better.
+            # The other clients divide all queues, so those of this client are read twice until its
+            # next heartbeat arrives. Dropping them until then would be no better.
             raise NotInGroup(self._group, broker, f"does not have {own}")
         self._known = True
         self._missing = 0

@@ -1,6 +1,6 @@
-"""Telling the application which queues of its share come and go, and waiting for its answer.
+"""The callbacks for gained and lost queues, which are awaited.
 
-Reference: MessageQueueListener, whose calls nobody waits for; Kafka's ConsumerRebalanceListener.
+Reference: MessageQueueListener, which is not awaited; Kafka's ConsumerRebalanceListener.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class ShareCallbacks:
-    """The callbacks `on_assigned` and `on_revoked` of one consumer. `timeout`: seconds that each
-    call may take; then, or when it raises, the consumer goes on all the same."""
+    """The callbacks `on_assigned` and `on_revoked` of one consumer. `timeout`: seconds that a call
+    may take; after that, or after an error, the consumer continues."""
 
     def __init__(self, options: ConsumerOptions, namespace: Namespace, timeout: float) -> None:
         self._options = options
@@ -29,11 +29,11 @@ class ShareCallbacks:
         self._timeout = timeout
 
     async def assigned(self, queues: Sequence[MessageQueue]) -> None:
-        """These have come, and are not read yet."""
+        """Call `on_assigned` with queues that are not read yet."""
         await self._call("on_assigned", self._options.on_assigned, queues)
 
     async def revoked(self, queues: Sequence[MessageQueue]) -> None:
-        """These are about to go; nothing more of them is read or handed out."""
+        """Call `on_revoked` with queues from which nothing more is read or delivered."""
         await self._call("on_revoked", self._options.on_revoked, queues)
 
     async def _call(

@@ -1,9 +1,9 @@
-"""How the queues of a topic are divided among the clients of a group.
+"""Strategies that divide the queues of a topic among the clients of a group.
 
-Every client computes the same division from the same two lists, so no server decides; all clients
-of a group must use the same strategy, Java clients among them. A strategy is called with all queues
-of one topic, the client ids of the group and the own one, which is among them; both lists are
-sorted. Reference: AllocateMessageQueueStrategy and its implementations.
+Every client computes the same division from the same two lists, without a server. So all clients of
+a group, including Java clients, must use the same strategy. A strategy is called with all queues of
+one topic, the client ids of the group, and the client's own id, which is one of them; both lists
+are sorted. Reference: AllocateMessageQueueStrategy and its implementations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Strategy: TypeAlias = Callable[[Sequence[MessageQueue], Sequence[str], str], lis
 def average(
     queues: Sequence[MessageQueue], client_ids: Sequence[str], own: str
 ) -> list[MessageQueue]:
-    """Consecutive queues in equal shares; the first clients get one more
+    """Assign consecutive queues in equal shares; the first clients get one more
     (AllocateMessageQueueAveragely)."""
     index = client_ids.index(own)
     least, extra = divmod(len(queues), len(client_ids))
@@ -34,15 +34,15 @@ def average(
 def circle(
     queues: Sequence[MessageQueue], client_ids: Sequence[str], own: str
 ) -> list[MessageQueue]:
-    """Queues dealt out one by one, as cards (AllocateMessageQueueAveragelyByCircle)."""
+    """Assign queues one by one in a circle (AllocateMessageQueueAveragelyByCircle)."""
     return list(queues[client_ids.index(own) :: len(client_ids)])
 
 
 class ConsistentHash:
-    """Few queues move when a client comes or goes (AllocateMessageQueueConsistentHash).
+    """Moves few queues when a client joins or leaves (AllocateMessageQueueConsistentHash).
 
-    Each client has `virtual_nodes` places on a ring of the first four bytes of MD5; a queue belongs
-    to the client of the next place. Raises ValueError for less than one place.
+    Each client has `virtual_nodes` nodes on a ring, at the first four bytes of an MD5 hash; a queue
+    belongs to the client of the next node. Raises ValueError for fewer than one node.
     """
 
     def __init__(self, virtual_nodes: int = 10) -> None:
@@ -70,7 +70,7 @@ def _place(text: str) -> int:
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """What Java's toString makes of a queue: the places of queues are hashes of it."""
+    """Return Java's `toString` of a queue, whose hash is its position on the ring."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
@@ -78,10 +78,10 @@ def _java_text(queue: MessageQueue) -> str:
 
 
 class ByMachineRoom:
-    """Only queues of brokers in some rooms, in equal shares (AllocateMessageQueueByMachineRoom).
+    """Assigns only queues of brokers in given rooms, equally (AllocateMessageQueueByMachineRoom).
 
-    A broker tells its room by its name, `room@broker`. Queues that are left over when the shares
-    are equal go to the first clients, one each.
+    The room is part of the broker name, `room@broker`. The remaining queues go to the first
+    clients, one each.
     """
 
     def __init__(self, rooms: Collection[str]) -> None:
@@ -104,10 +104,10 @@ class ByMachineRoom:
 
 
 class NearbyMachineRoom:
-    """The queues of each room go to the clients in it; those of a room without any go to all
-    (AllocateMachineRoomNearby).
+    """Assigns the queues of each room to the clients in it, and those of a room without clients to
+    all (AllocateMachineRoomNearby).
 
-    `strategy` divides within a room; `broker_room` and `client_room` tell the room of a queue's
+    `strategy` divides within a room; `broker_room` and `client_room` return the room of a queue's
     broker and of a client id.
     """
 
@@ -145,7 +145,8 @@ def _grouped(items: Iterable[_T], room: Callable[[_T], str]) -> dict[str, list[_
 
 
 class ByConfig:
-    """Exactly the given queues (AllocateMessageQueueByConfig), of those that a topic has."""
+    """Assigns exactly the given queues, as far as the topic has them
+    (AllocateMessageQueueByConfig)."""
 
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self._queues = frozenset(queues)
