@@ -1,4 +1,4 @@
-"""Administration of a cluster: one class, `Admin`, in rooms by what it looks after."""
+"""Administration of a cluster: the class `Admin`, with a module for each area."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The public face: everything an administrator asks of a cluster.
+"""The administration client: all operations of an administrator on a cluster.
 
     async with Admin(namesrv="127.0.0.1:9876") as admin:
         await admin.create_topic("orders", queues=8)
         print(await admin.lag("shop"))
 
-| room | looks after |
+| module | operations on |
 |---|---|
 | client.admin.topics | clusters, topics, their routes and stats |
-| client.admin.groups | consumer groups, who is connected, how far groups are |
+| client.admin.groups | consumer groups, connected clients, progress and lag |
 | client.admin.offsets | offsets of queues and groups, resets |
-| client.admin.messages | single messages by key, id, or place |
+| client.admin.messages | single messages by key, id, or queue offset |
 | client.admin.configs | KV config, configuration and runtime figures of the servers |
 
 Reference: DefaultMQAdminExt.
@@ -33,12 +33,12 @@ from pocketmq.client.parameters import Seconds, seconds
 
 
 class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
-    """Asks and changes a cluster.
+    """Queries and changes a cluster.
 
-    `namesrv`: "host:port;host:port" or a list; default the environment's NAMESRV_ADDR. `timeout`:
-    seconds for each request. `options`: those of every client (client.options); with a namespace,
-    topics and groups are those of the namespace. Every method raises NotRunning outside `async
-    with` (or `start` and `shutdown`), and otherwise the errors of `pocketmq.client.errors`.
+    `namesrv`: "host:port;host:port" or a list; by default the environment's NAMESRV_ADDR.
+    `timeout`: seconds for each request. `options`: those of every client (`client.options`); with a
+    namespace, topics and groups are those of the namespace. Every method raises NotRunning outside
+    `async with` (or `start` and `shutdown`), and otherwise the errors of `pocketmq.client.errors`.
     """
 
     def __init__(
@@ -57,4 +57,4 @@ class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, ConfigAdmin):
 
 
 async def _nothing() -> None:
-    """An Admin runs nothing of its own."""
+    """An Admin has nothing to start or stop except its instance."""

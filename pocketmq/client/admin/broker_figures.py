@@ -1,4 +1,4 @@
-"""What a broker says of itself, read from its runtime figures, official ones included."""
+"""The state of brokers, including official ones, from their runtime figures."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ _CAPACITY: Final = re.compile(r"(Total|Free) : ([\d.]+) ?([BKMGTP])")
 
 
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one broker; None for what it does not tell.
+    """The figures of one broker; None for those that it does not report.
 
     Attributes:
-        version: of RocketMQ, as V5_3_3.
+        version: of RocketMQ, such as V5_3_3.
         in_per_second, out_per_second: messages, over the last 10 s.
         stored_today, read_today: messages since midnight.
-        disk_percent: how full the disk with the commit log is.
-        disk_total, disk_free: its bytes.
-        log_bytes: from the first to the last byte of the commit log.
-        unflushed_bytes: what is stored and not on the disk yet.
+        disk_percent: used part of the disk with the commit log.
+        disk_total, disk_free: its size and free space, bytes.
+        log_bytes: size of the commit log.
+        unflushed_bytes: stored, but not on the disk yet.
         running_seconds: since the start.
         oldest_message: its store time, Unix ms; None without a message.
         role: MASTER, SLAVE, or FENCED for one without a role in its controller group; only pocketmq
             brokers report this and the following.
         epoch: the master epoch, in a controller group.
-        ready, accepts_sends: whether it does what its role is for; whether producers may send.
+        ready, accepts_sends: whether it can do the work of its role; whether producers may send.
         permission: brokerPermission: 4 read, 2 write.
-        in_sync, lag_bytes: of a slave: whether it is in sync; bytes of log that it lacks.
+        in_sync, lag_bytes: of a slave: whether it is in sync; bytes of the log that it lacks.
         members: of a master in a controller group: the ids in its SyncStateSet.
         copies, copies_needed: of a master: members in sync, including itself; copies that a send
             waits for.
-        problems, remarks: why it is not ready; what else to know.
+        problems, remarks: why it is not ready; other notes.
     """
 
     version: str | None = None
@@ -75,7 +75,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, table: Mapping[str, str]) -> BrokerFigures:
-        """Read what `Admin.broker_runtime` returns."""
+        """Decode the result of `Admin.broker_runtime`."""
         disk = _number(table.get("commitLogDiskRatio", ""))
         capacity = {
             name: int(float(number) * _SIZES[unit])
@@ -116,10 +116,10 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
     """The replicas of a broker group, as its master sees them.
 
     Attributes:
-        registered: how many the name server knows.
-        connected: how many copy the log now.
-        in_sync: how many of these keep up.
-        lag_bytes: log that the furthest of these does not have yet.
+        registered: number that the name server knows.
+        connected: number that copy the log now.
+        in_sync: number of these that are in sync.
+        lag_bytes: bytes of the log that the slowest of these lacks.
     """
 
     registered: int
@@ -129,12 +129,12 @@ class ReplicaFigures(msgspec.Struct, frozen=True):
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a broker group: a registered one, or the master that is missing.
+    """A member of a broker group: a registered one, or the missing master.
 
     Attributes:
         address: empty for a master that is not registered.
         problem: why there are no figures: it does not answer, or the group has no master.
-        replicas: of a master, what it says of its replicas; None if it has none or does not say.
+        replicas: of a master: the figures of its replicas; None if it has or reports none.
     """
 
     cluster: str
@@ -147,17 +147,17 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_master(self) -> bool:
-        """Whether clients send to it."""
+        """Whether it is the master, to which clients send."""
         return self.broker_id == MASTER_ID
 
     @property
     def role(self) -> str:
-        """What it does: as it says itself, or else as it is registered."""
+        """Its role as it reports it, or else as it is registered."""
         return self.figures.role or ("MASTER" if self.is_master else "SLAVE")
 
     @property
     def state(self) -> str:
-        """Its state in one or two words."""
+        """Its state, in one or two words."""
         if self.problem is not None:
             return "no answer" if self.address else "missing"
         if self.figures.ready is False:
@@ -168,20 +168,20 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_well(self) -> bool:
-        """Whether it answers, and is not known to have a problem."""
+        """Whether it answers and reports no problem."""
         return self.problem is None and self.figures.ready is not False
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What is wrong or remarkable."""
+        """Problems and remarks."""
         if self.problem is not None:
             return (self.problem,)
         return (*self.figures.problems, *self.figures.remarks)
 
 
 async def broker_states(admin: Admin) -> list[BrokerState]:
-    """Every member of every broker group that the name server knows, in the order of names and ids.
-    All are asked at once, so this takes as long as the slowest: the timeout of `admin` at most."""
+    """Return every member of every broker group that the name server knows, sorted by name and id.
+    All are asked at the same time, so this takes at most the timeout of `admin`."""
     info = await admin.cluster_info()
     cluster_of = {
         broker: cluster for cluster, names in info.cluster_addr_table.items() for broker in names
@@ -245,7 +245,7 @@ def _texts(table: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _number(text: str) -> float | None:
-    """The first number of a text, such as of rates over 10, 60 and 600 s."""
+    """Return the first number of a text, such as rates over 10, 60 and 600 s."""
     try:
         return float(text.split()[0])
     except (IndexError, ValueError):
@@ -258,12 +258,12 @@ def _difference(table: Mapping[str, str], now: str, before: str) -> int | None:
 
 
 def _size(text: str) -> int | None:
-    """ "1.5 KiB" as 1536."""
+    """Convert a text such as "1.5 KiB" to bytes."""
     match = re.match(r"([\d.]+) ?([BKMGTP])", text)
     return None if match is None else int(float(match[1]) * _SIZES[match[2]])
 
 
 def _seconds(text: str) -> int | None:
-    """ "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" as 7501."""
+    """Convert a text such as "[ 0 days, 2 hours, 5 minutes, 1 seconds ]" to seconds."""
     parts = re.findall(r"(\d+) ([dhms])", text)
     return sum(int(number) * _UNITS[unit] for number, unit in parts) if parts else None

@@ -1,4 +1,4 @@
-"""Configuration: KV config of the name servers, settings and figures of all servers."""
+"""Configuration: KV config of the name servers, settings and runtime figures of all servers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pocketmq.remoting.settings.properties_file import format_properties, parse_
 
 
 class ConfigAdmin(Servers):
-    """What Admin offers for configuration."""
+    """Admin's methods for configuration."""
 
-    # KV config: namespaces here are the name server's own, of keys
+    # KV config. Its namespaces have nothing to do with the client's option `namespace`.
 
     async def config(self, namespace: str) -> dict[str, str]:
-        """Every key of a namespace; empty when there is no such namespace."""
+        """Return all keys and values of a namespace; empty if it does not exist."""
         header = GetKVListByNamespaceRequestHeader(namespace=text("namespace", namespace))
         try:
             answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
@@ -40,7 +40,7 @@ class ConfigAdmin(Servers):
         return KVTable.decode(answer.body).table
 
     async def get_config(self, namespace: str, key: str) -> str | None:
-        """One value; None when there is none."""
+        """Return one value; None if it does not exist."""
         header = GetKVConfigRequestHeader(
             namespace=text("namespace", namespace), key=text("key", key)
         )
@@ -64,7 +64,7 @@ class ConfigAdmin(Servers):
         )
 
     async def delete_config(self, namespace: str, key: str) -> None:
-        """Remove a value from every name server; it is no error when there is none."""
+        """Remove a value from every name server; no error if it does not exist."""
         await self._tell(
             RequestCode.DELETE_KV_CONFIG,
             DeleteKVConfigRequestHeader(
@@ -75,7 +75,7 @@ class ConfigAdmin(Servers):
     # Settings of the servers, by their official names
 
     async def broker_config(self, broker: str) -> dict[str, str]:
-        """The settings of a broker group's master; raises BrokerNotFound."""
+        """Return the settings of a broker group's master; raises BrokerNotFound."""
         masters = await self._masters(broker=text("broker", broker))
         answers = await self._each(masters, RequestCode.GET_BROKER_CONFIG)
         return parse_properties(bytes(answers[broker].body).decode())
@@ -87,9 +87,9 @@ class ConfigAdmin(Servers):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change settings of one `broker`, or of every master of `cluster`, or of every master
-        there is; which of them take effect at once is the broker's. Returns the names of the
-        brokers. Raises NoPermission for a setting that may not be changed."""
+        """Change settings of one `broker`, of every master of `cluster`, or of every master. It
+        depends on the broker which settings take effect at once. Return the names of the brokers.
+        Raises NoPermission for a setting that may not be changed."""
         body = format_properties(texts_by_name("settings", settings)).encode()
         masters = await self._masters(cluster, broker)
         return list(await self._each(masters, RequestCode.UPDATE_BROKER_CONFIG, body=body))
@@ -98,8 +98,8 @@ class ConfigAdmin(Servers):
         """Set brokerPermission to 4 (read) on every member of a broker group. Return their
         addresses; raise BrokerNotFound.
 
-        Producers choose other brokers with their next route (30 s at most); consumers go on. The
-        members keep it over a restart, and also one that becomes master later is drained.
+        Producers choose other brokers after their next route update (within 30 s); consumers
+        continue. The members keep the setting after a restart, so a later master is drained too.
         """
         return await self._set_permission(broker, PERM_READ)
 
@@ -110,10 +110,11 @@ class ConfigAdmin(Servers):
         return await self._set_permission(broker, PERM_READ | PERM_WRITE)
 
     async def wipe_write_perm(self, broker: str) -> None:
-        """Take the write permission of a broker group's topics away, at every name server, for a
-        broker that does not answer; raises BrokerNotFound.
+        """Remove the write permission of a broker group's topics at every name server; for a broker
+        that does not answer. Raises BrokerNotFound.
 
-        It ends when the broker registers changed topics or starts again, and with `undrain_broker`.
+        It is restored when the broker registers changed topics or restarts, and by
+        `undrain_broker`.
         """
         await self._members(broker)
         await self._tell(
@@ -131,20 +132,21 @@ class ConfigAdmin(Servers):
         return list(members.values())
 
     async def namesrv_config(self) -> dict[str, str]:
-        """The settings of the name server in use."""
+        """Return the settings of the name server in use."""
         answer = await self._ask(RequestCode.GET_NAMESRV_CONFIG)
         return parse_properties(bytes(answer.body).decode())
 
     async def update_namesrv_config(self, settings: Mapping[str, str]) -> None:
-        """Change settings of every name server; NoPermission for one that may not be changed."""
+        """Change settings of every name server; raises NoPermission for one that may not be
+        changed."""
         body = format_properties(texts_by_name("settings", settings)).encode()
         await self._tell(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
-    # Figures
+    # Runtime figures
 
     async def broker_runtime(self, broker: str, *, member: int = MASTER_ID) -> dict[str, str]:
-        """The runtime figures of a broker group's master, or of its `member` with another broker
-        id, as `mqadmin brokerStatus` prints them; raises BrokerNotFound."""
+        """Return the runtime figures of a broker group's master, or of the `member` with another
+        broker id, as `mqadmin brokerStatus` prints them; raises BrokerNotFound."""
         address = await self._member(
             text("broker", broker), whole("member", member, 0, MOST_OFFSET)
         )
@@ -152,16 +154,17 @@ class ConfigAdmin(Servers):
         return KVTable.decode(answers[broker].body).table
 
     async def broker_replication(self, broker: str) -> HARuntimeInfo:
-        """How far the slaves of a broker group's master are, as `mqadmin haStatus` prints it."""
+        """Return the replication state of a broker group's slaves, as `mqadmin haStatus` prints
+        it."""
         masters = await self._masters(broker=text("broker", broker))
         answers = await self._each(masters, RequestCode.GET_BROKER_HA_STATUS)
         return HARuntimeInfo.decode(answers[broker].body)
 
     async def broker_stats(self, name: str, key: str) -> dict[str, BrokerStatsData]:
-        """A counter at each broker that has it, over the last minute, hour and day.
+        """Return a counter of each broker that has it, over the last minute, hour and day.
 
-        Such as TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of "topic@group", BROKER_PUT_NUMS of a
-        cluster. Raises RemoteSystemError when no broker has it.
+        Examples: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of "topic@group", BROKER_PUT_NUMS of a
+        cluster. Raises RemoteSystemError if no broker has it.
         """
         header = ViewBrokerStatsDataRequestHeader(
             stats_name=text("name", name), stats_key=text("key", key)

@@ -1,4 +1,4 @@
-"""The clients that are connected to a cluster: consumers by their groups, and producers."""
+"""The clients that are connected to a cluster: consumers by group, and producers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROLES: Final = {
 
 
 class ConnectedClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client in one of its groups; `release` is that of RocketMQ, as 5.3.3."""
+    """A client in one of its groups; `release`: of RocketMQ, such as 5.3.3."""
 
     group: str
     role: str
@@ -32,7 +32,7 @@ class ConnectedClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def online(admin: Admin, group: str) -> ConsumerConnection | None:
-    """The clients of a group that are connected; None when there is none."""
+    """Return the connected clients of a group; None if there are none."""
     try:
         return await admin.consumers(group)
     except ConsumerNotOnline:
@@ -42,8 +42,7 @@ async def online(admin: Admin, group: str) -> ConsumerConnection | None:
 async def connected_clients(
     admin: Admin, groups: Iterable[str] | None = None
 ) -> list[ConnectedClient]:
-    """Every client that is connected, or those of some groups; consumers first, in the order of
-    their groups."""
+    """Return every connected client, or those of some groups; consumers first, sorted by group."""
 
     async def consumers(group: str) -> ConsumerConnection:
         return await online(admin, group) or ConsumerConnection()

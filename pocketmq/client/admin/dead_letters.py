@@ -1,4 +1,4 @@
-"""Dead letters: messages that a consumer group failed to consume in all attempts."""
+"""Dead letters: messages that a consumer group failed to consume in every attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketmq.message.message import MessageExt, MessageQueue
 
 
 class Bounds(NamedTuple):
-    """Queue offsets: of the oldest dead letter, the first that was not resent, and the end."""
+    """Queue offsets: of the oldest dead letter, of the first that was not resent, and the end."""
 
     begin: int
     first_left: int
@@ -23,24 +23,24 @@ class Bounds(NamedTuple):
 
 
 class Death(NamedTuple):
-    """Why a message died: what its handler raised, the full name of that exception's type, and the
-    client id of the consumer; each None where nothing says so."""
+    """Why a message became a dead letter: the text and the full type name of the exception that its
+    handler raised, and the consumer's client id; None for what is unknown."""
 
     reason: str | None = None
     exception: str | None = None
     consumer: str | None = None
 
     def __str__(self) -> str:
-        """As a traceback ends: the type, without its module, and the text."""
+        """Return the last line of a traceback: the type, without its module, and the text."""
         kind = (self.exception or "").rpartition(".")[2]
         return ": ".join(filter(None, (kind, self.reason)))
 
 
 def death_of(message: MessageExt) -> Death:
-    """Why a dead letter died.
+    """Return why a message became a dead letter.
 
-    Consumers of this package say so in its properties. Another client that gives up a dead letter
-    which was sent again keeps those of its first death, when it had fewer attempts.
+    Consumers of pocketmq write it into the properties. If a dead letter is resent, and another
+    client fails to consume it, these properties are out of date: they have fewer attempts.
     """
     properties = message.properties
     if properties.get(names.DLQ_ATTEMPTS) != str(message.reconsume_times):
@@ -53,10 +53,10 @@ def death_of(message: MessageExt) -> Death:
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of the dead letters: those that have all of this; None stands for any.
+    """A filter of dead letters: all fields must match; None matches any.
 
-    `reason` is a part of it, in small or capital letters; `exception` a name with or without its
-    module. `begin` and `end` are times of death, Unix ms: from `begin` on, and before `end`.
+    `reason`: a part of the reason, case-insensitive. `exception`: a type name with or without its
+    module. `begin` (included) and `end` (excluded): when it became a dead letter, Unix ms.
     """
 
     msg_id: str | None = None
@@ -68,7 +68,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     end: int | None = None
 
     def has(self, message: MessageExt) -> bool:
-        """Whether it is one of them."""
+        """Return whether a dead letter matches."""
         death = death_of(message)
         name = death.exception or ""
         return (
@@ -83,9 +83,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetters:
-    """The dead letters of one group, and which of them were sent again.
+    """The dead letters of one group, and which of them were resent.
 
-    How far that is, is kept as an offset of RocketMQ's own tool group, which every broker has.
+    That position is stored as an offset of RocketMQ's tools group, which every broker has.
     """
 
     def __init__(self, admin: Admin, group: str) -> None:
@@ -93,7 +93,7 @@ class DeadLetters:
         self.topic = f"{DLQ_PREFIX}{group}"
 
     async def bounds(self) -> dict[MessageQueue, Bounds]:
-        """What each queue has; none while there is no dead letter."""
+        """Return the bounds of each queue; empty if there are no dead letters."""
         if self.topic not in await self._admin.topics():
             return {}
         bounds = {}
@@ -104,7 +104,7 @@ class DeadLetters:
         return bounds
 
     async def messages(self, *, sent_too: bool) -> AsyncIterator[tuple[MessageQueue, MessageExt]]:
-        """Each dead letter with its queue, those of a queue in their order."""
+        """Yield each dead letter with its queue, in the order of each queue."""
         for queue, (begin, first_left, end) in (await self.bounds()).items():
             offset = begin if sent_too else first_left
             while offset < end:
@@ -117,11 +117,11 @@ class DeadLetters:
                 offset = result.next_begin_offset
 
     async def mark_sent(self, queue: MessageQueue, message: MessageExt) -> None:
-        """This one and all before it in the queue were sent again."""
+        """Record that this message and all before it in the queue were resent."""
         await self._admin.set_group_offset(TOOLS_GROUP, queue, message.queue_offset + 1)
 
 
 def origin_topic(message: MessageExt) -> str:
-    """The topic that a dead letter came from; empty where nothing says so."""
+    """Return the original topic of a dead letter; empty if it is unknown."""
     properties = message.properties
     return properties.get(names.RETRY_TOPIC) or properties.get(names.DLQ_ORIGIN_TOPIC) or ""

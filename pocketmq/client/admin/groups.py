@@ -1,4 +1,4 @@
-"""Consumer groups: made, changed, deleted, listed; who is connected, and how far they are."""
+"""Consumer groups: create, change, delete, list; connected clients, progress and lag."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from pocketmq.remoting.headers.client import GetConsumerRunningInfoRequestHeader
 
 
 class GroupAdmin(Servers):
-    """What Admin offers for groups."""
+    """Admin's methods for groups."""
 
     async def groups(self, *, cluster: str | None = None) -> dict[str, SubscriptionGroupConfig]:
-        """The configured consumer groups by name, system groups and all namespaces included; of
-        one that differs between brokers, the first broker's configuration."""
+        """Return the configured consumer groups by name, including system groups and all
+        namespaces. If brokers have different configurations, that of the first broker is used."""
         answers = await self._each(
             await self._masters(cluster), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         )
@@ -56,10 +56,9 @@ class GroupAdmin(Servers):
         broker: str | None = None,
         config: SubscriptionGroupConfig | None = None,
     ) -> list[str]:
-        """Create a consumer group, or change it, on every master of `cluster`, or on one `broker`.
+        """Create or change a consumer group on every master of `cluster`, or on one `broker`.
 
-        `config` says how it differs from a new group; its group_name is not looked at. Returns the
-        names of the brokers.
+        `config`: the group's settings; its group_name is ignored. Return the names of the brokers.
         """
         name = self._namespace.wrap(consumer_group(group))
         if config is not None:
@@ -75,8 +74,8 @@ class GroupAdmin(Servers):
     async def delete_group(
         self, group: str, *, cluster: str | None = None, clean_offsets: bool = False
     ) -> None:
-        """Delete a consumer group on every master of `cluster` (of all clusters), with its offsets
-        if asked; it is no error when there is none."""
+        """Delete a consumer group on every master of `cluster` (by default of all clusters), with
+        its offsets if `clean_offsets`; no error if it does not exist."""
         header = DeleteSubscriptionGroupRequestHeader(
             group_name=self._namespace.wrap(consumer_group(group)),
             clean_offset=flag("clean_offsets", clean_offsets),
@@ -84,8 +83,8 @@ class GroupAdmin(Servers):
         await self._each(await self._masters(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def consumers(self, group: str) -> ConsumerConnection:
-        """Who of a consumer group is connected, to whichever broker, and what the group subscribes;
-        raises ConsumerNotOnline when nobody is."""
+        """Return the clients of a group that are connected to any broker, and the group's
+        subscriptions; raises ConsumerNotOnline if no client is connected."""
         header = GetConsumerConnectionListRequestHeader(
             consumer_group=self._namespace.wrap(consumer_group(group))
         )
@@ -103,7 +102,7 @@ class GroupAdmin(Servers):
         return found
 
     async def producers(self, group: str) -> list[Connection]:
-        """The producers of a group that are connected; none for a group that nobody knows."""
+        """Return the connected producers of a group; none for an unknown group."""
         header = GetProducerConnectionListRequestHeader(
             producer_group=self._namespace.wrap(text("group", group))
         )
@@ -122,7 +121,7 @@ class GroupAdmin(Servers):
         return _by_client([c for part in parts for c in part.connection_set])
 
     async def producer_groups(self) -> dict[str, list[ProducerInfo]]:
-        """Every producer group with its clients that are connected, to whichever broker."""
+        """Return every producer group with its clients that are connected to any broker."""
         answers = await self._each(await self._masters(), RequestCode.GET_ALL_PRODUCER_INFO)
         found: dict[str, dict[str, ProducerInfo]] = {}
         for answer in answers.values():
@@ -135,7 +134,8 @@ class GroupAdmin(Servers):
         }
 
     async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
-        """What a connected consumer says of itself; raises ConsumerNotOnline, RemoteSystemError."""
+        """Return the state that a connected consumer reports; raises ConsumerNotOnline,
+        RemoteSystemError."""
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=self._namespace.wrap(consumer_group(group)),
             client_id=text("client_id", client_id),
@@ -149,7 +149,7 @@ class GroupAdmin(Servers):
         return ConsumerRunningInfo.decode(next(iter(answers.values())).body)
 
     async def topics_of_group(self, group: str) -> list[str]:
-        """The topics in which a group has offsets, sorted."""
+        """Return the topics in which a group has offsets, sorted."""
         header = QueryTopicsByConsumerRequestHeader(
             group=self._namespace.wrap(consumer_group(group))
         )
@@ -160,8 +160,8 @@ class GroupAdmin(Servers):
         return sorted(map(self._namespace.unwrap, names))
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group is in every queue of a topic, or of all topics in which it has offsets,
-        and how many messages a second it consumes, over all brokers."""
+        """Return a group's offsets in every queue of a topic, or of all topics in which it has
+        offsets, and how many messages it consumes per second, of all brokers."""
         header = GetConsumeStatsRequestHeader(
             consumer_group=self._namespace.wrap(consumer_group(group)),
             topic=None if topic is None else self._topic(topic),
@@ -176,11 +176,11 @@ class GroupAdmin(Servers):
         return stats
 
     async def lag(self, group: str, topic: str | None = None) -> int:
-        """Count the stored messages that a group has not consumed yet, in one topic or in all.
+        """Return how many stored messages a group has not consumed yet, in one topic or in all.
 
         Raises:
             SubscriptionGroupNotExist: no broker knows the group.
-            TopicNotExist: there is no such topic.
+            TopicNotExist: the topic does not exist.
         """
         name = self._namespace.wrap(consumer_group(group))
         if topic is not None:
@@ -191,6 +191,6 @@ class GroupAdmin(Servers):
 
 
 def _by_client(connections: list[Connection]) -> list[Connection]:
-    """Each client once, in the order of their ids: it is connected to several brokers."""
+    """Return each client once, sorted by id: a client may be connected to several brokers."""
     found = {connection.client_id: connection for connection in connections}
     return [found[client_id] for client_id in sorted(found)]

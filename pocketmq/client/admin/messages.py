@@ -1,4 +1,4 @@
-"""Single messages: looked up by key, by id, or by their place in a queue, and delivered again."""
+"""Single messages: query by key, id, or queue offset, and deliver again."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from pocketmq.remoting.headers.message_query import (
 )
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
-#: The group of RocketMQ's own tools, which every broker knows.
+#: The group of RocketMQ's tools, which every broker knows.
 TOOLS_GROUP = "TOOLS_CONSUMER"
 _END_OF_TIME = 2**63 - 1
-#: Bytes in memory of the messages that `read` returns; the last one may pass it.
+#: Limit of the messages that `read` returns, bytes in memory; the last one may exceed it.
 READ_AT_ONCE = 64 * 1024 * 1024
 
 
 class MessageAdmin(Servers):
-    """What Admin offers for single messages."""
+    """Admin's methods for single messages."""
 
     async def messages_by_key(
         self, topic: str, key: str, *, max_messages: int = 64
     ) -> list[MessageExt]:
-        """The messages of a topic with an index key, oldest first, at most `max_messages` of each
-        broker. Raises TopicNotExist."""
+        """Return the messages of a topic with an index key, oldest first, at most `max_messages`
+        per broker. Raises TopicNotExist."""
         text("key", key)
         whole("max_messages", max_messages, 1, MOST_INT)
         found = await self._query(topic, key, max_messages, unique=False)
         return [message for message in found if key in message.keys]
 
     async def messages_by_id(self, topic: str, msg_id: str) -> list[MessageExt]:
-        """The messages of a topic with an id: that of a SendResult, or an offset message id.
+        """Return the messages of a topic with an id: `msg_id` of a SendResult, or an offset message
+        id.
 
-        One message, unless the producer stored it again in a second attempt. Raises TopicNotExist.
+        This is one message, unless a retry of the producer stored it again. Raises TopicNotExist.
         """
         text("msg_id", msg_id)
         stored = await self._query(topic, msg_id, 64, unique=True)
@@ -55,9 +56,10 @@ class MessageAdmin(Servers):
         return [message] if message is not None and message.topic == topic else []
 
     async def message_by_offset_id(self, msg_id: str) -> MessageExt | None:
-        """The message with an offset message id, which names a broker and a place in its log.
+        """Return the message with an offset message id, which contains a broker's address and a
+        physical offset.
 
-        None if it is not such an id, its broker is not in this cluster, or nothing is there.
+        None if it is not such an id, the broker is not in this cluster, or no message is there.
         """
         text("msg_id", msg_id, empty=True)
         try:
@@ -80,22 +82,22 @@ class MessageAdmin(Servers):
                 broker=names[0],
             )
         except RemoteSystemError:
-            return None  # the broker's answer when no record begins there
+            return None  # the answer of a broker if no record begins there
         messages = self._decoded(names[0], bytes(answer.body))
         return messages[0] if messages else None
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
-        """The message at a queue offset; None when there is none. Raises TopicNotExist."""
+        """Return the message at a queue offset; None if there is none. Raises TopicNotExist."""
         messages = (await self.read(queue, offset, max_messages=1)).messages
         return next((message for message in messages if message.queue_offset == offset), None)
 
     async def read(
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32
     ) -> PullResult[MessageExt]:
-        """The next messages of a queue from an offset on, without a consumer group: nothing is
-        committed. At most `max_messages`, or as many as the broker returns at once (official ones:
-        32), or as fit into 64 MiB of memory. Continue at the result's next_begin_offset; `messages`
-        does that. Raises TopicNotExist."""
+        """Return the next messages of a queue from an offset on, without a consumer group: nothing
+        is committed. The number is limited by `max_messages`, by the broker (official ones: 32),
+        and by 64 MiB of memory. Continue at the result's next_begin_offset, as `messages` does.
+        Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
         wrapped = self._queue(queue)
@@ -122,11 +124,11 @@ class MessageAdmin(Servers):
         return result
 
     def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
-        """Every message of a queue from an offset up to the end that the queue has now.
+        """Yield every message of a queue from an offset up to the current end.
 
             async for message in admin.messages(queue): ...
 
-        They are read as `read` does, some at a time. Raises TopicNotExist.
+        Reads some messages at a time, as `read`. Raises TopicNotExist.
         """
         whole("offset", offset, 0, MOST_OFFSET)
         self._queue(queue)
@@ -141,16 +143,16 @@ class MessageAdmin(Servers):
                 if message.queue_offset < end:
                     yield message
             if result.next_begin_offset <= offset:
-                return  # a broker that has less than it said
+                return  # the broker has fewer messages than it reported
             offset = result.next_begin_offset
 
     async def deliver_again(self, group: str, message: MessageExt) -> None:
-        """Have a consumer group get a message once more, in about a second; for dead letters.
+        """Deliver a message to a consumer group again, in about a second; for dead letters.
 
-        Only this group gets it, through its retry topic. When it fails once more and has no
-        attempts left, it becomes a dead letter again. `message` comes from a method of this class.
-        A dead letter itself stays stored, and `pocketmq dlq list` goes on showing it: brokers only
-        keep an offset of what was sent again, which `pocketmq dlq resend` moves.
+        Only this group gets it, through its retry topic. If it fails again and has no attempts
+        left, it becomes a dead letter again. `message` comes from a method of this class. The dead
+        letter itself stays stored, and `pocketmq dlq list` still shows it: brokers only store the
+        offset up to which dead letters were resent, which `pocketmq dlq resend` moves.
 
         Raises SubscriptionGroupNotExist, BrokerNotFound.
         """
@@ -161,7 +163,7 @@ class MessageAdmin(Servers):
             delay_level=1,
             origin_msg_id=message.msg_id,
             origin_topic=self._namespace.wrap(message.topic),
-            # The broker compares it with the attempts so far: one more is allowed.
+            # The broker compares this with the attempts so far: allow one more.
             max_reconsume_times=message.reconsume_times + 1,
         )
         masters = await self._masters(broker=message.broker_name)
@@ -170,7 +172,7 @@ class MessageAdmin(Servers):
     async def _query(
         self, topic: str, key: str, max_messages: int, *, unique: bool
     ) -> list[MessageExt]:
-        """The messages of a topic whose key, or unique id, has the hash of `key`."""
+        """Return the messages of a topic whose key, or unique id, has the same hash as `key`."""
         check_topic_name(topic)
         header = QueryMessageRequestHeader(
             topic=self._namespace.wrap(topic),
@@ -191,14 +193,14 @@ class MessageAdmin(Servers):
             message
             for broker, answer in answers.items()
             for message in self._decoded(broker, bytes(answer.body))
-            if message.topic == topic  # the index knows hashes
+            if message.topic == topic  # the index has only hashes
         ]
         return sorted(found, key=lambda message: message.store_timestamp)
 
     def _decoded(self, broker: str, body: bytes) -> list[MessageExt]:
-        """The messages of an answer, with the topics that the application knows."""
+        """Decode the messages of an answer, with the application's topic names."""
         messages: list[MessageExt] = []
-        # A body that cannot be decompressed is shown as it is stored.
+        # A body that cannot be decompressed is returned as stored.
         MessageExt.read_into(messages, body, broker, lambda message, error: None)
         for message in messages:
             message.topic = self._namespace.unwrap(message.topic)

@@ -1,4 +1,4 @@
-"""Offsets: the bounds of queues, where groups stand, and setting that."""
+"""Offsets: the bounds of queues, and the offsets of groups: query, set, reset, clone."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from pocketmq.remoting.settings.properties_file import parse_properties
 
 
 class OffsetAdmin(Servers):
-    """What Admin offers for offsets."""
+    """Admin's methods for offsets."""
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The oldest offset still stored; 0 for an unknown queue."""
+        """Return the oldest offset that is still stored; 0 for an unknown queue."""
         return await self._offsets.min(self._queue(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get; 0 for an unknown queue."""
+        """Return the offset of the next message; 0 for an unknown queue."""
         return await self._offsets.max(self._queue(queue))
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The first message stored at or after `time`; the end when there is none."""
+        """Return the offset of the first message stored at or after `time`, or the end."""
         timestamp = store_time("time", time)
         return await self._offsets.at_time(self._queue(queue), timestamp)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
-        """Store time of the oldest message, ms; None when there is none."""
+        """Return the store time of the oldest message, ms; None if the queue is empty."""
         return await self._offsets.earliest_store_time(self._queue(queue))
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Where a consumer group stands in a queue; None when it has no stored offset."""
+        """Return a consumer group's offset in a queue; None if it has none."""
         return await self._store(group).read(self._queue(queue))
 
     async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store where a group stands. A running consumer of the group overwrites it with its own;
-        the group must exist, else SubscriptionGroupNotExist."""
+        """Store a group's offset. A running consumer of the group overwrites it with its own.
+        Raises SubscriptionGroupNotExist if the group does not exist."""
         whole("offset", offset, 0, MOST_OFFSET)
         await self._store(group).store(self._queue(queue), offset)
 
@@ -55,20 +55,19 @@ class OffsetAdmin(Servers):
     ) -> dict[MessageQueue, int]:
         """Move a group, running or not, to another position in every queue of a topic.
 
-        `to` is a store time, "begin", "end", or a queue offset, which is the same number in every
-        queue, within the bounds of each. A broker with
-        `useServerSideResetOffset=false` can only tell connected consumers to go to a time. If none
-        is connected, the offsets are stored there instead.
+        `to` is a store time, "begin", "end", or a queue offset, which is used for every queue,
+        limited to its bounds. A broker with `useServerSideResetOffset=false` can only send a time
+        to connected consumers. If none is connected, the offsets are stored at that broker instead.
 
         Returns:
             The new offsets.
 
         Raises:
-            TopicNotExist: there is no such topic.
-            SubscriptionGroupNotExist: there is no such group.
+            TopicNotExist: the topic does not exist.
+            SubscriptionGroupNotExist: the group does not exist.
             IllegalOperation: `to` is a queue offset, consumers are connected, and the broker can
-                only tell them to go to a time; nothing has changed.
-            TypeError, ValueError: `to` is none of those, or beyond the end of every queue.
+                only send them a time; nothing has changed.
+            TypeError, ValueError: `to` is none of these, or beyond the end of every queue.
         """
         check_topic_name(topic)
         consumer_group(group)
@@ -140,14 +139,14 @@ class OffsetAdmin(Servers):
         return table
 
     async def _resets_itself(self, name: str, address: str) -> bool:
-        """Whether the broker answers the next pull with the new offset. Others only tell connected
-        consumers to go to a time."""
+        """Return whether the broker answers the next pull with the new offset. Others can only send
+        a time to connected consumers."""
         settings = await self._each({name: address}, RequestCode.GET_BROKER_CONFIG)
         config = parse_properties(bytes(settings[name].body).decode())
         return config.get("useServerSideResetOffset") == "true"
 
     async def _check_offline(self, group: str, name: str, address: str) -> None:
-        """Raises IllegalOperation if consumers are connected: they would overwrite the offset."""
+        """Raise IllegalOperation if consumers are connected: they would overwrite the offset."""
         header = GetConsumerConnectionListRequestHeader(consumer_group=self._namespace.wrap(group))
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         try:
@@ -163,7 +162,7 @@ class OffsetAdmin(Servers):
         )
 
     async def clone_offsets(self, source: str, target: str, topic: str | None = None) -> None:
-        """Let group `target` stand where `source` does, in one topic or in all of the source's."""
+        """Copy the offsets of group `source` to group `target`, in one topic or in all."""
         header = CloneGroupOffsetRequestHeader(
             src_group=self._namespace.wrap(consumer_group(text("source", source))),
             dest_group=self._namespace.wrap(consumer_group(text("target", target))),

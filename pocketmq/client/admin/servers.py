@@ -1,4 +1,4 @@
-"""What every room stands on: asking name servers, brokers, and all masters at once.
+"""The base of Admin's modules: requests to name servers, to brokers, and to all masters at once.
 
 Requests that change topics and groups go to the master of every broker group concerned; requests
 that change name servers go to each of them.
@@ -35,9 +35,9 @@ from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 
 
 class Servers:
-    """The servers of one cluster, as an administrator reaches them."""
+    """The servers of one cluster, for an administrator."""
 
-    # Made by Admin, which all rooms are parts of.
+    # Set by Admin, the subclass of all of these classes.
     timeout: float
     _instance: ClientInstance
     _namespace: Namespace
@@ -55,36 +55,35 @@ class Servers:
         await self.shutdown()
 
     async def start(self) -> None:
-        """Begin; may be called again without effect."""
+        """Start; further calls have no effect."""
         await self._life.start()
 
     async def shutdown(self) -> None:
-        """Close every connection; may be called again without effect."""
+        """Close every connection; further calls have no effect."""
         await self._life.shutdown()
 
     async def cluster_info(self) -> ClusterInfo:
-        """The broker groups with their addresses, and which cluster they belong to."""
+        """Return the broker groups with their addresses and their cluster."""
         answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.decode(answer.body)
 
     async def ping(self) -> None:
         """Send every master a request that each user may make: a heartbeat without groups.
 
-        Raises NoPermission if a server does not accept the signature, or wants one. With the
-        remark "has no permission" it accepts the signature, and refuses the user the list of
-        brokers.
+        Raises NoPermission if a server rejects the signature, or needs one. If the remark contains
+        "has no permission", the signature is valid, but the user may not list the brokers.
         """
         body = HeartbeatData(client_id=self._instance.client_id).encode()
         await self._each(await self._masters(), RequestCode.HEART_BEAT, body=body)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Where a topic's queues are; raises TopicNotExist."""
+        """Return the route of a topic; raises TopicNotExist."""
         header = GetRouteInfoRequestHeader(topic=self._topic(topic), accept_standard_json_only=True)
         answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return TopicRouteData.decode(answer.body)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read; raises TopicNotExist."""
+        """Return the readable queues of a topic; raises TopicNotExist."""
         name = self._topic(topic)
         self._instance.check_running()
         route = await self._instance.routes.for_subscribe(name, timeout=self.timeout)
@@ -93,13 +92,13 @@ class Servers:
         return tuple(map(self._namespace.unwrap_queue, route.subscribe))
 
     def _queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the servers know it; raises TypeError or ValueError if it is not a queue."""
+        """Return a queue with the topic name on the servers; raises TypeError, ValueError."""
         message_queue("queue", queue)
         self._instance.check_running()
         return self._namespace.wrap_queue(queue)
 
     def _topic(self, topic: str) -> str:
-        """The topic as the servers know it. Its name may be one that no client can create."""
+        """Return the name of a topic on the servers. Clients need not be able to create it."""
         return self._namespace.wrap(text("topic", topic))
 
     # Name servers
@@ -116,16 +115,17 @@ class Servers:
         await self._instance.name_servers.request_all(code, header, body, timeout=self.timeout)
 
     async def _patiently(self, ask: Callable[[float], Awaitable[Command]]) -> Command:
-        """Ask, with the seconds left as the argument; again within `timeout` while the server
-        cannot be reached, as during a restart. Nothing was asked of it then."""
+        """Call `ask` with the seconds left, again within `timeout` while the server cannot be
+        reached, for example during a restart: then the request was not sent."""
         return await retry(ask, self.timeout, NoNameServer, RemotingConnectError)
 
-    # Brokers: name to address of a master, then name to answer
+    # Brokers: broker name → address of the master, then broker name → answer
 
     async def _masters(
         self, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, str]:
-        """Of one broker group, of a cluster, or all; BrokerNotFound when that is none."""
+        """Return the master of one broker group, or those of a cluster, or all; raises
+        BrokerNotFound if there is none."""
         text_or_none("cluster", cluster)
         text_or_none("broker", broker)
         info = await self.cluster_info()
@@ -148,7 +148,7 @@ class Servers:
         return masters
 
     async def _members(self, broker: str) -> dict[int, str]:
-        """The addresses of a broker group's members by id; raises BrokerNotFound."""
+        """Return the addresses of a broker group's members by id; raises BrokerNotFound."""
         text("broker", broker)
         data = (await self.cluster_info()).broker_addr_table.get(broker)
         if data is None:
@@ -156,14 +156,14 @@ class Servers:
         return data.broker_addrs
 
     async def _member(self, broker: str, member: int) -> str:
-        """The address of one member of a broker group; raises BrokerNotFound."""
+        """Return the address of one member of a broker group; raises BrokerNotFound."""
         members = await self._members(broker)
         if member not in members:
             raise BrokerNotFound(broker, f"member {member} of broker {broker!r} is not registered")
         return members[member]
 
     async def _masters_of(self, topic: str) -> dict[str, str]:
-        """Of the brokers that hold the topic; raises TopicNotExist, BrokerNotFound."""
+        """Return the masters of a topic's brokers; raises TopicNotExist, BrokerNotFound."""
         route = await self.topic_route(topic)
         masters = {
             data.broker_name: address
@@ -183,9 +183,9 @@ class Servers:
         *,
         absent: ResponseCode | None = None,
     ) -> dict[str, Command]:
-        """The success answers of all masters, by broker name; raises the first error.
+        """Send a request to all masters; return the answers by broker name; raise the first error.
 
-        Brokers that answer `absent` are left out; when all do, that error is raised.
+        Brokers that answer `absent` are left out; if all do, that error is raised.
         """
 
         async def ask(name: str, address: str) -> Command | RemotingError:

@@ -1,4 +1,4 @@
-"""Topics and groups that brokers and tools keep for themselves; lists leave them out."""
+"""System topics and groups, which lists leave out."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SYSTEM_PREFIXES: Final = (SYSTEM_GROUP_PREFIX, "CID_ONS")
 
 
 def is_users_group(group: str) -> bool:
-    """Whether neither brokers nor tools keep this group for themselves."""
+    """Return whether a group is not a system group of brokers or tools."""
     return not (group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES))
 
 
 async def users_topics(admin: Admin, *, cluster: str | None = None) -> list[str]:
-    """The topics without those that brokers keep for themselves, retries and dead letters."""
+    """Return the topics without system, retry and dead-letter topics."""
     info = await admin.cluster_info()
-    # Brokers have a topic of their own name, and one of their cluster's.
+    # Every broker has system topics with its own name and with that of its cluster.
     brokers = {*info.broker_addr_table, *info.cluster_addr_table}
     topics = await admin.topics(cluster=cluster)
     clusters = info.cluster_addr_table.keys()

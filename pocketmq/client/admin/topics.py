@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted, listed; their configuration, their stats, who reads them."""
+"""Topics: create, change, delete, list; their configuration, statistics and consumer groups."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from pocketmq.remoting.headers.topic import (
 
 
 class TopicAdmin(Servers):
-    """What Admin offers for topics."""
+    """Admin's methods for topics."""
 
     async def topics(self, *, cluster: str | None = None) -> list[str]:
-        """The names of all topics, or of one cluster's, sorted; system topics and all namespaces
-        included."""
+        """Return the names of all topics, or of those of one cluster, sorted; including system
+        topics and all namespaces."""
         if cluster is None:
             answer = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
@@ -54,21 +54,21 @@ class TopicAdmin(Servers):
         if_not_exists: bool = False,
         allow_shrink: bool = False,
     ) -> list[str]:
-        """Create a topic, or change it, on every master of `cluster`, or on one `broker` only.
+        """Create or change a topic on one `broker`, on every master of `cluster`, or on every
+        master.
 
-        `queues` on each broker (`read_queues` where they differ); `perm`: 4 read + 2 write;
-        `attributes` are added. Without a cluster or broker, on every master. Returns the
-        names of the brokers. To stop sends to a topic, or reads, take the permission away: a topic
-        has at least one queue.
+        `queues`: per broker, for writing and, unless `read_queues` is given, for reading. `perm`:
+        4 (read) + 2 (write). `attributes` are added. Return the names of the brokers. To stop sends
+        or reads, remove the permission: a topic has at least one queue.
 
-        With `if_not_exists`, brokers that have the topic keep it as it is and are not among those
-        returned: an application may call this each time it starts. The messages in queues that a
-        topic loses cannot be read any more. So a topic gets fewer queues to read only with
-        `allow_shrink`; without it, `read_queues` as before lets consumers empty the others first.
+        With `if_not_exists`, brokers that have the topic do not change it and are not returned: an
+        application may call this at each start. Messages in queues that a topic loses can no longer
+        be read, so reducing the queues for reading needs `allow_shrink`. Without it, reduce
+        `queues` and keep `read_queues`, so that consumers can empty the other queues first.
 
         Raises:
-            BrokerNotFound: no broker is concerned.
-            InvalidParameter: the topic would have fewer queues to read; nothing was changed.
+            BrokerNotFound: there is no such broker or cluster.
+            InvalidParameter: the topic would have fewer queues for reading; nothing was changed.
             ValueError: a number is out of range.
         """
         check_topic_name(topic)
@@ -118,9 +118,9 @@ class TopicAdmin(Servers):
         return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}
 
     async def unreadable_queues(self, topic: str) -> dict[MessageQueue, int]:
-        """How many messages are in queues that the topic had before it got fewer queues to read.
-        They cannot be read until it has more again. Official brokers do not report this. Raises
-        TopicNotExist."""
+        """Return the number of messages in queues that a topic lost when its queues for reading
+        were reduced. They cannot be read until it has more again. Official brokers do not report
+        this. Raises TopicNotExist."""
         answers = await self._each(
             await self._masters_of(topic),
             RequestCode.GET_TOPIC_STATS_INFO,
@@ -134,9 +134,10 @@ class TopicAdmin(Servers):
         }
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic from every master of `cluster` (of all clusters) and the name servers.
+        """Delete a topic from every master of `cluster` (by default of all clusters) and from the
+        name servers.
 
-        It is no error when there is none.
+        No error if it does not exist.
         """
         check_topic_name(topic)
         topic = self._namespace.wrap(topic)
@@ -151,7 +152,7 @@ class TopicAdmin(Servers):
         )
 
     async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
-        """A topic's configuration on each broker that has it; raises TopicNotExist."""
+        """Return a topic's configuration on each broker that has it; raises TopicNotExist."""
         header = GetTopicConfigRequestHeader(topic=self._topic(topic))
         answers = await self._each(
             await self._masters(),
@@ -162,8 +163,8 @@ class TopicAdmin(Servers):
         return {name: TopicConfig.decode(answer.body) for name, answer in answers.items()}
 
     async def topic_stats(self, topic: str) -> TopicStatsTable:
-        """The bounds of every queue and the time of its newest message, and how many messages a
-        second the topic gets, over all brokers; raises TopicNotExist."""
+        """Return the bounds of every queue and the time of its newest message, and how many
+        messages the topic gets per second, of all brokers; raises TopicNotExist."""
         answers = await self._each(
             await self._masters_of(topic),
             RequestCode.GET_TOPIC_STATS_INFO,
@@ -178,8 +179,8 @@ class TopicAdmin(Servers):
         return stats
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """The consumer groups that have an offset in a topic, and from our brokers those that read
-        it now; sorted. Raises TopicNotExist."""
+        """Return the consumer groups that have an offset in a topic, sorted; pocketmq brokers also
+        list groups that read it now. Raises TopicNotExist."""
         answers = await self._each(
             await self._masters_of(topic),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
@@ -190,5 +191,5 @@ class TopicAdmin(Servers):
             for answer in answers.values()
             for group in GroupList.decode(answer.body).group_list
         }
-        # The official broker lists the topic itself instead of the groups that are online.
+        # The official broker lists the topic itself instead of the connected groups.
         return sorted(groups - {topic})

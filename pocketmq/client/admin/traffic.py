@@ -1,4 +1,4 @@
-"""How fast topics and consumer groups move: the difference of two looks at their offsets."""
+"""Rates of topics and consumer groups: the difference of two snapshots of their offsets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pocketmq.client.admin.system_names import is_users_group, users_topics
 from pocketmq.client.errors import NoPermission, RemotingError
 from pocketmq.remoting.bodies.consumer import OffsetWrapper
 
-#: Topics and groups that are asked for at the same time.
+#: Topics and groups that are requested at the same time.
 _AT_ONCE: Final = 16
 
 T = TypeVar("T")
 
 
 class Progress(NamedTuple):
-    """A group over all its queues: the sums of their ends, of its offsets, and of its lag."""
+    """The progress of a group in all its queues: the sums of their ends, offsets, and lag."""
 
     end: int
     consumed: int
@@ -28,7 +28,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def of(cls, queues: Collection[OffsetWrapper]) -> Progress:
-        """The sums over some queues."""
+        """Return the sums of some queues."""
         return cls(
             sum(queue.broker_offset for queue in queues),
             sum(queue.consumer_offset for queue in queues),
@@ -37,9 +37,9 @@ class Progress(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What there was at `time`, in seconds of the event loop's clock.
+    """A snapshot at `time`, in seconds of the event loop's clock.
 
-    `topics` has the sum of the ends of a topic's queues: how many messages it ever got.
+    `topics`: topic → sum of the ends of its queues, which is the number of messages it ever got.
     """
 
     time: float
@@ -48,9 +48,9 @@ class Look(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """How a group moved between two looks, in messages a second.
+    """The rates of a group between two snapshots, in messages per second.
 
-    `seconds_to_catch_up` is what the lag takes at these rates: 0 without lag, None if it does not
+    `seconds_to_catch_up`: how long the lag takes at these rates; 0 without lag, None if it does not
     shrink.
     """
 
@@ -60,9 +60,9 @@ class Speed(NamedTuple):
 
 
 async def look(admin: Admin, *, most: int | None = None) -> Look:
-    """Ask for every topic's ends and every group's offsets, of at most `most` topics and groups.
+    """Request the ends of every topic and the offsets of every group, at most `most` of each.
 
-    Leaves out what brokers refuse, such as a topic that was deleted meanwhile.
+    Leaves out those for which brokers return an error, such as a topic that was just deleted.
     """
     time = asyncio.get_running_loop().time()
 
@@ -79,9 +79,10 @@ async def look(admin: Admin, *, most: int | None = None) -> Look:
 
 
 async def each(names: Iterable[str], ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
-    """What `ask` says of each name, some at a time, in the order of the names.
+    """Call `ask` for each name, some at a time; return the results in the order of the names.
 
-    Leaves out what brokers refuse; raises NoPermission if they refuse all of them for that reason.
+    Leaves out those for which brokers return an error. If there is no result at all, and permission
+    was refused, raises NoPermission.
     """
     gate = asyncio.Semaphore(_AT_ONCE)
     found: dict[str, T] = {}
@@ -103,12 +104,13 @@ async def each(names: Iterable[str], ask: Callable[[str], Coroutine[Any, Any, T]
 
 
 def rate(before: int, now: int, seconds: float) -> float:
-    """Per second; 0 for offsets that went back, as by a reset or a topic that was made anew."""
+    """Return the change per second; 0 if the offset decreased, as after a reset or if a topic was
+    created again."""
     return round(max(now - before, 0) / seconds, 1) if seconds > 0 else 0.0
 
 
 def speed(before: Progress, now: Progress, seconds: float) -> Speed:
-    """The rates of a group between two looks that are `seconds` apart."""
+    """Return the rates of a group between two snapshots that are `seconds` apart."""
     arriving = rate(before.end, now.end, seconds)
     consuming = rate(before.consumed, now.consumed, seconds)
     gained = consuming - arriving

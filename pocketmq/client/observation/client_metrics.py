@@ -1,13 +1,15 @@
-"""OpenTelemetry: times of sends and of the work on messages, and the messages that wait in a
-consumer, under the names of RocketMQ's own clients (pip install 'pocketmq[otel]').
+"""OpenTelemetry metrics: durations of sends and handlers, and the messages cached in a consumer.
+
+They have the names of RocketMQ's own clients. Needs the extra `otel` (pip install
+'pocketmq[otel]').
 
     metrics = OpenTelemetryMetrics()
     producer = Producer("orders", hooks=[metrics])
     consumer = PushConsumer("billing", hooks=[metrics])
     metrics.watch(consumer)
 
-How they leave the program is up to the meter provider: an exporter for Prometheus, a collector, ...
-Reference: HistogramEnum, GaugeEnum and MetricLabels of rocketmq-clients.
+The meter provider determines how they are exported: for Prometheus, to a collector, ... Reference:
+HistogramEnum, GaugeEnum and MetricLabels of rocketmq-clients.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _PROCESS = [1.0, 5.0, 10.0, 100.0, 1000.0, 10_000.0, 60_000.0]
 
 
 class CachingConsumer(Protocol):
-    """A consumer that says what it holds, as PushConsumer does."""
+    """A consumer that shows its cached messages, such as PushConsumer."""
 
     @property
     def group(self) -> str: ...
@@ -42,21 +44,23 @@ class CachingConsumer(Protocol):
 
 
 class OpenTelemetryMetrics:
-    """Histograms in milliseconds, for a call of the producer or of a handler each:
+    """Histograms in milliseconds of the calls of producers and handlers:
 
     - `rocketmq_send_cost_time` (topic, client_id, invocation_status): of a send;
     - `rocketmq_delivery_latency` (topic, client_id, consumer_group): from the store time of a
-      message to the work on it. Unlike in RocketMQ's clients, its wait in the client is part of it;
-    - `rocketmq_process_time` (the same and invocation_status): of the work on a message or a batch.
+      message to the call of its handler. Unlike in RocketMQ's clients, this includes the time in
+      the client's cache;
+    - `rocketmq_process_time` (the same and invocation_status): of a handler, for a message or a
+      batch.
 
-    Of consumers that it is to `watch`, there are also gauges (topic, client_id, consumer_group),
-    which are read when the meter provider collects:
+    For consumers passed to `watch`, there are also gauges (topic, client_id, consumer_group), which
+    are read when the meter provider collects:
 
-    - `rocketmq_consumer_cached_messages`: received and not done;
+    - `rocketmq_consumer_cached_messages`: received and not consumed;
     - `rocketmq_consumer_cached_bytes`: of their bodies.
 
     One hook may serve any number of clients. `meter_provider`: the global one by default; `clock`
-    gives Unix seconds.
+    returns Unix seconds.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class OpenTelemetryMetrics:
             )
 
     def watch(self, consumer: CachingConsumer) -> None:
-        """Show what a consumer holds while it runs. This does not keep the consumer alive."""
+        """Show the cached messages of a consumer while it runs. Keeps only a weak reference."""
         self._watched.add(consumer)
 
     def _cached(self, number: int, options: CallbackOptions, /) -> Iterable[Observation]:
@@ -106,7 +110,7 @@ class OpenTelemetryMetrics:
                 )
 
     def after_send(self, context: SendContext, /) -> None:
-        """Note the time of a send."""
+        """Record the duration of a send."""
         self._send.record(
             context.elapsed * 1000,
             {
@@ -117,15 +121,15 @@ class OpenTelemetryMetrics:
         )
 
     def before_consume(self, context: ConsumeContext, /) -> None:
-        """Note how long the messages were on their way."""
+        """Record the delivery latency of the messages."""
         now = self._clock() * 1000
         labels = _of_group(context)
         for message in context.messages:
-            # The clocks of two machines differ.
+            # The clocks of the two machines may differ.
             self._delivery.record(max(now - message.store_timestamp, 0), labels)
 
     def after_consume(self, context: ConsumeContext, /) -> None:
-        """Note the time of the work."""
+        """Record the duration of the handler."""
         labels = {**_of_group(context), "invocation_status": _status(context.error)}
         self._process.record(context.elapsed * 1000, labels)
 

@@ -1,4 +1,4 @@
-"""Hooks around the work on messages: to count, to trace, to look at.
+"""Hooks before and after the handling of messages: to count, to trace, to inspect.
 
     class Timer:
         def before_consume(self, context): ...
@@ -7,9 +7,9 @@
     consumer.hooks.append(Timer())
 
 A hook is called once for each call of a handler, and once for each `async with message` of an
-iteration, in the loop's thread. Its methods may be plain functions or coroutines, which are
-awaited; a hook may leave one of them out. The messages that a PullConsumer hands out count as done
-at once. Without hooks a message pays nothing for them.
+iteration, in the loop's thread. Its methods may be plain functions or coroutine functions, which
+are awaited; one of them may be missing. Messages that a PullConsumer delivers count as handled at
+once. Without hooks, there is no cost per message.
 Reference: ConsumeMessageHook, ConsumeMessageContext.
 """
 
@@ -30,15 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class ConsumeContext:
-    """The work on one message, or on the messages of one batch.
+    """The handling of one message, or of one batch.
 
     Attributes:
         messages: the messages, all of one queue.
-        error: the exception that ended the work; None before and without one.
-        returned: how it ended, in the reference's words; RETURN_NULL before that. It does not show
-            which messages of a batch were acknowledged or given back one by one.
-        began: Unix seconds; `elapsed`: seconds, once it has ended.
-        attributes: where a hook keeps values from before to after, by a name of its own.
+        error: the exception that ended the handler; None before the end and without one.
+        returned: the result, with the reference's name; RETURN_NULL before the end. It does not
+            show which messages of a batch were acknowledged or returned individually.
+        began: Unix seconds; `elapsed`: seconds, after the end.
+        attributes: values that a hook keeps from before to after, by a unique name.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class ConsumeContext:
         self._start = time.perf_counter()
 
     def ended(self, error: BaseException | None, *, timed_out: bool = False) -> None:
-        """Note the outcome."""
+        """Record the outcome."""
         self.elapsed = time.perf_counter() - self._start
         self.error = error
         if timed_out:
@@ -72,24 +72,24 @@ class ConsumeContext:
 
 
 class ConsumeHook(Protocol):
-    """Called around the work. An exception of a hook is logged and changes nothing."""
+    """Called before and after the handling. An exception of a hook is logged and has no effect."""
 
     def before_consume(self, context: ConsumeContext, /) -> Awaitable[None] | None:
-        """The work is about to begin."""
+        """Called before the handling begins."""
 
     def after_consume(self, context: ConsumeContext, /) -> Awaitable[None] | None:
-        """The work has ended; nothing was sent to the broker yet."""
+        """Called after the handling, before the outcome is sent to the broker."""
 
 
 class ConsumeHookList(list[ConsumeHook]):
-    """The hooks of one consumer, in the order they are called; may be changed at any time."""
+    """The hooks of one consumer, in the order of the calls; may be changed at any time."""
 
     async def before(self, context: ConsumeContext) -> None:
-        """Call `before_consume` of each."""
+        """Call every `before_consume`."""
         await self._call_each("before_consume", context)
 
     async def after(self, context: ConsumeContext) -> None:
-        """Call `after_consume` of each."""
+        """Call every `after_consume`."""
         await self._call_each("after_consume", context)
 
     async def _call_each(self, name: str, context: ConsumeContext) -> None:

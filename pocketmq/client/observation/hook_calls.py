@@ -1,4 +1,4 @@
-"""Calling hooks: what one of them raises is logged and changes nothing."""
+"""Calls hooks: their errors are logged and have no effect."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ H = TypeVar("H")
 
 
 def call_each(hooks: Iterable[H], call: Callable[[H], object], when: str, group: str) -> None:
-    """`call` every hook, those that are there now; `when` and the client's `group` are for the
-    log."""
+    """`call` each of the current hooks; `when` and the client's `group` are for the log."""
     for hook in tuple(hooks):
         try:
             call(hook)

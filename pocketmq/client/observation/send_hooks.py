@@ -1,4 +1,4 @@
-"""Hooks around sends: to count, to trace, to add properties.
+"""Hooks before and after sends: to count, to trace, to add properties.
 
     class Timer:
         def before_send(self, context): ...
@@ -7,8 +7,8 @@
     producer.hooks.append(Timer())
 
 A hook has `before_send`, `after_send` or both; each may be a coroutine function, which is awaited.
-It is called once for each call of the producer, not for each attempt, in the loop's thread.
-Without hooks a send pays nothing for them. Reference: SendMessageHook, SendMessageContext.
+It is called once for each call of the producer, not for each attempt, in the loop's thread. Without
+hooks, there is no cost per send. Reference: SendMessageHook, SendMessageContext.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class SendKind(Enum):
-    """What the producer was asked to do."""
+    """The kind of a call of the producer."""
 
     SINGLE = "single"
     ONEWAY = "oneway"
@@ -47,12 +47,14 @@ class SendContext(msgspec.Struct, eq=False):
     """One call of the producer.
 
     Attributes:
-        messages: what is sent, one unless `kind` is BATCH. `before_send` may put changed copies in
-            the place of messages, never more or fewer; the caller's own are not to be changed.
-        results: afterwards, aligned with `messages`; None for what was not stored or is oneway.
-        error: afterwards, what the call raises.
-        began: Unix seconds; `elapsed`: seconds, afterwards.
-        attributes: for what a hook keeps from before to after, by a name of its own.
+        messages: the messages to send, one unless `kind` is BATCH. `before_send` may replace
+            messages with changed copies, never with more or fewer, and must not change the
+            caller's.
+        results: after the send, one for each message; None for one that was not stored or is
+            oneway.
+        error: after the send, the error that the call raises.
+        began: Unix seconds; `elapsed`: seconds, after the send.
+        attributes: values that a hook keeps from before to after, by a unique name.
     """
 
     kind: SendKind
@@ -67,52 +69,52 @@ class SendContext(msgspec.Struct, eq=False):
     _start: float = msgspec.field(default_factory=time.perf_counter)
 
     def ended(self, results: list[SendResult | None] | None, error: BaseException | None) -> None:
-        """Note the outcome."""
+        """Record the outcome."""
         self.elapsed = time.perf_counter() - self._start
         self.error = error
         self.results = results or [None] * len(self.messages)
 
 
 class BeforeSendHook(Protocol):
-    """A hook that is called before sends, and may change what is sent."""
+    """A hook that is called before sends, and may change the messages."""
 
     def before_send(self, context: SendContext, /) -> object:
-        """Look at the messages, which are not checked yet; a coroutine is awaited."""
+        """Called with the messages, which are not checked yet; a coroutine is awaited."""
 
 
 class AfterSendHook(Protocol):
     """A hook that is called after sends."""
 
     def after_send(self, context: SendContext, /) -> object:
-        """Look at the outcome; a coroutine is awaited."""
+        """Called with the outcome; a coroutine is awaited."""
 
 
 class SendHook(BeforeSendHook, AfterSendHook, Protocol):
-    """A hook that is called before and after sends. An exception of a hook is logged and changes
-    nothing."""
+    """A hook that is called before and after sends. An exception of a hook is logged and has no
+    effect."""
 
 
 AnySendHook = BeforeSendHook | AfterSendHook
 
 
 class HookList(list[AnySendHook]):
-    """The hooks of one producer, in the order they are called; may be changed at any time."""
+    """The hooks of one producer, in the order of the calls; may be changed at any time."""
 
     def __init__(self, hooks: Iterable[AnySendHook] = ()) -> None:
         super().__init__(_checked(hooks))
         self._late: set[asyncio.Task[None]] = set()
 
     def before(self, context: SendContext) -> Coroutine[Any, Any, None] | None:
-        """Call every `before_send`; await what is returned, the calls from the first coroutine
-        on."""
+        """Call every `before_send`. Return a coroutine for the calls from the first coroutine
+        function on, to be awaited; None if there is none."""
         return _call(iter(self.copy()), "before_send", context)
 
     def after(self, context: SendContext) -> Coroutine[Any, Any, None] | None:
-        """Call every `after_send`, like `before`."""
+        """Call every `after_send`, as `before`."""
         return _call(iter(self.copy()), "after_send", context)
 
     def after_answer(self, context: SendContext) -> None:
-        """Call every `after_send` from a callback; coroutines go on in a task."""
+        """Call every `after_send` from a callback; coroutines continue in a task."""
         waiting = self.after(context)
         if waiting is not None:
             task = asyncio.get_running_loop().create_task(waiting)
@@ -120,7 +122,7 @@ class HookList(list[AnySendHook]):
             task.add_done_callback(self._late.discard)
 
     async def finished(self) -> None:
-        """Wait for the coroutines that `after_answer` began."""
+        """Wait for the coroutines that `after_answer` started."""
         while self._late:
             await asyncio.wait(tuple(self._late))
 
@@ -141,7 +143,7 @@ _METHODS = ("before_send", "after_send")
 def _call(
     hooks: Iterator[AnySendHook], when: str, context: SendContext
 ) -> Coroutine[Any, Any, None] | None:
-    # No coroutine for hooks that are plain functions: two for each send are a tenth of its cost.
+    # No coroutine for hooks that are plain functions: two coroutines are a tenth of a send's cost.
     for hook in hooks:
         method = getattr(hook, when, None)
         if method is None:

@@ -1,5 +1,6 @@
-"""OpenTelemetry: spans of sends, their context in the messages, and spans of the work on these
-(pip install 'pocketmq[otel]').
+"""OpenTelemetry: spans of sends and handlers, connected by a context in the messages.
+
+Needs the extra `otel` (pip install 'pocketmq[otel]').
 
     producer = Producer("orders", hooks=[OpenTelemetryHook()])
     consumer = PushConsumer("billing", hooks=[OpenTelemetryHook()])
@@ -8,10 +9,10 @@
         with consumer_span(message, group="audit"):
             ...
 
-The context travels as W3C `traceparent` and `baggage` (or what the global propagator writes) in the
-message's properties, where the instrumentation of other clients looks for it. Names and attributes
-follow the semantic conventions for messaging. Nothing of OpenTelemetry is loaded unless this module
-is.
+The context is in the message's properties, as W3C `traceparent` and `baggage` (or in the format of
+the global propagator), where the instrumentation of other clients looks for it. Names and
+attributes follow the semantic conventions for messaging. In a client, only this module and
+`client_metrics` load OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _TYPES = {SendKind.HALF: "transaction"}
 
 
 class OpenTelemetryHook:
-    """A producer span for each call of a producer, and a consumer span for the work on a message,
-    or on those that a batch handler got together, which are its links.
+    """A producer span for each call of a producer, and a consumer span for each call of a handler.
+    The consumer span of a batch has links to the spans of its messages.
 
-    A PushConsumer's span is the current one in its handler (of pocketmq.sync as well) and in
-    `async with message`. What a PullConsumer hands out counts as done at once: `consumer_span` is
-    for that. `tracer_provider`: the global one by default.
+    A PushConsumer's span is the current one in its handler (also in pocketmq.sync) and in
+    `async with message`. Messages that a PullConsumer delivers count as handled at once: use
+    `consumer_span` for them. `tracer_provider`: the global one by default.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -88,19 +89,19 @@ class OpenTelemetryHook:
         span.end()
 
     def before_consume(self, context: ConsumeContext, /) -> None:
-        """Start the span of the work on messages, and make it the current one."""
+        """Start the span of a handler, and make it the current one."""
         span = _start_process(self._tracer, context.messages, context.group)
         span.set_attribute("messaging.client.id", context.client_id)
-        # A worker has the baggage of whoever started it, even of the work on another message.
+        # A worker has the baggage of the task that started it, perhaps from another message.
         token = contexts.attach(_within(baggage.clear(), span, context.messages))
         context.attributes[_SPAN] = span, token, asyncio.current_task()
 
     def after_consume(self, context: ConsumeContext, /) -> None:
-        """End the span of the work on messages, with its error if there is one."""
+        """End the span of a handler, with its error if there is one."""
         if _SPAN not in context.attributes:
             return
         span, token, task = context.attributes[_SPAN]
-        # Work that is given up is reported by another task, where the span was never current.
+        # A handler that is given up is reported by another task, in which the span is not current.
         if asyncio.current_task() is task:
             contexts.detach(token)
         if context.error is not None:
@@ -112,7 +113,7 @@ class OpenTelemetryHook:
 def consumer_span(
     message: MessageExt, *, group: str, tracer_provider: TracerProvider | None = None
 ) -> Iterator[Span]:
-    """The consumer span of one message, current within, with the send's span as its parent."""
+    """Open the consumer span of one message as the current one, with the send's span as parent."""
     tracer = trace.get_tracer("pocketmq", tracer_provider=tracer_provider)
     span = _start_process(tracer, (message,), group)
     token = contexts.attach(_within(contexts.get_current(), span, (message,)))
@@ -130,7 +131,7 @@ def _start_process(tracer: Tracer, messages: Sequence[MessageExt], group: str) -
     first = messages[0]
     parent, links = propagate.extract(first.properties), []
     if len(messages) > 1:
-        # A span has one parent, these messages have as many.
+        # A span has only one parent, but each message has one.
         sends = (trace.get_current_span(propagate.extract(m.properties)) for m in messages)
         links = [Link(at) for send in sends if (at := send.get_span_context()).is_valid]
         parent = contexts.Context()
@@ -151,7 +152,7 @@ def _start_process(tracer: Tracer, messages: Sequence[MessageExt], group: str) -
 def _within(
     context: contexts.Context, span: Span, messages: Sequence[MessageExt]
 ) -> contexts.Context:
-    """The context with the span, and with what else than a span came with a single message."""
+    """Return the context with the span and, for a single message, with its baggage."""
     if len(messages) == 1:
         context = propagate.extract(messages[0].properties, context)
     return trace.set_span_in_context(span, context)

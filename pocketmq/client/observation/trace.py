@@ -1,10 +1,10 @@
-"""Message trace: every send, and every handling of a message, recorded in a topic.
+"""Message trace: records every send, and every handling of a message, in a topic.
 
     Producer("orders", trace=True)
     PushConsumer("billing", trace=True)
 
-Records are collected and sent in the background. They never hold up a message: when the trace topic
-cannot keep up, records are dropped and counted. The official tools read them (mqadmin
+Records are collected and sent in the background. They never delay a message: if the trace topic
+cannot keep up, records are dropped and counted. The official tools can read them (mqadmin
 queryMsgTraceById, the dashboard).
 Reference: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 """
@@ -40,20 +40,20 @@ from pocketmq.message.message import Message, MessageExt
 
 log = logging.getLogger(__name__)
 
-#: A record waits for others at most this long, seconds.
+#: How long a record waits for others, seconds.
 PERIOD = 1.0
-#: So many records waiting are sent at once.
+#: This many waiting records are sent at once.
 READY = 500
-#: Records that wait at most; further ones are dropped.
+#: The most waiting records; further ones are dropped.
 LIMIT = 20_000
-#: One trace message: bytes of its body, and of its index keys, which share 32 KiB with the rest of
-#: the properties.
+#: Limits of one trace message, bytes: its body, and its index keys, which share 32 KiB with the
+#: other properties.
 MAX_BODY = 128_000
 MAX_KEYS = 16_000
-#: Seconds that the last records have at a shutdown.
+#: Timeout of the last records at a shutdown, seconds.
 LAST_FLUSH_TIMEOUT = 3.0
 
-#: At the end of an offset message id, behind the broker's address and port.
+#: Digits of the offset at the end of an offset message id, after the broker's address and port.
 _OFFSET_DIGITS = 16
 _REQUEST_ID = "pocketmq.client.observation.trace.request_id"
 
@@ -61,8 +61,8 @@ _REQUEST_ID = "pocketmq.client.observation.trace.request_id"
 class TraceDispatcher:
     """Collects records and sends them with `send(message)`, a coroutine function.
 
-    Records wait for others up to `period` seconds; at most `limit` wait. `dropped` counts the
-    records that found no room or could not be sent.
+    Records wait for others for up to `period` seconds; at most `limit` wait. `dropped` counts the
+    records that exceeded the limit or could not be sent.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TraceDispatcher:
         self._sending = asyncio.Lock()
 
     def append(self, record: TraceRecord) -> None:
-        """Have one record sent, soon."""
+        """Queue one record."""
         if len(self._records) >= self._limit:
             self.dropped += 1
             return
@@ -92,7 +92,7 @@ class TraceDispatcher:
             self._ready.set()
 
     async def run(self) -> None:
-        """Send what was collected, for ever; what is not sent when it is cancelled is lost."""
+        """Send the collected records until cancelled; those not sent by then are lost."""
         try:
             while True:
                 try:
@@ -110,7 +110,7 @@ class TraceDispatcher:
                 self._records.clear()
 
     async def flush(self) -> None:
-        """Send what was collected until now, and wait for what is under way."""
+        """Send the records collected so far, and wait for pending ones."""
         async with self._sending:
             while self._records:
                 text, keys, count = self._take()
@@ -119,18 +119,18 @@ class TraceDispatcher:
                 except RemotingError as error:
                     self.dropped += count
                     log.warning("%d trace records are lost: %s", count, error, extra=fields(error))
-                except Exception:  # of the application's own: a queue filter, say
+                except Exception:  # of the application, such as a queue filter
                     self.dropped += count
                     log.exception(
                         "%d trace records are lost", count, extra=fields(topic=self.topic)
                     )
-                except BaseException:  # a cancellation: nobody waits for the answer
+                except BaseException:  # a cancellation: the result stays unknown
                     self.dropped += count
                     raise
 
     async def finish(self) -> None:
-        """Send what was collected, for `LAST_FLUSH_TIMEOUT` seconds at most; for a shutdown, which
-        a trace topic that nobody serves must not hold up."""
+        """Send the collected records at a shutdown, for up to `LAST_FLUSH_TIMEOUT` seconds: a trace
+        topic without a broker must not delay the shutdown."""
         try:
             async with asyncio.timeout(LAST_FLUSH_TIMEOUT):
                 await self.flush()
@@ -159,7 +159,7 @@ class SendTrace:
         self._dispatcher = dispatcher
 
     def after_send(self, context: SendContext, /) -> None:
-        """Not those to a broker without trace."""
+        """Record a send, unless the broker has tracing off."""
         stored = [
             (message, result)
             for message, result in zip(context.messages, context.results, strict=True)
@@ -193,13 +193,13 @@ def _published(context: SendContext, message: Message, result: SendResult, count
 
 
 def recalled(group: str, topic: str, msg_id: str) -> RecallRecord:
-    """The record of a message that was taken back just now."""
+    """Return the record of a message that was just recalled."""
     now = time.time_ns() // 1_000_000
     return RecallRecord(time=now, group=group, topic=topic, msg_id=msg_id, success=True)
 
 
 def store_host(result: SendResult) -> str:
-    """`ip:port` of the broker that stored a message; "" where its id does not tell."""
+    """Return `ip:port` of the broker that stored a message; "" if its id does not contain it."""
     return _host(result.offset_msg_id[:-_OFFSET_DIGITS])
 
 
@@ -213,7 +213,7 @@ def _host(digits: str) -> str:
 
 
 class ConsumeTrace:
-    """The hook that records what a consumer does with messages."""
+    """The hook that records how a consumer handles messages."""
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
@@ -251,7 +251,7 @@ class ConsumeTrace:
 
 
 def _traced(context: ConsumeContext) -> list[MessageExt]:
-    """Not those of a broker without trace."""
+    """Return the messages without those of brokers that have tracing off."""
     return [
         message for message in context.messages if message.properties.get(names.TRACE_ON) != "false"
     ]

@@ -1,7 +1,7 @@
-"""Trace records: what happened to a message, as the text that the trace topic holds.
+"""Trace records: the history of a message, as text in the trace topic.
 
-Fields are joined by 0x01, records ended by 0x02, in the order that the Java client writes and the
-dashboard reads. An absent tag or key is the word "null", because Java writes and expects it.
+Fields are joined by 0x01, and records end with 0x02, in the order that the Java client writes and
+the dashboard reads. A missing tag or key is the word "null", because Java writes and expects that.
 Reference: TraceDataEncoder.
 """
 
@@ -20,7 +20,7 @@ _NULL = "null"
 
 
 class MessageType(IntEnum):
-    """What kind of message was sent; the reference's ordinals."""
+    """The type of a message; the reference's ordinals."""
 
     NORMAL = 0
     HALF = 1
@@ -30,7 +30,7 @@ class MessageType(IntEnum):
 
 
 class ConsumeReturn(IntEnum):
-    """How a consumer's handler ended; the reference's ordinals of ConsumeReturnType."""
+    """The result of a consumer's handler; the ordinals of the reference's ConsumeReturnType."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -40,23 +40,23 @@ class ConsumeReturn(IntEnum):
 
 
 class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What all records have: `msg_id`, the index keys of the message (joined by blanks) and the
-    producer or consumer group. Times are Unix milliseconds, costs milliseconds."""
+    """The fields of all records: `msg_id`, the index keys of the message (joined by spaces) and the
+    producer or consumer group. Times are in Unix milliseconds, costs in milliseconds."""
 
     msg_id: str
     group: str
     keys: str = ""
 
     def fields(self) -> tuple[object, ...]:
-        """The record's fields, its kind first."""
+        """Return the record's fields, its kind first."""
         raise NotImplementedError
 
     def encode(self) -> str:
-        """The record's text."""
+        """Return the record as text."""
         return _FIELD.join(map(_text, self.fields())) + _RECORD
 
     def index_keys(self) -> list[str]:
-        """The keys by which the record is to be found."""
+        """Return the index keys of the record."""
         return [self.msg_id, *self.keys.split()]
 
 
@@ -83,7 +83,7 @@ class PubRecord(TraceRecord, frozen=True, kw_only=True):
 
 
 class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True):
-    """A message is about to be handled; `request_id` is that of the SubAfterRecord to come."""
+    """A message is about to be handled; the later SubAfterRecord has the same `request_id`."""
 
     time: int
     request_id: str
@@ -114,7 +114,7 @@ class SubAfterRecord(TraceRecord, frozen=True, kw_only=True):
 
 
 class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
-    """The broker was told how a transaction ended; `state` in the reference's words."""
+    """The state of a transaction was sent to the broker; `state`: the reference's name."""
 
     time: int
     topic: str
@@ -134,7 +134,7 @@ class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
 
 
 class RecallRecord(TraceRecord, frozen=True, kw_only=True):
-    """A delayed message was taken back."""
+    """A delayed message was recalled."""
 
     time: int
     topic: str
@@ -148,7 +148,7 @@ class RecallRecord(TraceRecord, frozen=True, kw_only=True):
 
 
 def decode(text: str) -> Iterator[tuple[str, ...]]:
-    """The fields of each record in a message of the trace topic, its kind first."""
+    """Yield the fields of each record in a trace message, its kind first."""
     for record in text.split(_RECORD):
         if record:
             yield tuple(record.split(_FIELD))

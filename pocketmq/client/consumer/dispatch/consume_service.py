@@ -223,7 +223,7 @@ class ConsumeService(ABC):
         if error is None or isinstance(error, ReconsumeLater):
             why = why or "its handler asked for it"
             level = logging.INFO if fate is Fate.REDELIVERED else logging.WARNING
-        elif error.__traceback__ is None:  # it was not raised: the handler took too long, for example
+        elif error.__traceback__ is None:  # not raised, such as the TimeoutError of a handler
             why = f"{type(error).__name__}: {why}"
         elif not isinstance(error, PayloadError):  # its traceback would only show the decoder
             why = "its handler failed"

@@ -172,8 +172,9 @@ class ProcessQueue(Generic[M]):
         return self.unfinished.get(message.queue_offset) is message
 
     def put_back(self, message: M) -> bool:
-        """Deliver a message again, before those after it in the queue, once no other message of the
-        queue is in progress. Return False if it is not in progress any more."""
+        """Put a message back into the buffer, in the order of the queue, to be delivered again. Do
+        this only when no other message of the queue is in progress. Return False if the message is
+        not in progress any more."""
         if not self.holds(message):
             return False
         offset = message.queue_offset
