@@ -90,7 +90,7 @@ class LimitedLog:
         if left_out is None:
             return
         if left_out:
-            text += " (lines like this left out before: %d)"
+            text += " (similar lines suppressed: %d)"
             args = (*args, left_out)
         args = tuple(one_line(arg) if type(arg) is str else arg for arg in args)
         line = text % args if args else text

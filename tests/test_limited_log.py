@@ -31,12 +31,10 @@ def test_one_warning_for_a_cause_and_then_how_many_were_left_out(
     lines.now += INTERVAL
     lines.log.warning("client %d sent rubbish", 1000)
     lines.log.warning("client %d sent rubbish", 1001)
-    assert caplog.messages[1:] == [
-        "client 1000 sent rubbish (lines like this left out before: 999)"
-    ]
+    assert caplog.messages[1:] == ["client 1000 sent rubbish (similar lines suppressed: 999)"]
     lines.now += INTERVAL
     lines.log.warning("client %d sent rubbish", 1002)
-    assert caplog.messages[2:] == ["client 1002 sent rubbish (lines like this left out before: 1)"]
+    assert caplog.messages[2:] == ["client 1002 sent rubbish (similar lines suppressed: 1)"]
 
 
 def test_causes_do_not_hide_each_other(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:

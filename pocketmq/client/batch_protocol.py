@@ -144,7 +144,7 @@ class BatchProtocol:
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             if self.serves(address):
                 log.info(
-                    "broker %s serves no batches: asking one by one",
+                    "broker %s does not support batches: sending single requests",
                     address,
                     extra=fields(broker=address),
                 )
@@ -168,7 +168,7 @@ class BatchProtocol:
         limit = max(told if told < refused else refused // 2, 1)
         if limit < self.limit(address):
             log.info(
-                "broker %s takes %d children in a batch",
+                "broker %s accepts at most %d children in a batch",
                 address,
                 limit,
                 extra=fields(broker=address),

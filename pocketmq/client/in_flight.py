@@ -48,7 +48,7 @@ class InFlight:
                 place.cancel()
             if isinstance(error, TimeoutError):
                 raise RemotingTimeout(
-                    f"{self.count} operations are under way, none ended within {timeout:.3f} s"
+                    f"{self.count} operations are in progress; none ended within {timeout:.3f} s"
                 ) from None
             raise
 

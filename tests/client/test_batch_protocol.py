@@ -121,7 +121,7 @@ async def test_brokers_without_batches_are_asked_one_by_one(
         assert remarks(await commits(batching, old_broker, 5)) == [str(n) for n in range(5)]
     assert old_broker.seen == Counter({COMMIT: 10})
     assert not batching.serves(old_broker.address)
-    assert caplog.text.count("serves no batches") == 1
+    assert caplog.text.count("does not support batches") == 1
 
 
 async def test_a_new_connection_may_lead_to_a_new_broker(

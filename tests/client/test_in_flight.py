@@ -44,7 +44,7 @@ async def test_a_freed_place_goes_to_who_waits_longest() -> None:
 async def test_waiting_ends_in_time() -> None:
     gate = InFlight(1)
     await gate.enter(1)
-    with pytest.raises(RemotingTimeout, match="1 operations are under way"):
+    with pytest.raises(RemotingTimeout, match="1 operations are in progress"):
         await gate.enter(0.01)
     with pytest.raises(RemotingTimeout):
         await gate.enter(0)

@@ -375,7 +375,7 @@ async def test_a_restart_of_all_servers_is_one_warning_and_one_line_for_each_in_
     told = [
         f"{record.levelname} {record.message}"
         for record in caplog.records
-        if "serves no batches" not in record.message
+        if "does not support batches" not in record.message
     ]
     for line, begin in zip(sorted(told), sorted(expected), strict=True):
         assert line.startswith(begin)

@@ -284,4 +284,4 @@ async def test_a_broker_that_is_gone_is_not_told(
             await cluster["a"].stop()
             with pytest.raises(RemotingError):
                 await p.send(Message("T", b"finds out"), timeout=0.05)
-        assert "the broker will ask for transaction" in caplog.text
+        assert "so the broker will check back" in caplog.text

@@ -77,15 +77,17 @@ class OpenTelemetryMetrics:
                 name, "ms", text, explicit_bucket_boundaries_advisory=bounds
             )
 
-        self._send = histogram("rocketmq_send_cost_time", "Time of a send", _DELIVERY)
+        self._send = histogram("rocketmq_send_cost_time", "Duration of a send", _DELIVERY)
         self._delivery = histogram(
-            "rocketmq_delivery_latency", "Time from the store to the work on a message", _DELIVERY
+            "rocketmq_delivery_latency",
+            "Time from the store of a message to its handler",
+            _DELIVERY,
         )
-        self._process = histogram("rocketmq_process_time", "Time of the work", _PROCESS)
+        self._process = histogram("rocketmq_process_time", "Duration of a handler", _PROCESS)
         self._watched: weakref.WeakSet[CachingConsumer] = weakref.WeakSet()
         for number, unit, text in (
-            (0, "messages", "Messages received and not done"),
-            (1, "bytes", "Bytes of the bodies of messages received and not done"),
+            (0, "messages", "Messages received and not consumed"),
+            (1, "bytes", "Bytes of the bodies of messages received and not consumed"),
         ):
             meter.create_observable_gauge(
                 f"rocketmq_consumer_cached_{unit}",

@@ -423,7 +423,9 @@ class Producer:
                     await self._trace.finish()
         except TimeoutError:
             told, left = fields(group=self.group), self._accumulator.buffered
-            log.warning("%d bytes of messages were not answered", left, extra=told)
+            log.warning(
+                "the producer shut down with %d bytes of messages unanswered", left, extra=told
+            )
         finally:
             await self._instance.shutdown()
             self._accumulator.abandon()

@@ -251,7 +251,7 @@ class TransactionProducer(Producer):
             await asyncio.sleep(0)
         except RemotingError as error:
             log.warning(
-                "the broker will ask for transaction %s, which ended with %s: %s",
+                "transaction %s: its state %s could not be sent, so the broker will check back: %s",
                 half.msg_id,
                 state.name,
                 error,
@@ -303,7 +303,9 @@ class TransactionProducer(Producer):
             )
         elif self._checks >= MAX_CHECKS:
             self._log.warning(
-                "%d checks are under way: %s has to wait", self._checks, message.msg_id
+                "%d transaction checks are running: that of message %s has to wait",
+                self._checks,
+                message.msg_id,
             )
         else:
             self._checks += 1
@@ -347,7 +349,10 @@ class TransactionProducer(Producer):
         except RemotingError as error:
             told = fields(error, msg_id=message.msg_id, topic=message.topic, group=self.group)
             self._log.warning(
-                "the broker was not told of transaction %s: %s", message.msg_id, error, extra=told
+                "transaction %s: its state could not be sent to the broker: %s",
+                message.msg_id,
+                error,
+                extra=told,
             )
         finally:
             self._checks -= 1

@@ -303,10 +303,10 @@ class RouteTable:
                     await self.refresh(topic)
                 except NoNameServer as error:
                     # NameServers logs one warning for all topics.
-                    log.debug("route of topic %s could not be asked: %s", topic, error)
+                    log.debug("topic %s: the route could not be requested: %s", topic, error)
                 except RemotingError as error:
                     self._log.warning(
-                        "route of topic %s could not be asked: %s",
+                        "topic %s: the route could not be requested: %s",
                         topic,
                         error,
                         extra=fields(error, topic=topic),
@@ -400,4 +400,4 @@ class RouteTable:
         named = {name for route in self._routes.values() for name in route.addresses()}
         for name in [name for name in self._brokers if name not in named]:
             del self._brokers[name]
-            log.info("broker %s is in no route any more", name, extra=fields(broker=name))
+            log.info("broker %s is no longer in any route", name, extra=fields(broker=name))

@@ -153,7 +153,9 @@ class Outcomes:
         late = sum(task not in closers for task in self._entered.values())
         if late:
             told = fields(group=self._names.group)
-            log.warning("messages that are still in work will be redelivered: %d", late, extra=told)
+            log.warning(
+                "messages that are still in progress will be redelivered: %d", late, extra=told
+            )
 
     def hurry(self) -> None:
         """Make a current or later `drain` stop waiting."""

@@ -127,7 +127,7 @@ class QueueFetcher(Generic[M]):
                     )
             except BrokenRecord as error:
                 self._log.error(
-                    "%s; going on one offset further",
+                    "%s; skipping one offset",
                     error.remark,
                     extra=fields(error, queue=pq.queue, group=self._puller.group),
                 )
@@ -176,7 +176,7 @@ class QueueFetcher(Generic[M]):
             pq.committed = None  # a pending commit may have overwritten the reset
             return
         self._log.warning(
-            "%s has no offset %d (it has %d to %d): going on at %d",
+            "%s has no offset %d (it has %d to %d): continuing at %d",
             pq.queue,
             asked,
             result.min_offset,

@@ -288,8 +288,8 @@ class Puller(Generic[M]):
         except RecordError as error:
             if not messages:
                 raise BrokenRecord(
-                    f"the record at {queue} offset {result.next_begin_offset} or before is not "
-                    f"one: {error}; seek past it to go on",
+                    f"a record at {queue} offset {result.next_begin_offset} or before cannot be "
+                    f"decoded: {error}; seek past it to continue",
                     queue.broker_name,
                 ) from error
             # Keep the messages before it; the next pull begins with the broken record.
@@ -305,7 +305,7 @@ class Puller(Generic[M]):
         """Log that a message is delivered as stored, because it cannot be decompressed: the user
         may know how."""
         self._log.warning(
-            "%s offset %d is handed out as stored: %s",
+            "%s offset %d is delivered as stored: %s",
             message.queue,
             message.queue_offset,
             error,

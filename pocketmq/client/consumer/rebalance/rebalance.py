@@ -213,7 +213,7 @@ class Rebalancer:
         if self._lost:
             self._lost = False
             log.info(
-                "group %s has this client again",
+                "group %s: the broker lists this client again",
                 self._group,
                 extra=fields(group=self._group, broker=broker),
             )

@@ -56,7 +56,7 @@ class ShareCallbacks:
         except Exception:
             if bound.expired():
                 log.warning(
-                    "%s of group %s took more than %g s: going on without it",
+                    "%s of group %s took more than %g s: continuing without it",
                     name,
                     self._options.group,
                     self._timeout,
