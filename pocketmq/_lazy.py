@@ -70,7 +70,7 @@ def attach(
 
 
 def _read_stub(package: str) -> dict[str, _Home]:
-    """The names that the stub imports, in its order."""
+    """Return the names that the stub imports, in its order."""
     import ast  # using any public name imports it anyway; importing the package does not
 
     module = sys.modules[package]

@@ -1,7 +1,7 @@
 """Everything that clients raise: one tree under `RemotingError`, and `PayloadError`.
 
-`pocketmq.client.errors` says when each is raised. `PayloadError`, a `ValueError`, is raised for the
-body of a message that is not what its type says.
+`pocketmq.client.errors` lists when each is raised. `PayloadError`, a `ValueError`, is raised if the
+body of a message cannot be decoded as the expected type.
 """
 
 from __future__ import annotations

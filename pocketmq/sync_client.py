@@ -240,7 +240,7 @@ class Later(Generic[T]):
 
 
 def iterate(owner: SyncClient, items: AsyncIterator[Any]) -> Iterator[Any]:
-    """An asynchronous iterator as a plain one. It ends when the client is shut down."""
+    """Yield the items of an asynchronous iterator, until the client is shut down."""
 
     async def following() -> Any:
         return await anext(items, _END)

@@ -41,7 +41,7 @@ class ConsumedMessage(consumed_message.ConsumedMessage):
     def reconsume(  # type: ignore[override]
         self, delay_level: int = 0, *, error: Exception | None = None
     ) -> None:
-        """Have the message redelivered; the arguments are those of the asyncio class."""
+        """Redeliver the message; the arguments are those of the asyncio class."""
         owner: PushClient = self.owner
         owner._run(consumed_message.ConsumedMessage.reconsume(self, delay_level, error=error))
 

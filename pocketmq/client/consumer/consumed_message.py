@@ -27,24 +27,24 @@ class Outcome(Protocol):
     """Receives the progress and the outcome of messages."""
 
     def entered(self, message: ConsumedMessage) -> Awaitable[object] | None:
-        """Handling began, in the current task. Await the returned object, if any."""
+        """Report that handling begins, in the current task. Await the returned object, if any."""
 
     def worked(
         self, message: ConsumedMessage, error: BaseException | None
     ) -> Awaitable[object] | None:
-        """Handling ended; the outcome follows. Await as for `entered`."""
+        """Report that handling has ended; the outcome follows. Await as for `entered`."""
 
     def left(self, message: ConsumedMessage) -> None:
-        """The `async with` block was left; the outcome was reported."""
+        """Report that the `async with` block was left, after the outcome."""
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue with the topic name of the application."""
 
     def succeeded(self, message: ConsumedMessage) -> None:
-        """The message was consumed."""
+        """Report that the message was consumed."""
 
     async def failed(self, message: ConsumedMessage, error: BaseException | None) -> None:
-        """The message has to be redelivered."""
+        """Report that the message has to be redelivered."""
 
     def failed_soon(self, message: ConsumedMessage, error: BaseException) -> None:
         """Do as `failed`, in the background, for a task that was cancelled."""

@@ -147,7 +147,7 @@ class RouteTable:
         return self._brokers
 
     def broker_at(self, address: str) -> str | None:
-        """The name of the broker at an address; None for any other server."""
+        """Return the name of the broker at an address; None for any other server."""
         brokers = self._brokers.items()
         return next((name for name, addresses in brokers if address in addresses.values()), None)
 
