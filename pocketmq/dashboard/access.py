@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import ssl
-from typing import Self
+from typing import ClassVar, Final, Self
 
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.messages import TOOLS_GROUP
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.credentials import Credentials
+from pocketmq.message.message import MessageExt
+from pocketmq.message.record_layout import Parts
+
+MOST_DECOMPRESSED: Final = 1024 * 1024
+"""Bytes of the largest body that is decompressed for a list or a tail. 64 KiB can become 64 MiB: a
+page of such messages would take the process's memory, and block its event loop for seconds."""
+
+
+class _Message(MessageExt):
+    """A message whose body stays compressed if it is too large otherwise."""
+
+    @classmethod
+    def from_parts(
+        cls, parts: Parts, broker_name: str = "", max_body: int | None = MOST_DECOMPRESSED
+    ) -> Self:
+        return super().from_parts(parts, broker_name, max_body)
+
+
+class _Admin(Admin):
+    _message_type: ClassVar[type[MessageExt]] = _Message
+
+
+class _Consumer(PullConsumer):
+    _message_type: ClassVar[type[MessageExt]] = _Message
 
 
 class Access:
@@ -30,7 +54,9 @@ class Access:
         self._tls = tls
         self._credentials = credentials
         self._timeout = timeout
-        self.admin = Admin(namesrv=namesrv, timeout=timeout, tls=tls, credentials=credentials)
+        self.admin: Admin = _Admin(
+            namesrv=namesrv, timeout=timeout, tls=tls, credentials=credentials
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -49,7 +75,7 @@ class Access:
 
     def consumer(self, *, max_buffered: int, max_buffered_bytes: int) -> PullConsumer:
         """Return a consumer that commits nothing, in the group of RocketMQ's own tools."""
-        return PullConsumer(
+        return _Consumer(
             TOOLS_GROUP,
             namesrv=self._namesrv,
             start="end",

@@ -25,7 +25,7 @@ from pocketmq.client.errors import (
 )
 from pocketmq.dashboard.forms import Forms
 from pocketmq.dashboard.guard import HEADERS, is_own_host, is_own_origin
-from pocketmq.dashboard.pages import TAIL_EVENTS, Pages
+from pocketmq.dashboard.pages import BODY, TAIL_EVENTS, Pages
 from pocketmq.dashboard.parts import Parts
 from pocketmq.dashboard.services import REFRESH, Services, services_of
 from pocketmq.dashboard.views.topics import missing_topic
@@ -46,6 +46,9 @@ _MOST_PAGES: Final = 16
 #: Open connections; a page takes a few. In a broker, they count against its open files.
 MOST_CONNECTIONS: Final = 256
 _BOUND_SECONDS: Final = 0.5
+_SERVING: Final = web.AppKey("serving", set[web.RequestHandler])
+#: Seconds for the rest of a form.
+_FORM_SECONDS: Final = 10.0
 #: Seconds for pages to finish at a shutdown.
 _END_SECONDS: Final = 1.0
 
@@ -53,8 +56,9 @@ _END_SECONDS: Final = 1.0
 async def serve(parts: Parts, listening: socket.socket) -> None:
     """Serve pages on a socket until cancelled."""
     services = services_of(parts, port=listening.getsockname()[1])
+    app = make_app(services)
     runner = web.AppRunner(
-        make_app(services),
+        app,
         access_log=None,
         logger=_RequestLog(log),
         shutdown_timeout=_END_SECONDS,
@@ -63,20 +67,36 @@ async def serve(parts: Parts, listening: socket.socket) -> None:
     try:
         await web.SockSite(runner, listening).start()
         assert runner.server is not None
-        await _bound(runner.server)
+        await _bound(runner.server, app[_SERVING])
     finally:
         await runner.cleanup()
         await services.sessions.end_all()
 
 
-async def _bound(server: web.Server) -> None:
-    """Close the newest connections above the limit. aiohttp has no limit, and keeps a connection
-    that sends nothing for ever."""
+async def _bound(server: web.Server, serving: set[web.RequestHandler]) -> None:
+    """Close connections above the limit: first the oldest ones of those without a request, then the
+    newest ones. aiohttp has no limit, and keeps a connection that sends nothing for ever: a few
+    hundred of these must not keep others out."""
     while True:
         await asyncio.sleep(_BOUND_SECONDS)
-        for connection in server.connections[MOST_CONNECTIONS:]:
+        connections = server.connections
+        most = max(len(connections) - MOST_CONNECTIONS, 0)
+        idle = [each for each in connections if each not in serving]
+        busy = [each for each in connections if each in serving]
+        for connection in [*idle, *reversed(busy)][:most]:
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+@web.middleware
+async def _noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Note which connections have a request that is being answered."""
+    serving = request.app[_SERVING]
+    serving.add(request.protocol)
+    try:
+        return await handler(request)
+    finally:
+        serving.discard(request.protocol)
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
@@ -99,9 +119,10 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
 def make_app(services: Services) -> web.Application:
     """Assemble the dashboard."""
     app = web.Application(
-        middlewares=[_guard(services), _some_at_a_time(), _errors(services)],
+        middlewares=[_noted, _guard(services), _some_at_a_time(), _errors(services)],
         client_max_size=_MOST_BYTES,
     )
+    app[_SERVING] = set()
     app.add_routes([*Pages(services).routes(), *Forms(services).routes()])
     for name, kind in _FILES.items():
         app.router.add_get(f"/static/{name}", _file(name, kind))
@@ -134,7 +155,11 @@ def _guard(services: Services) -> Middleware:
                 "it with --allow-host NAME.\n",
             )
         if request.method not in ("GET", "HEAD"):
-            token = (await request.post()).get("token", "")
+            try:
+                async with asyncio.timeout(_FORM_SECONDS):
+                    token = (await request.post()).get("token", "")
+            except TimeoutError:
+                return web.Response(status=HTTPStatus.REQUEST_TIMEOUT)
             cookie = request.cookies.get(services.cookie, "")
             if (
                 not isinstance(token, str)
@@ -155,12 +180,12 @@ def _guard(services: Services) -> Middleware:
 
 def _some_at_a_time() -> Middleware:
     """Make further pages wait, so that many visitors do not send the cluster all their requests at
-    once. Tails, which keep running, have their own limit."""
+    once. Tails and downloads, which last as long as their readers take, have their own limits."""
     gate = asyncio.Semaphore(_MOST_PAGES)
 
     @web.middleware
     async def some(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path.endswith(TAIL_EVENTS):
+        if request.path.endswith(TAIL_EVENTS) or request.path == BODY:
             return await handler(request)
         async with gate:
             return await handler(request)

@@ -4,6 +4,7 @@ page."""
 from __future__ import annotations
 
 import enum
+import itertools
 from typing import Final
 
 import msgspec
@@ -12,8 +13,10 @@ import msgspec
 MOST_TEXT: Final = 64 * 1024
 #: Bytes that are shown as hexadecimal digits.
 MOST_HEX: Final = 4 * 1024
-#: The largest body that is tried as JSON, bytes: the work grows with the size.
-MOST_JSON: Final = 1024 * 1024
+#: The largest body that is tried as JSON, bytes, and its most levels: each line is indented by as
+#: many, so a small body can become a hundred times larger.
+MOST_JSON: Final = 128 * 1024
+MOST_LEVELS: Final = 64
 _ROW: Final = 16
 
 
@@ -37,7 +40,7 @@ class BodyPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 def preview(body: bytes, form: Form | None = None) -> BodyPreview:
     """Show a body in `form` if available, else in its natural form."""
-    text = _text(body)
+    text = _beginning(body)
     pretty = None if text is None else _json(body)
     forms = tuple(
         each
@@ -66,6 +69,13 @@ def preview(body: bytes, form: Form | None = None) -> BodyPreview:
         size=len(body),
         is_cut=len(shown) > MOST_TEXT,
     )
+
+
+def _beginning(body: bytes) -> str | None:
+    """Return more than is shown of a text, so that one can tell whether it is cut; None if it is
+    none. Looking at each character of a large body would block the event loop."""
+    most = 4 * MOST_TEXT + 4
+    return _text(body[:most], whole=len(body) <= most)
 
 
 def excerpt(body: bytes, most: int) -> str:
@@ -98,13 +108,19 @@ def _text(body: bytes, *, whole: bool = True) -> str | None:
 
 
 def _json(body: bytes) -> str | None:
-    if body[:64].lstrip()[:1] not in (b"{", b"[") or len(body) > MOST_JSON:
+    if body[:64].lstrip()[:1] not in (b"{", b"[") or len(body) > MOST_JSON or _is_deep(body):
         return None
     try:
         # Formatting leaves the tokens unchanged: numbers keep their digits, and keys their order.
-        return _text(msgspec.json.format(body, indent=2))
+        return _beginning(msgspec.json.format(body, indent=2))
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _is_deep(body: bytes) -> bool:
+    """Return whether there are more levels than may be. Brackets in strings count, too."""
+    steps = (1 if byte in b"[{" else -1 for byte in body if byte in b"[]{}")
+    return any(level > MOST_LEVELS for level in itertools.accumulate(steps))
 
 
 def _hex(body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
@@ -31,6 +32,13 @@ E = TypeVar("E", Span, Form)
 
 #: The suffix of the address of a tail's events.
 TAIL_EVENTS: Final = "/tail/events"
+#: The address of the bodies of messages.
+BODY: Final = "/message/body"
+#: Downloads of bodies at a time: each has its body in memory until it is read.
+MOST_DOWNLOADS: Final = 4
+_CHUNK: Final = 256 * 1024
+#: Seconds in which a reader has to take what was written for it.
+_READ_SECONDS: Final = 20.0
 #: The time spans of charts, in seconds.
 _LENGTHS: Final = {Span.HOUR: 3600.0, Span.DAY: 86400.0}
 #: Widths and heights of charts: for wide windows, and for phones.
@@ -55,6 +63,7 @@ class Pages:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._downloads = 0
 
     def routes(self) -> list[web.RouteDef]:
         """Return every page with its address."""
@@ -68,7 +77,7 @@ class Pages:
             web.get("/groups/{group}", self.group),
             web.get("/messages", self.messages),
             web.get("/message", self.message),
-            web.get("/message/body", self.body),
+            web.get(BODY, self.body),
             web.get("/dead-letters", self.dead_letter_groups),
             web.get("/dead-letters/{group}", self.dead_letters),
             web.get("/clients", self.clients),
@@ -195,18 +204,41 @@ class Pages:
         }
         return services.page(request, "message.html", values)
 
-    async def body(self, request: web.Request) -> web.Response:
+    async def body(self, request: web.Request) -> web.StreamResponse:
         """The body of a message as a download: a browser must not render it."""
         queue, offset = _place(request)
-        message = await self._services.viewer(request).admin.message_at(queue, offset)
-        if message is None:
-            raise web.HTTPNotFound(text="This message is not stored, or not any more.")
+        if self._downloads >= MOST_DOWNLOADS:
+            raise web.HTTPServiceUnavailable(
+                text="As many bodies are being downloaded as may be. Try again in a moment."
+            )
+        self._downloads += 1
+        try:
+            admin = self._services.viewer(request).admin
+            message = await messages.message_at(admin, queue, offset)
+            if message is None:
+                raise web.HTTPNotFound(text="This message is not stored, or not any more.")
+            return await self._download(request, queue, offset, message.body)
+        finally:
+            self._downloads -= 1
+
+    async def _download(
+        self, request: web.Request, queue: MessageQueue, offset: int, body: bytes
+    ) -> web.StreamResponse:
         name = quote(f"{queue.topic}-{queue.broker_name}-{queue.queue_id}-{offset}.bin")
-        return web.Response(
-            body=message.body,
-            content_type="application/octet-stream",
-            headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"},
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+            }
         )
+        response.content_length = len(body)
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        for at in range(0, len(body), _CHUNK):
+            if not await _written(request, response, body[at : at + _CHUNK]):
+                break
+        return response
 
     async def dead_letter_groups(self, request: web.Request) -> web.Response:
         """The groups that have dead letters."""
@@ -245,19 +277,34 @@ class Pages:
                     headers={"Content-Type": "text/event-stream; charset=utf-8"}
                 )
                 await response.prepare(request)
-                await response.write(_event("open", b"{}"))
+                if not await _written(request, response, _event("open", b"{}")):
+                    return response
                 async for part in tails.parts(consumer):
-                    if request.transport is None or request.transport.is_closing():
+                    event = _event("part", msgspec.json.encode(part))
+                    if not await _written(request, response, event):
                         return response
-                    await response.write(_event("part", msgspec.json.encode(part)))
-                await response.write(_event("end", b"{}"))
+                await _written(request, response, _event("end", b"{}"))
                 return response
         except TooManyTails:
             raise web.HTTPServiceUnavailable(
                 text="As many live tails are open as may be. Close one first."
             ) from None
-        except ClientConnectionResetError:
-            return response
+
+
+async def _written(request: web.Request, response: web.StreamResponse, data: bytes) -> bool:
+    """Write, and wait until the reader has taken most of it; False if it is gone. One that takes
+    too long is dropped: it would hold its place for ever."""
+    if request.transport is None or request.transport.is_closing():
+        return False
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            await response.write(data)
+    except ClientConnectionResetError:
+        return False
+    except TimeoutError:
+        request.transport.abort()
+        return False
+    return True
 
 
 def _event(name: str, data: bytes) -> bytes:

@@ -137,8 +137,13 @@ class LoginLimit:
         self._failures[address] = [*recent[1 - self._most :], self._clock()]
 
     def succeeded(self, address: str) -> None:
-        """Forget the failures of an address."""
-        self._failures.pop(address, None)
+        """Take back the last attempt. Earlier failures stay: who can log in could otherwise guess
+        the passwords of others without end."""
+        recent = self._recent(address)[:-1]
+        if recent:
+            self._failures[address] = recent
+        else:
+            self._failures.pop(address, None)
 
     def _recent(self, address: str) -> list[float]:
         now = self._clock()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pocketmq.dashboard.body_preview import (
     MOST_HEX,
     MOST_JSON,
+    MOST_LEVELS,
     MOST_TEXT,
     Form,
     excerpt,
@@ -67,6 +68,19 @@ def test_large_bodies_are_cut() -> None:
     assert (digits.text.count("\n"), digits.is_cut) == (MOST_HEX // 16 - 1, True)
     huge = json.dumps(["x" * 100] * (MOST_JSON // 100)).encode()
     assert Form.JSON not in preview(huge).forms
+
+
+def test_a_small_body_does_not_become_a_large_one() -> None:
+    """Each line of deep JSON begins with as many blanks as it has levels, twice."""
+    deep = b"[" * 500 + b"1," * 50_000 + b"1" + b"]" * 500
+    assert preview(deep).forms == (Form.TEXT, Form.HEX)
+    within = b"[" * MOST_LEVELS + b"]" * MOST_LEVELS
+    assert preview(within).form is Form.JSON
+
+
+def test_a_text_is_known_by_its_beginning() -> None:
+    shown = preview("é".encode() * MOST_TEXT * 5 + b"\xff")
+    assert (shown.form, len(shown.text), shown.is_cut) == (Form.TEXT, MOST_TEXT, True)
 
 
 def test_an_excerpt_may_end_in_the_middle_of_a_character() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -20,9 +21,11 @@ import aiohttp
 from pocketmq.client.admin import Admin
 from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
+from pocketmq.dashboard.access import MOST_DECOMPRESSED
 from pocketmq.dashboard.app import MOST_CONNECTIONS
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.guard import HEADERS
+from pocketmq.dashboard.pages import MOST_DOWNLOADS
 from pocketmq.dashboard.server import Dashboard
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message, MessageQueue
@@ -216,6 +219,52 @@ async def test_messages_by_time_go_on_where_a_page_ends(
             break
         path = more[1].replace("&amp;", "&")
     assert sorted(set(seen)) == [f"m{number:03}" for number in range(130)]
+
+
+async def test_a_large_body_is_decompressed_only_where_it_is_shown_by_itself(
+    client: Client, admin: Admin, producer: Producer
+) -> None:
+    """A page with many of them would take the memory of the process."""
+    await admin.create_topic("orders", queues=1)
+    body = b"0" * (MOST_DECOMPRESSED + 1)
+    await producer.send(Message("orders", body))
+    await client.shows("/messages?topic=orders", "1 message")
+    listing = await client.get("/messages?topic=orders")
+    assert "1.0 KiB" in listing.words  # as it is stored
+    place = await place_of(client, "/messages?topic=orders")
+    assert "00000000" in (await client.get(place)).words
+    download = "/message/body?topic=orders&broker=broker-a&queue=0&offset=0"
+    async with client.session.get(client.url + download) as got:
+        assert await got.read() == body
+    async with client.session.head(client.url + download) as got:
+        assert got.headers["Content-Length"] == str(len(body))
+
+
+async def test_bodies_that_nobody_reads_are_few(
+    dashboard: Dashboard, client: Client, admin: Admin, producer: Producer
+) -> None:
+    await admin.create_topic("orders", queues=1)
+    body = os.urandom(4_000_000)
+    await producer.send(Message("orders", body))
+    path = "/message/body?topic=orders&broker=broker-a&queue=0&offset=0"
+    await client.shows("/messages?topic=orders", "4")
+    opened = []
+    try:
+        for _ in range(MOST_DOWNLOADS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", dashboard.port, limit=1024)
+            opened.append(writer)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert b" 200 OK" in await reader.readline()
+        refused = await client.get(path)
+        assert refused.status == 503
+        assert "as may be" in refused.words
+        assert (await client.get("/topics")).status == 200
+    finally:
+        for writer in opened:
+            writer.close()
+    async with asyncio.timeout(TIMEOUT):
+        while (await client.get(path)).status == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 async def test_a_message_in_all_its_forms(client: Client, admin: Admin, producer: Producer) -> None:
@@ -493,8 +542,9 @@ async def test_a_request_that_is_not_http_leaves_one_line(
         assert record.getMessage().startswith("request from 127.0.0.1 refused: ")
 
 
-async def test_connections_are_bounded(dashboard: Dashboard, client: Client) -> None:
-    """aiohttp keeps those that send nothing for ever."""
+async def test_connections_are_bounded(dashboard: Dashboard, client: Client, admin: Admin) -> None:
+    """aiohttp keeps those that send nothing for ever. They do not keep others out."""
+    await admin.create_topic("orders", queues=1)
     assert (await client.get("/")).status == 200  # the pages are loaded
     opened = [
         await asyncio.open_connection("127.0.0.1", dashboard.port)
@@ -502,10 +552,17 @@ async def test_connections_are_bounded(dashboard: Dashboard, client: Client) -> 
     ]
     try:
         ends = [asyncio.ensure_future(reader.read()) for reader, _ in opened]
-        ended: set[asyncio.Future[bytes]] = set()
-        while len(ended) < 10:
-            ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        assert (await client.get("/")).status == 200  # the browser's connection came before
+        tail = await client.session.get(f"{client.url}/topics/orders/tail/events")
+        more = [
+            await asyncio.open_connection("127.0.0.1", dashboard.port)
+            for _ in range(MOST_CONNECTIONS)
+        ]
+        opened += more
+        await asyncio.gather(*ends[:MOST_CONNECTIONS], return_exceptions=True)
+        assert (await client.get("/")).status == 200
+        assert not tail.connection.closed
+        assert await tail.content.readline() == b"event: open\n"
+        tail.close()
     finally:
         for _, writer in opened:
             writer.close()

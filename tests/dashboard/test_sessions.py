@@ -80,6 +80,17 @@ def test_attempts_are_limited_for_each_address() -> None:
     assert limit.wait("a") == 0
 
 
+def test_who_may_log_in_cannot_guess_for_others_without_end() -> None:
+    limit = LoginLimit(most=3, window=60, addresses=2, clock=Clock())
+    for _ in range(2):
+        limit.failed("a")
+    limit.failed("a")
+    limit.succeeded("a")
+    assert limit.wait("a") == 0
+    limit.failed("a")
+    assert limit.wait("a") > 0
+
+
 def test_addresses_are_bounded() -> None:
     limit = LoginLimit(most=1, window=60, addresses=2, clock=Clock())
     for address in "abc":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 from pocketmq.client.admin.servers import Servers
 from pocketmq.client.consumer.expression import EVERYTHING
@@ -30,6 +31,8 @@ READ_AT_ONCE = 64 * 1024 * 1024
 
 class MessageAdmin(Servers):
     """Admin's methods for single messages."""
+
+    _message_type: ClassVar[type[MessageExt]] = MessageExt
 
     async def messages_by_key(
         self, topic: str, key: str, *, max_messages: int = 64
@@ -105,7 +108,7 @@ class MessageAdmin(Servers):
         puller = Puller(
             self._instance,
             TOOLS_GROUP,
-            MessageExt,
+            self._message_type,
             suspend=0.0,
             share_polls=False,
             hold_slack=Pauses().hold_slack,
@@ -201,7 +204,7 @@ class MessageAdmin(Servers):
         """Decode the messages of an answer, with the application's topic names."""
         messages: list[MessageExt] = []
         # A body that cannot be decompressed is returned as stored.
-        MessageExt.read_into(messages, body, broker, lambda message, error: None)
+        self._message_type.read_into(messages, body, broker, lambda message, error: None)
         for message in messages:
             message.topic = self._namespace.unwrap(message.topic)
         return messages

@@ -92,6 +92,7 @@ class PullConsumer(ConsumerState):
         TypeError, ValueError: an argument has the wrong type or is out of range; the text names it.
     """
 
+    _message_type: ClassVar[type[MessageExt]] = MessageExt
     _pauses: ClassVar[Pauses] = Pauses()
     _sessions: Sessions[PullSession]
 
@@ -145,7 +146,9 @@ class PullConsumer(ConsumerState):
         self._sessions = Sessions(
             repr(self),
             namesrv,
-            lambda servers: PullSession(every, servers, self.hooks, self._pauses),
+            lambda servers: PullSession(
+                every, servers, self.hooks, self._message_type, self._pauses
+            ),
         )
 
     def __repr__(self) -> str:

@@ -53,6 +53,7 @@ class PullSession:
         options: PullOptions,
         namesrv: str | Sequence[str] | None,
         hooks: ConsumeHookList,
+        message_type: type[MessageExt],
         pauses: Pauses,
     ) -> None:
         self.begun = False
@@ -75,7 +76,7 @@ class PullSession:
         self.puller = Puller(
             instance,
             group,
-            MessageExt,
+            message_type,
             suspend=common.suspend,
             share_polls=common.share_polls,
             hold_slack=pauses.hold_slack,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
@@ -12,7 +13,9 @@ import msgspec
 from pocketmq.client.admin import Admin
 from pocketmq.client.admin.dead_letters import Death, death_of
 from pocketmq.dashboard.body_preview import BodyPreview, Form, preview
+from pocketmq.message.compression import CompressionError, decompress
 from pocketmq.message.message import MessageExt, MessageQueue
+from pocketmq.message.sysflag import COMPRESSED
 from pocketmq.remoting.bodies.topic import TopicOffset
 
 MOST_MESSAGES: Final = 50
@@ -129,7 +132,7 @@ async def message_view(
     admin: Admin, queue: MessageQueue, offset: int, form: Form | None
 ) -> MessageView | None:
     """Return the message at a queue offset; None if it does not exist. Raises TopicNotExist."""
-    message = await admin.message_at(queue, offset)
+    message = await message_at(admin, queue, offset)
     if message is None:
         return None
     low, high = await admin.min_offset(queue), await admin.max_offset(queue)
@@ -140,6 +143,16 @@ async def message_view(
         previous=offset - 1 if offset > low else None,
         next=offset + 1 if offset + 1 < high else None,
     )
+
+
+async def message_at(admin: Admin, queue: MessageQueue, offset: int) -> MessageExt | None:
+    """Return a message with its whole body; None if it does not exist. Raises TopicNotExist."""
+    message = await admin.message_at(queue, offset)
+    if message is not None and message.sys_flag & COMPRESSED:
+        # Of a large body this takes a while, and holds no lock of Python.
+        with contextlib.suppress(CompressionError):
+            message.body = await asyncio.to_thread(decompress, message.body, message.sys_flag)
+    return message
 
 
 def _age(message: MessageExt) -> tuple[int, str, int]:
