@@ -8,7 +8,7 @@ its body, which holds the children.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from pocketmq.auth.errors import AuthError
@@ -72,6 +72,12 @@ class SignedCaller:
             self._guard.log.warning("%s", error.remark, cause=("stored", self.source_ip))
             text = f"User:{self.username} has no permission to access the topic of this message."
             raise AuthError(text, "permission") from None
+
+    def require_topics(self, topics: Iterable[str], *actions: str) -> None:
+        """Raise AuthError, which names the topic, unless one of these actions is allowed on each."""
+        if self._checked:
+            for topic in topics:
+                self._guard.require(self, on_topic(topic, *map(Action, actions)))
 
     def require_cluster(self, cluster: str, *actions: str) -> None:
         """Do the same for a cluster."""

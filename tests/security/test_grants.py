@@ -434,3 +434,31 @@ async def test_consumers_do_not_delete_the_retry_topic_of_their_group_at_the_nam
         RequestCode.DELETE_TOPIC_IN_NAMESRV, None, ext_fields={"topic": "%RETRY%G"}
     )
     assert answer.code == NO_PERMISSION
+
+
+async def test_offsets_are_cloned_only_in_topics_that_one_may_update(
+    server: EmbeddedServer, root: Connection, nobody: Connection
+) -> None:
+    """Without a topic, they are cloned in all topics of the source: its offsets name them."""
+    await send(server, "orders", ROOTS)
+    place = {"topic": "orders", "queueId": "0"}
+    for group, offset in (("source", "1"), ("target", "0")):
+        found = await root.request(
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext_fields={"group": group}
+        )
+        assert found.code == 0
+        commit = place | {"consumerGroup": group, "commitOffset": offset}
+        answer = await root.request(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit)
+        assert answer.code == 0
+    await grant(root, "Group:source", "Group:target", actions="Get,Update")
+    clone = {"srcGroup": "source", "destGroup": "target", "offline": "true"}
+    refused = await nobody.request(RequestCode.CLONE_GROUP_OFFSET, ext_fields=clone)
+    assert refused.code == NO_PERMISSION
+    asked = place | {"consumerGroup": "target"}
+    answer = await root.request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=asked)
+    assert answer.ext_fields["offset"] == "0"
+    await grant(root, "Topic:orders", actions="Update")
+    done = await nobody.request(RequestCode.CLONE_GROUP_OFFSET, ext_fields=clone)
+    assert done.code == 0, done.remark
+    answer = await root.request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=asked)
+    assert answer.ext_fields["offset"] == "1"

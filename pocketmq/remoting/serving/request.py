@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -167,6 +167,9 @@ class Caller(Protocol):
 
         For handlers that learn a request's topic only from stored data.
         """
+
+    def require_topics(self, topics: Iterable[str], *actions: str) -> None:
+        """Do the same for topics of which the caller may know: the error names them."""
 
     def require_cluster(self, cluster: str, *actions: str) -> None:
         """Do the same for a cluster ("Update", "Get")."""

@@ -119,8 +119,7 @@ class PopClient:
         )
         return await self.client.request(RequestCode.ACK_MESSAGE, header)
 
-    async def change(self, message: Popped, invisible_time: int) -> Popped:
-        """The message with its new handle."""
+    async def ask_change(self, message: Popped, invisible_time: int) -> Command:
         handle = message.handle
         header = ChangeInvisibleTimeRequestHeader(
             consumer_group=self.group,
@@ -130,7 +129,12 @@ class PopClient:
             offset=handle.queue_offset,
             invisible_time=invisible_time,
         )
-        answer = await self.client.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        return await self.client.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+
+    async def change(self, message: Popped, invisible_time: int) -> Popped:
+        """The message with its new handle."""
+        handle = message.handle
+        answer = await self.ask_change(message, invisible_time)
         assert answer.code == 0, answer.remark
         new = ChangeInvisibleTimeResponseHeader.from_ext(answer.ext_fields)
         start = handle.start_offset if handle.in_order else handle.queue_offset

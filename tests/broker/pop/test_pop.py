@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
 
 import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, bit_set_of
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import (
+    DeleteSubscriptionGroupRequestHeader,
     NotificationRequestHeader,
     NotificationResponseHeader,
     PeekMessageRequestHeader,
@@ -270,6 +273,47 @@ async def test_acknowledgements_that_are_refused(
     assert (await pops.ack(no_such_log)).code == 29
     assert (await pops.ack(message)).code == 0
     assert (await pops.ack(message)).code == 0  # twice: there is nothing left to do
+
+
+async def test_handles_that_were_made_up_make_no_groups_and_topics(
+    start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str
+) -> None:
+    """A redelivery makes a retry topic, which is on the disk and in the routes for ever."""
+    broker = await start_broker(
+        options={"clock": time.clock, "call_later": time.call_later},
+        auto_create_subscription_group=False,
+    )
+    await fill(client := await connect(broker), topic, "")
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="G")])
+    (message,) = await PopClient(client, topic).pop()
+    topics = set(broker.tables.topics.table)
+    forged = PopClient(client, topic, group="made-up")
+    handle = message.handle._replace(start_offset=7)
+    assert (await forged.ask_change(message._replace(handle=handle), 0)).code == 26
+    assert (await forged.ack(message._replace(handle=handle))).code == 26
+    for name, group, code in ((topic, "made-up", 26), ("no-such-topic", "G", 0)):
+        ack = {"c": group, "t": name, "r": "0", "rq": 0, "pt": time.now, "it": 1, "b": "AQ=="}
+        body = json.dumps({"acks": [ack]}).encode()
+        assert (await client.request(RequestCode.BATCH_ACK_MESSAGE, None, body)).code == code
+    await passes(time, 3_000)
+    assert set(broker.tables.topics.table) == topics
+    pops = broker.tables.statistics.pops
+    assert {key[:2] for key in (*pops.written, *pops.read)} <= {(topic, "G")}
+
+
+async def test_a_late_acknowledgement_does_not_bring_back_a_deleted_group(
+    client: Client, pops: PopClient, broker: Broker, topic: str, time: FakeTime
+) -> None:
+    await fill(client, topic, "")
+    (message,) = await pops.pop()
+    await passes(time, 1)
+    deleted = await client.request(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader(group_name="G")
+    )
+    assert deleted.code == 0
+    assert (await pops.ack(message)).code == 26
+    assert (await pops.ask_change(message, 0)).code == 26
+    assert not broker.tables.groups.known("G")
 
 
 async def test_a_waiting_pop_gets_the_next_message_of_its_queue(

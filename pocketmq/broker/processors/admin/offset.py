@@ -20,6 +20,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.offset import ResetOffsetBody
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -197,6 +198,11 @@ class OffsetAdminProcessor:
         topics = {named} if named else self._offsets.topics_of(source)
         online = self._consumers.get(source)
         subscribed = online.subscriptions.keys() if online is not None else ()
+        if not named and request.caller is not None:
+            # Those that the header does not name. The retry topics of the source belong to it.
+            own = RETRY_PREFIX + source
+            others = sorted(topic for topic in topics if not topic.startswith(own))
+            request.caller.require_topics(others, "Update")
         for topic in topics:
             if self._topics.get(topic) is None:
                 self._log.warning(

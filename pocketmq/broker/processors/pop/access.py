@@ -80,6 +80,22 @@ class PopAccess:
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(header, topic))
 
+    def group(self, name: str, pop_time: int, connection: RequestConnection) -> None:
+        """Check that there is the group of a message that was popped: a handle can be made up, and
+        what is redelivered makes a retry topic. Create one that a kill made unknown, where the
+        broker allows that."""
+        if not self._groups.known(name) and (
+            self._groups.is_deleted(name, pop_time) or self._groups.find(name, connection) is None
+        ):
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist",
+            )
+
+    def knows(self, topic: str) -> bool:
+        """Tell whether there is a topic that messages are said to be popped from."""
+        return self._topics.get(topic) is not None
+
     def is_deleted(self, topic: str, group: str, pop_time: int) -> bool:
         """Tell whether a message was popped from a deleted topic, not from the current topic of the
         same name."""

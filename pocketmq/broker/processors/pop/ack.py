@@ -109,6 +109,7 @@ class AckProcessor:
         if not self._deliveries.buffer.knows(id):
             # A message whose checkpoint is in memory was checked when it was popped.
             self._access.queue(header)
+            self._access.group(header.consumer_group, handle.pop_time, request.connection)
             self._access.delivery(header, handle.pop_time)
             low = self._store.min_offset(header.topic, header.queue_id)
             high = self._store.max_offset(header.topic, header.queue_id)
@@ -144,8 +145,13 @@ class AckProcessor:
         low = self._store.min_offset(topic, queue_id)
         high = self._store.max_offset(topic, queue_id)
         offsets = [offset for offset in ack.offsets(MOST_MESSAGES) if low <= offset <= high]
-        if not offsets or self._access.is_deleted(topic, ack.consumer_group, ack.pop_time):
+        if (
+            not offsets
+            or not self._access.knows(topic)
+            or self._access.is_deleted(topic, ack.consumer_group, ack.pop_time)
+        ):
             return
+        self._access.group(ack.consumer_group, ack.pop_time, request.connection)
         id = CheckPointId(topic, ack.consumer_group, queue_id, ack.start_offset, ack.pop_time)
         handle = ReceiptHandle(
             ack.start_offset,

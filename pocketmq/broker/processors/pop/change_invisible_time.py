@@ -71,6 +71,7 @@ class ChangeInvisibleTimeProcessor:
                 f"offset:{header.offset}, store:{low}~{high}",
             )
         handle = handle_of(header.extra_info)
+        self._access.group(header.consumer_group, handle.pop_time, request.connection)
         self._access.delivery(header, handle.pop_time)
         id = CheckPointId(
             header.topic,
