@@ -74,7 +74,7 @@ class SignedCaller:
             raise AuthError(text, "permission") from None
 
     def require_topics(self, topics: Iterable[str], *actions: str) -> None:
-        """Raise AuthError, which names the topic, unless one of these actions is allowed on each."""
+        """Do so for topics that the error may name, one after another."""
         if self._checked:
             for topic in topics:
                 self._guard.require(self, on_topic(topic, *map(Action, actions)))

@@ -560,7 +560,7 @@ async def test_connections_are_bounded(dashboard: Dashboard, client: Client, adm
         opened += more
         await asyncio.gather(*ends[:MOST_CONNECTIONS], return_exceptions=True)
         assert (await client.get("/")).status == 200
-        assert not tail.connection.closed
+        assert not tail.closed
         assert await tail.content.readline() == b"event: open\n"
         tail.close()
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.errors import RemotingConnectError, RemotingError
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.tls_config import TlsConfig, load_tls_config
 from pocketmq.remoting.tls.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
@@ -284,6 +284,31 @@ async def test_one_address_leaves_handshakes_to_the_others(
         await until(lambda: handshakes.running == 2)
         for _ in range(3):
             assert await ask(server.port, trusting(authority)) == b"x"
+
+
+@pytest.mark.parametrize("limits", [{"limit_per_address": 3}, {"limit": 3, "limit_per_address": 4}])
+async def test_a_handshake_that_does_not_go_on_makes_room_for_others(
+    authority: Authority,
+    certificate: Certificate,
+    caplog: pytest.LogCaptureFixture,
+    limits: dict[str, int],
+) -> None:
+    """Of the same address, behind which there may be others."""
+    handshakes = Handshakes(**limits, patience=0.0)
+    async with echo_server(tls=serving(certificate), handshakes=handshakes) as (server, _):
+        halves = [await RawPeer.open(server.port) for _ in range(3)]
+        for half in halves:
+            half.send(b"\x16\x03\x01\x02\x00\x01")
+        await until(lambda: handshakes.running == 3)
+        answer = b""
+        while not answer:  # refused until the thread is done with what the halves sent
+            with contextlib.suppress(RemotingConnectError):
+                answer = await ask(server.port, trusting(authority))
+        assert answer == b"x"
+        assert any("others need its place" in line for line in caplog.messages)
+        for half in halves:
+            await half.close()
+        await until(lambda: not handshakes.running)
 
 
 def test_what_is_full_is_said_of_the_address_or_of_the_server() -> None:

@@ -7,7 +7,9 @@ Plain connections never use it.
 
 Handshakes cost up to a millisecond of CPU time each. They run in a thread, one at a time, because
 OpenSSL needs no GIL: a flood of handshakes does not hold up open connections. Their number is
-bounded, in all and per address, and so is the time of each.
+bounded, in all and per address, and so is the time of each. Where the bound is reached, one that
+has waited for its peer for a while ends, and makes room: who begins handshakes and does not go on
+would otherwise keep out all others behind the same address.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
@@ -24,6 +27,10 @@ from pocketmq.remoting.address_counts import AddressCounts
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the handshake."""
+
+PATIENCE: Final = 1.0
+"""Seconds after which a handshake that waits for its peer makes room for a new one. It has two
+round trips at most."""
 
 MAX_HANDSHAKES: Final = 1024
 """Handshakes in progress at one server; further connections are closed."""
@@ -42,6 +49,7 @@ class Handshakes:
         timeout: seconds of each.
         limit: how many may be in progress.
         limit_per_address: the same for one address; None: a quarter.
+        patience: seconds after which one makes room for another.
     """
 
     def __init__(
@@ -50,13 +58,17 @@ class Handshakes:
         timeout: float = HANDSHAKE_TIMEOUT,
         limit: int = MAX_HANDSHAKES,
         limit_per_address: int | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self.timeout = timeout
+        self.patience = patience
         self.limit = limit
         self.limit_per_address = (
             max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
         )
         self._counts = AddressCounts()
+        # By address, with the time at which each began; the oldest first.
+        self._layers: dict[str, dict[TlsLayer, float]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
     @property
@@ -66,23 +78,45 @@ class Handshakes:
 
     def refusal(self, address: str) -> tuple[str, Hashable] | None:
         """Tell whether a handshake with `address` may begin now: None, or the reason why not, and
-        the key common to reasons of its kind."""
-        if self._counts.of(address) >= self.limit_per_address:
+        the key common to reasons of its kind. An older one may end for it."""
+        if self._counts.of(address) >= self.limit_per_address and not self._make_room(address):
             return (
                 f"{self.limit_per_address} TLS handshakes with its address are in progress already",
                 ("handshakes", address),
             )
-        if self.running >= self.limit:
+        if self.running >= self.limit and not self._make_room(self._busiest()):
             return f"{self.limit} TLS handshakes are in progress already", "handshakes"
         return None
 
-    def begin(self, address: str) -> None:
-        """Count a handshake with `address`."""
+    def begin(self, address: str, layer: TlsLayer | None = None) -> None:
+        """Count a handshake with `address`; `layer` can make room for another."""
         self._counts.add(address)
+        if layer is not None:
+            self._layers.setdefault(address, {})[layer] = time.monotonic()
 
-    def end(self, address: str) -> None:
+    def end(self, address: str, layer: TlsLayer | None = None) -> None:
         """Stop counting a handshake, however it ended."""
         self._counts.remove(address)
+        if layer is not None:
+            layers = self._layers[address]
+            del layers[layer]
+            if not layers:
+                del self._layers[address]
+
+    def _busiest(self) -> str:
+        return max(self._layers, key=lambda address: len(self._layers[address]), default="")
+
+    def _make_room(self, address: str) -> bool:
+        """End the oldest handshake with `address` that waits for its peer; False if none has waited
+        long enough."""
+        latest = time.monotonic() - self.patience
+        for layer, began in self._layers.get(address, {}).items():
+            if began > latest:
+                break
+            if layer.waits:
+                layer.give_way()
+                return True
+        return False
 
     def step(self, work: Callable[[], bool]) -> asyncio.Future[bool]:
         """Do one step of a handshake in the thread."""
@@ -125,7 +159,7 @@ class TlsLayer(asyncio.Protocol):
         self._ready = False
         self._closing = False
         self._step: asyncio.Future[bool] | None = None
-        handshakes.begin(address)
+        handshakes.begin(address, self)
         self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             handshakes.timeout, self._too_late
         )
@@ -189,7 +223,17 @@ class TlsLayer(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self._handshakes.end(self._address)
+            self._handshakes.end(self._address, self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the handshake waits for the peer, and not for the thread."""
+        return self._step is None
+
+    def give_way(self) -> None:
+        """End the handshake for another one."""
+        self._handshake_ended()
+        self._fail("the handshake took long, and others need its place")
 
     def _too_late(self) -> None:
         self._fail(f"the handshake took more than {self._handshakes.timeout:.3g} s")
