@@ -2,9 +2,10 @@
 
 So a probe is answered even while the event loop is blocked, and can report that. The server is the
 standard library's: requests are few, and come from a trusted network. Connections are still limited
-in number and time, and one address gets at most half of them. The time limit is for a whole
-request: a socket's timeout restarts with each byte, so a client could keep a connection for ever by
-sending a byte now and then.
+in number and time, and one address gets at most half of them. Above that, the oldest one without a
+complete request is closed for the new one: a probe sends its request at once, and must not fail
+because somebody keeps connections open. The time limit is for a whole request: a socket's timeout
+restarts with each byte, so a client could keep one for ever by sending a byte now and then.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open = AddressCounts()
         self._deadlines: dict[socket.socket, float] = {}
+        # Connections without a complete request, with their addresses; the oldest first.
+        self._asking: dict[socket.socket, str] = {}
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -143,9 +146,14 @@ class _Server(ThreadingHTTPServer):
         address = client_address[0]
         with self._lock:
             of_address, of_all = self._open.of(address), self._open.total
-            full = of_address >= MAX_CONNECTIONS_PER_ADDRESS or of_all >= MAX_CONNECTIONS
+            full = False
+            if of_address >= MAX_CONNECTIONS_PER_ADDRESS:
+                full = not self._make_room(address)
+            elif of_all >= MAX_CONNECTIONS:
+                full = not self._make_room(next(iter(self._asking.values()), ""))
             if not full:
                 self._open.add(address)
+                self._asking[request] = address
                 self._deadlines[request] = time.monotonic() + self._request_seconds
         if full:
             log.warning(
@@ -163,13 +171,31 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             with self._lock:
-                self._open.remove(client_address[0])
-                del self._deadlines[request]
+                self._forget(request, client_address[0])
+
+    def _forget(self, request: socket.socket, address: str) -> None:
+        self._asking.pop(request, None)
+        if self._deadlines.pop(request, None) is not None:
+            self._open.remove(address)
+
+    def _make_room(self, address: str) -> bool:
+        """Close the oldest connection of an address that has no complete request; False if it has
+        none."""
+        for request, other in self._asking.items():
+            if other == address:
+                self._forget(request, address)
+                # This wakes its thread, which closes it.
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+                return True
+        return False
 
     def give_time(self, request: socket.socket) -> None:
         """Start the answer's time: the request of this connection has been read."""
         with self._lock:
-            self._deadlines[request] = time.monotonic() + self._answer_seconds
+            self._asking.pop(request, None)
+            if request in self._deadlines:
+                self._deadlines[request] = time.monotonic() + self._answer_seconds
 
     def service_actions(self) -> None:
         """Close the connections whose time is up; called several times a second."""

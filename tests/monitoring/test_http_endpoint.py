@@ -42,24 +42,59 @@ def stalled(port: int, address: str) -> socket.socket:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the address 127.0.0.2")
 async def test_one_address_does_not_keep_probes_of_others_out(endpoint: HttpEndpoint) -> None:
     with contextlib.ExitStack() as stack:
+        early = stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
         for _ in range(MAX_CONNECTIONS_PER_ADDRESS):
             stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
-        late = stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
-        # Connections are accepted in their order: this answer comes after the end of the late one.
+        # Connections are accepted in their order: this answer comes after the end of the early one.
         for _ in range(3):
             assert (await get(endpoint.port, "/live")).text == "ok\n"
         with contextlib.suppress(ConnectionResetError):
-            assert late.recv(1) == b""
+            assert early.recv(1) == b""
+
+
+async def test_connections_without_a_request_do_not_keep_probes_out(
+    endpoint: HttpEndpoint,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * MAX_CONNECTIONS_PER_ADDRESS):
+            stack.enter_context(stalled(endpoint.port, "127.0.0.1"))
+        for _ in range(3):
+            assert (await get(endpoint.port, "/live")).text == "ok\n"
+
+
+async def test_requests_that_are_answered_are_not_ended_for_others() -> None:
+    going_on, made = threading.Event(), threading.Semaphore(0)
+
+    def slow() -> Page:
+        made.release()
+        going_on.wait(10)
+        return plain("slow\n")
+
+    pages = {"/live": partial(plain, "ok\n"), "/slow": slow}
+    endpoint = HttpEndpoint("127.0.0.1", 0, pages, key="healthPort")
+    endpoint.start()
+    answers = [
+        asyncio.ensure_future(get(endpoint.port, "/slow"))
+        for _ in range(MAX_CONNECTIONS_PER_ADDRESS)
+    ]
+    for _ in answers:
+        await asyncio.to_thread(made.acquire)
+    with stalled(endpoint.port, "127.0.0.1") as late, contextlib.suppress(ConnectionResetError):
+        assert await asyncio.to_thread(late.recv, 1) == b""
+    going_on.set()
+    assert {(await answer).text for answer in answers} == {"slow\n"}
+    await endpoint.stop()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs other addresses")
 async def test_connections_of_all_addresses_are_bounded(endpoint: HttpEndpoint) -> None:
     with contextlib.ExitStack() as stack:
+        early = stack.enter_context(stalled(endpoint.port, "127.0.0.2"))
         for n in range(MAX_CONNECTIONS):
-            stack.enter_context(stalled(endpoint.port, f"127.0.0.{2 + n % 4}"))
-        late = stack.enter_context(stalled(endpoint.port, "127.0.0.9"))
+            stack.enter_context(stalled(endpoint.port, f"127.0.0.{3 + n % 4}"))
         with contextlib.suppress(ConnectionResetError):
-            assert late.recv(1) == b""
+            assert early.recv(1) == b""
+        assert (await get(endpoint.port, "/live")).text == "ok\n"
 
 
 async def test_a_request_that_comes_byte_by_byte_is_ended() -> None:
