@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.background import Alarm, CallLater
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delayed.due_run import TURN_BYTES
 from pocketmq.broker.inner_message import PutHooks, inner_message_of
 from pocketmq.broker.pop.check_point import (
     REVIVE_GROUP,
@@ -48,6 +49,7 @@ READ_AT_ONCE: Final = 32
 ALL: Final = 1 << 31
 LOOK_BACK: Final = 1_024  # records before the first unprocessed one
 TURN: Final = 64  # the most records or messages in one turn of the event loop
+WEIGHT: Final = TURN_BYTES // TURN  # a message counts once more for so many bytes
 AGAIN_MS: Final = 1_000  # retry after the store refused a message
 TIMER_LATE_MS: Final = 100  # pause between two checks of a timer that is late
 RETRY_QUEUES: Final = 1
@@ -248,16 +250,16 @@ class ReviveService:
     def _settle(self, queue_id: int, revive_log: ReviveLog, most: int) -> int:
         """Revive about `most` due messages at most; return their number. Raises _NotStored.
 
-        A checkpoint is settled as a whole, so that a stop does not repeat a part of it.
+        A checkpoint is settled as a whole, so that a stop does not repeat a part of it. Large
+        messages count more.
         """
         count = 0
         while count < most and (point := revive_log.take(self._clock())) is not None:
             count += 1
             revived = point.unacknowledged() if self._is_wanted(point) else []
             for offset in revived:
-                self._revive(point, offset)
+                count += 1 + self._revive(point, offset) // WEIGHT
                 point.ack(offset)
-                count += 1
             if revive_log.settled(point) and revived:
                 # If this cannot be written, these messages are revived again after a restart.
                 ack = batch_ack(point.id, revived, point.broker_name or self._config.broker_name)
@@ -274,7 +276,8 @@ class ReviveService:
             point.group, point.pop_time
         )
 
-    def _revive(self, point: CheckPoint, offset: int) -> None:
+    def _revive(self, point: CheckPoint, offset: int) -> int:
+        """Store a message in the retry topic; return the bytes that it takes."""
         record = self._message(point.topic, point.queue_id, offset)
         if record is None:
             self._log.warning(
@@ -285,13 +288,13 @@ class ReviveService:
                 offset,
                 point.group,
             )
-            return
+            return 0
         inner = inner_message_of(record)
         destinations = self._put_hooks.destinations
         if destinations.is_gone(normal_topic(point.topic, point.group), record.physical_offset):
             # A retry of a deleted message, in a retry topic that an official broker left.
             destinations.drop(point.topic, "pops")
-            return
+            return 0
         inner.topic = self._retry_topic(point)
         inner.queue_id = 0
         inner.reconsume_times = record.reconsume_times + 1
@@ -307,12 +310,13 @@ class ReviveService:
         self._statistics.pops.retried[topic, point.group, result.status.value] += 1
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             self._log.error("topic %s: a retry is dropped: %s", point.topic, result.remark)
-            return
+            return 0
         if not result.ok:
             raise _NotStored(result.remark)
         size = result.end_offset - result.physical_offset
         self._statistics.count_put(inner.topic, size, inner.properties)
         self._in_flight.subtract((point.topic, point.group, point.queue_id), 1)
+        return size
 
     def _retry_topic(self, point: CheckPoint) -> str:
         """Return the retry topic of a checkpoint; create it if it is missing."""

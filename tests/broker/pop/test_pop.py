@@ -508,6 +508,33 @@ async def test_a_group_with_too_much_in_flight_waits(
     assert len(await waiting) == 2
 
 
+async def test_large_messages_are_taken_back_a_few_at_a_time(
+    start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str
+) -> None:
+    """A handle of 100 bytes makes the broker store a message of 4 MB; others wait meanwhile."""
+    broker = await start_broker(
+        options={"clock": time.clock, "call_later": time.call_later},
+        mapped_file_size_commit_log=16 << 20,
+    )
+    client = await connect(broker)
+    pops = PopClient(client, topic)
+    await client.send(topic, bytes(1 << 20))
+    (message,) = await pops.pop()
+    handle = message.handle
+    for n in range(16):
+        other = handle._replace(start_offset=n, pop_time=handle.pop_time + n)
+        await pops.change(message._replace(handle=other), 0)
+    time.now += 100  # all of them are due
+    most, before = 0, 0
+    while before < 16:
+        await asyncio.sleep(0)
+        if time.sleeping:
+            time.step()
+        now = written(broker, f"%RETRY%G_{topic}")
+        most, before = max(most, now - before), now
+    assert most <= 5
+
+
 @pytest.mark.parametrize("v2", [False, True])
 async def test_both_names_of_retry_topics_are_read(
     start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str, v2: bool
