@@ -18,6 +18,7 @@ from pocketmq.monitoring.http_endpoint import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_ADDRESS,
     HttpEndpoint,
+    MakePage,
     Page,
     plain,
 )
@@ -70,7 +71,7 @@ async def test_requests_that_are_answered_are_not_ended_for_others() -> None:
         going_on.wait(10)
         return plain("slow\n")
 
-    pages = {"/live": partial(plain, "ok\n"), "/slow": slow}
+    pages: dict[str, MakePage] = {"/live": partial(plain, "ok\n"), "/slow": slow}
     endpoint = HttpEndpoint("127.0.0.1", 0, pages, key="healthPort")
     endpoint.start()
     answers = [
