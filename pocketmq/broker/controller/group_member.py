@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
 from pocketmq.broker.controller.identity_file import (
@@ -49,6 +49,20 @@ class MemberPeriods(NamedTuple):
     retry: float = 5.0
 
 
+#: Codes with which a controller refuses a request for another SyncStateSet. After other errors, such
+#: as those of a leader that has lost its place, the request may have been executed.
+REFUSALS: Final = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+
+
 class RoleTaker(Protocol):
     """Changes the role of a broker; see `Replica` for the rules."""
 
@@ -68,6 +82,9 @@ class RoleTaker(Protocol):
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
         """Process the answer to `GroupMember.ask_for_set`; None if there was none."""
+
+    def set_refused(self) -> None:
+        """Process a refusal of the request by the controller."""
 
 
 class GroupMember:
@@ -241,17 +258,21 @@ class GroupMember:
             await self._take(told)
 
     async def _ask_for_set(self, role: RoleTold, order: AskForSet) -> None:
-        told = None
+        told, refused = None, False
         try:
             # The controller refuses a master without a current heartbeat.
             await self._heartbeat()
             told = await self._controllers.alter_set(role, order.members, order.set_epoch)
         except RemotingError as error:
+            refused = error.code in REFUSALS
             self._lines.warning(
                 "SyncStateSet is not changed to %s: %s", sorted(order.members), error
             )
         finally:
-            self._taker.set_answered(told)
+            if refused:
+                self._taker.set_refused()
+            else:
+                self._taker.set_answered(told)
 
     async def _every(
         self,

@@ -486,6 +486,11 @@ class GroupReplication:
                 log.warning("SyncStateSet is %s", sorted(told[0]))
             self.obey(self._replica.set_answered(told, self._now()))
 
+    def set_refused(self) -> None:
+        """Process a refusal of the request by the controller."""
+        if self._replica is not None:
+            self.obey(self._replica.set_refused())
+
     def _readable(self) -> int:
         """The physical offset from which on messages are not readable yet."""
         replica = self._replica

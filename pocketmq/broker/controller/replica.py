@@ -359,9 +359,15 @@ class Replica:
 
     def set_answered(self, told: tuple[Iterable[int], int] | None, now: int) -> list[Order]:
         """Process the controller's answer to `AskForSet`: the new set and its epoch, or None if it
-        refused or did not answer. In that case, the next `tick` asks again."""
+        did not answer. In that case, the next `tick` asks again."""
         self.set.answered()
         return [] if told is None else self.set_told(*told, now)
+
+    def set_refused(self) -> list[Order]:
+        """Process a refusal by the controller; the next `tick` asks again."""
+        self.set.refused()
+        self._confirm()
+        return []
 
     def _check_set(self, now: int) -> list[Order]:
         """Ask for another set if members are gone or slaves have caught up."""

@@ -478,12 +478,17 @@ class World:
                 open_[0] = False
                 self._obey(broker, replica.set_answered(told, self.now))
 
+        def refused() -> None:
+            if open_[0] and broker.replica is replica:
+                open_[0] = False
+                self._obey(broker, replica.set_refused())
+
         def carry_out() -> None:
             told = self._controller.alter(
                 number, master.master_epoch, order.members, order.set_epoch, self.now
             )
             self.counts["sets changed" if told else "sets refused"] += 1
-            self._from_controller(number, lambda *_: answered(told))
+            self._from_controller(number, lambda *_: answered(told) if told else refused())
 
         self._to_controller(broker, carry_out)
         # The caller gives up at some time; the request may be carried out later all the same.

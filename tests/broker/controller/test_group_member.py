@@ -23,6 +23,10 @@ from .controller_stub import PATIENCE, ControllerStub
 QUICK = MemberPeriods(heartbeat=0.02, role=0.05, first_role=0.02, leader=0.05, retry=0.05)
 
 
+Answer = tuple[frozenset[int], int]
+REFUSED = "refused"
+
+
 class Taker:
     """Takes every role, unless `refusal` says why not."""
 
@@ -32,7 +36,7 @@ class Taker:
         self.refusal = ""
         self.is_fit = True
         self.roles: asyncio.Queue[RoleTold] = asyncio.Queue()
-        self.answers: asyncio.Queue[tuple[frozenset[int], int] | None] = asyncio.Queue()
+        self.answers: asyncio.Queue[Answer | str | None] = asyncio.Queue()
 
     @property
     def standing(self) -> Standing | None:
@@ -50,6 +54,9 @@ class Taker:
 
     def set_answered(self, told: tuple[frozenset[int], int] | None) -> None:
         self.answers.put_nowait(told)
+
+    def set_refused(self) -> None:
+        self.answers.put_nowait(REFUSED)
 
 
 class Group:
@@ -99,7 +106,7 @@ async def role_of(taker: Taker) -> RoleTold:
         return await taker.roles.get()
 
 
-async def answer_of(taker: Taker) -> tuple[frozenset[int], int] | None:
+async def answer_of(taker: Taker) -> Answer | str | None:
     async with asyncio.timeout(PATIENCE):
         return await taker.answers.get()
 
@@ -299,8 +306,11 @@ async def test_the_set_is_changed_or_not(group: Group) -> None:
     member.ask_for_set(role, AskForSet(frozenset({1, 2}), 1))
     assert await answer_of(taker) == (frozenset({1, 2}), 2)
     member.ask_for_set(role, AskForSet(frozenset({1, 3}), 2))  # 3 does not live
-    assert await answer_of(taker) is None
+    assert await answer_of(taker) == REFUSED
     member.ask_for_set(role, AskForSet(frozenset({1}), 1))  # an old epoch
+    assert await answer_of(taker) == REFUSED
+    group.controller.leads = False  # it may have done it before it lost its place
+    member.ask_for_set(role, AskForSet(frozenset({1}), 2))
     assert await answer_of(taker) is None
 
 

@@ -185,7 +185,31 @@ def test_one_request_at_a_time() -> None:
     assert orders == [AskForSet(frozenset({ME, OTHER, THIRD}), 2)]
 
 
-def test_a_refused_request_is_repeated_and_all_that_may_be_in_force_acknowledge() -> None:
+def test_a_slave_that_the_controller_refuses_holds_up_nobody() -> None:
+    """Any process at an allowed address can say that it has everything, and leave."""
+    log = log_of()
+    replica = master(log)
+    link = join(replica)
+    assert replica.set.needed == {ME, OTHER}
+    replica.closed(link, NOW)
+    log.put(b"123456789")
+    assert replica.set_refused() == []
+    assert replica.set.needed == {ME}
+    assert replica.replicated(10)
+    assert replica.confirmed == 10
+
+
+def test_a_refusal_says_nothing_of_an_earlier_request_without_an_answer() -> None:
+    log = log_of()
+    replica = master(log)
+    join(replica)
+    replica.set_answered(None, NOW)
+    assert replica.tick(NOW) == [AskForSet(frozenset({ME, OTHER}), 1)]
+    assert replica.set_refused() == []
+    assert replica.set.needed == {ME, OTHER}
+
+
+def test_an_unanswered_request_is_repeated_and_all_that_may_be_in_force_acknowledge() -> None:
     log = log_of()
     replica = master(log)
     link = join(replica)
