@@ -49,8 +49,8 @@ class MemberPeriods(NamedTuple):
     retry: float = 5.0
 
 
-#: Codes with which a controller refuses a request for another SyncStateSet. After other errors, such
-#: as those of a leader that has lost its place, the request may have been executed.
+#: Codes with which a controller refuses a request for another SyncStateSet. After other errors,
+#: such as those of a leader that has lost its place, the request may have been executed.
 REFUSALS: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,

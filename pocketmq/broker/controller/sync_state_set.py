@@ -28,8 +28,8 @@ class SyncStateSet:
         self.epoch = 0
         self.asked = False
         self.joining: frozenset[int] = NO_MEMBERS
-        self._wanted: frozenset[int] = NO_MEMBERS  # by the pending request
-        self._possible: frozenset[int] = NO_MEMBERS  # by requests without an answer
+        self._wanted: frozenset[int] = NO_MEMBERS  # of the pending request
+        self._possible: frozenset[int] = NO_MEMBERS  # of requests without an answer
 
     @property
     def needed(self) -> frozenset[int]:

@@ -301,6 +301,37 @@ async def test_handles_that_were_made_up_make_no_groups_and_topics(
     assert {key[:2] for key in (*pops.written, *pops.read)} <= {(topic, "G")}
 
 
+async def test_the_other_acknowledgements_of_a_batch_count_beside_a_refused_one(
+    start_broker: StartBroker, connect: Connect, time: FakeTime, topic: str
+) -> None:
+    broker = await start_broker(
+        options={"clock": time.clock, "call_later": time.call_later},
+        auto_create_subscription_group=False,
+    )
+    await fill(client := await connect(broker), topic, "")
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="G")])
+    pops = PopClient(client, topic)
+    (message,) = await pops.pop()
+    acks = [
+        BatchAck(
+            consumer_group=group,
+            topic=topic,
+            retry="0",
+            start_offset=message.handle.start_offset,
+            queue_id=0,
+            revive_queue_id=message.handle.revive_queue_id,
+            pop_time=message.handle.pop_time,
+            invisible_time=message.handle.invisible_time,
+            bit_set=bit_set_of(message.handle.start_offset, (0,)),
+        )
+        for group in ("made-up", "G")
+    ]
+    body = BatchAckMessageRequestBody(acks=acks, broker_name="b0").encode()
+    assert (await client.request(RequestCode.BATCH_ACK_MESSAGE, None, body)).code == 26
+    await passes(time, 61_000)
+    assert await pops.pop() == []
+
+
 async def test_a_late_acknowledgement_does_not_bring_back_a_deleted_group(
     client: Client, pops: PopClient, broker: Broker, topic: str, time: FakeTime
 ) -> None:

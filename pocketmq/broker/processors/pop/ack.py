@@ -130,10 +130,14 @@ class AckProcessor:
         body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
-        own_name = self._config.broker_name
+        name = body.broker_name or self._config.broker_name
+        refused: RemotingError | None = None
         for ack in body.acks:
-            self._ack_some(request, ack, body.broker_name or own_name)
-        return Response()
+            try:
+                self._ack_some(request, ack, name)
+            except RemotingError as error:
+                refused = refused or error  # the others count all the same
+        return Response() if refused is None else Response(refused.code, refused.remark)
 
     def _ack_some(self, request: Request[Header], ack: BatchAck, broker_name: str) -> None:
         kind = _KINDS.get(ack.retry or "0")
