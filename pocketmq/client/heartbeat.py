@@ -140,7 +140,9 @@ class Heartbeat:
             await self.send(address)
 
     async def unregister_all(self) -> None:
-        """Unregister every group at every connected broker; best effort."""
+        """Unregister every group at every connected broker; best effort. Later heartbeats name no
+        group: they would register the client again."""
+        addresses = [address for address in self.targets() if address in self.versions]
         headers = [
             UnregisterClientRequestHeader(client_id=self._client_id, producer_group=group)
             for group in self._producers
@@ -148,13 +150,10 @@ class Heartbeat:
             UnregisterClientRequestHeader(client_id=self._client_id, consumer_group=group)
             for group in self._consumers
         ]
+        self._producers.clear()
+        self._consumers.clear()
         await asyncio.gather(
-            *(
-                self._unregister(address, header)
-                for address in self.targets()
-                if address in self.versions
-                for header in headers
-            )
+            *(self._unregister(address, header) for address in addresses for header in headers)
         )
 
     async def _unregister(self, address: str, header: UnregisterClientRequestHeader) -> None:

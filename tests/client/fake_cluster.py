@@ -195,7 +195,11 @@ class FakeBroker(FakeServer):
         self.on(RequestCode.SEND_BATCH_MESSAGE, self.send, SendMessageRequestHeaderV2)
         self.on(RequestCode.PULL_MESSAGE, self.pull, PullMessageRequestHeader)
         self.on(RequestCode.HEART_BEAT, lambda request: self.heartbeat(request), None)
-        self.on(RequestCode.UNREGISTER_CLIENT, self.unregister, UnregisterClientRequestHeader)
+        self.on(
+            RequestCode.UNREGISTER_CLIENT,
+            lambda request: self.unregister(request),
+            UnregisterClientRequestHeader,
+        )
         self.on(RequestCode.GET_MAX_OFFSET, self.max_offset, GetMaxOffsetRequestHeader)
         self.on(RequestCode.GET_MIN_OFFSET, self.min_offset, GetMinOffsetRequestHeader)
         self.on(

@@ -12,6 +12,7 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.consumer.rebalance.strategies import average
 from pocketmq.message.message import MessageExt, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.client import NotifyConsumerIdsChangedRequestHeader
 from pocketmq.remoting.serving.request import Response
 from tests.client.fake_cluster import FakeCluster
 from tests.client.impatient import impatient
@@ -144,6 +145,41 @@ async def test_unassign_leaves_the_share_to_others(cluster: FakeCluster) -> None
         cluster["a"].notify("G")
         await until(lambda: c.assignment)  # there was another round
         assert {queue.topic for queue in c.assignment} == {"U"}
+
+
+async def test_a_client_that_leaves_does_not_join_again(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks who is in the group while it shuts down, and hears that it is not."""
+    broker = cluster["b"]
+    unregister = broker.unregister
+    slow: list[Any] = []
+
+    def slowly(request: Any) -> None:
+        unregister(request)
+        slow.append(request)
+
+    def asked() -> int:
+        return sum(cluster[name].seen[RequestCode.GET_CONSUMER_LIST_BY_GROUP] for name in "ab")
+
+    async with consumer(cluster, Pauses(incomplete_round=0.01)) as c:
+        await c.subscribe("T")
+        await until(lambda: len(c.assignment) == 4)
+        broker.unregister = slowly  # type: ignore[method-assign, assignment]
+        connections = [cluster[name].clients[c.client_id] for name in "ab"]
+        leaving = asyncio.ensure_future(c.shutdown())
+        await until(lambda: slow and not cluster["a"].clients)
+        before = asked()
+        connections[0].send_oneway(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            NotifyConsumerIdsChangedRequestHeader(consumer_group="G"),
+        )
+        # It asks again after it has done what follows from the first answer.
+        await until(lambda: leaving.done() or asked() >= before + 2)
+        slow[0].reply(Response())
+        await leaving
+    assert [cluster[name].clients for name in "ab"] == [{}, {}]
+    assert "registering again" not in caplog.text
 
 
 async def test_a_notice_does_not_hold_up_the_end(cluster: FakeCluster) -> None:

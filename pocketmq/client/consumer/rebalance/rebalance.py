@@ -170,7 +170,10 @@ class Rebalancer:
         return True
 
     async def _rejoin(self, error: NotInGroup) -> None:
-        """Register again. This is normal until the first heartbeat has arrived."""
+        """Register again, unless this client is shutting down. This is normal until the first
+        heartbeat has arrived."""
+        if not self._instance.running:
+            return
         self._missing += 1
         if not self._lost and (self._known or self._missing >= PATIENCE):
             self._lost = True
