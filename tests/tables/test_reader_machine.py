@@ -11,11 +11,6 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pys
 from tests.tables import reader_machine
 from tests.tables.reader_machine import Readers, Step
 
-pytestmark = pytest.mark.timeout(1800)  # on a loaded machine
-
-MOST_RUNS = 300
-"""For a planted mistake to be found."""
-
 
 def send(readers: Readers, count: int) -> None:
     readers.send(topic="T", queue_id=0, count=count, size=5, kind=1)
@@ -112,4 +107,7 @@ def test_every_message_is_read_once_or_said_to_be_missing() -> None:
 
 @pytest.mark.parametrize("plant", reader_machine.PLANTS)
 def test_a_planted_mistake_is_found(plant: str) -> None:
-    assert reader_machine.runs_until_found(plant, MOST_RUNS)
+    seed = reader_machine.PLANTS[plant].seed
+    found = reader_machine.seed_that_finds(plant, seed, 1)
+    # Other steps, or another store, need another seed.
+    assert found == seed, f"python -m tests.tables.reader_machine --plant {plant} looks for one"
