@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.unpacked_home import unpacked_home
 from tests.store.made_store import unpack_golden
 
 if TYPE_CHECKING:
@@ -24,12 +26,15 @@ _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Settings of every Spark that is started here, also by commands and jobs."""
+    """Settings of every Spark that is started here, also by commands and jobs, and where it is."""
     directory = tmp_path_factory.mktemp("spark-conf")
     settings = (f"spark.{where}.extraJavaOptions {_QUICK}\n" for where in ("driver", "executor"))
     (directory / "spark-defaults.conf").write_text("".join(settings))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SPARK_CONF_DIR", str(directory))
+        if find_spec("pyspark") is not None:
+            home = unpacked_home(tmp_path_factory.mktemp("spark") / "home")
+            environment.setenv("SPARK_HOME", str(home))
         yield
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +152,6 @@ def results_of(
         pytest.skip(str(missing))
     job = tmp_path / "job.py"
     job.write_text(text)
-    installed = find_spec("pyspark")
-    assert installed is not None
-    assert installed.origin is not None
     done = subprocess.run(
         [
             sys.executable,
@@ -168,7 +164,6 @@ def results_of(
         | {
             "PYTHONPATH": server_path,
             "PYSPARK_PYTHON": str(python),
-            "SPARK_HOME": str(Path(installed.origin).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
         cwd=tmp_path,

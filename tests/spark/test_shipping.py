@@ -25,6 +25,7 @@ from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.sync import Producer
 from pocketmq.testing import RocketMQ
 from tests.archive.conftest import s3_bucket, s3_endpoint
+from tests.spark.unpacked_home import unpacked_home
 from tests.store.made_store import NOW, MadeStore
 
 __all__ = ["s3_bucket", "s3_endpoint"]
@@ -125,26 +126,7 @@ def run(tmp_path: Path, job: str, packages: tuple[str, ...], **arguments: Any) -
     package = tmp_path / "pocketmq.zip"
     assert main(["spark-pack", str(package)]) == ExitCode.OK
     # A home of its own, since workers write into it.
-    home = tmp_path / "spark"
-    home.mkdir()
-    installed = find_spec("pyspark")
-    assert installed is not None
-    assert installed.origin is not None
-    spark = Path(installed.origin).parent
-    for path in spark.iterdir():
-        if path.name != "python":
-            (home / path.name).symlink_to(path)
-    # Spark gives the process that reads a stream 10 s to start. From the zip file, Python compiles
-    # all of PySpark each time, which takes longer on a busy machine. A directory of that name has
-    # what is compiled already.
-    for path in spark.glob("python/lib/*"):
-        place = home / "python" / "lib" / path.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if path.name == "pyspark.zip":
-            place.mkdir()
-            (place / "pyspark").symlink_to(spark)
-        else:
-            place.symlink_to(path)
+    home = unpacked_home(tmp_path / "spark")
     program = tmp_path / "job.py"
     program.write_text(START + job + END)
     done = subprocess.run(

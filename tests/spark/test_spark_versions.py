@@ -189,11 +189,16 @@ def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq
         pytest.skip(str(missing))
     for topic in ("T", "S"):
         rocketmq.sync.create_topic(topic, queues=1)
-    path = [PROJECT] if version == "installed" else [fetched(version), PROJECT]
+    path = [PROJECT]
+    own = dict(os.environ)
+    if version != "installed":
+        path.insert(0, fetched(version))
+        del own["SPARK_HOME"]
+        # What one of the processes has compiled, the others need not, nor the next run.
+        own["PYTHONDONTWRITEBYTECODE"] = ""
     ended = subprocess.run(
         [sys.executable, "-c", JOB, golden_clean, tmp_path, rocketmq.namesrv, CLIENT],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYSPARK_PYTHON": sys.executable},
+        env=own | {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=False,
