@@ -86,7 +86,7 @@ def start_ours(directory: Path, settings: Mapping[str, object] = {}) -> Contende
 
 def start_official(directory: Path, settings: Mapping[str, object] = {}) -> Contender:
     """The official pair, with the heap that its documentation of small machines suggests."""
-    namesrv = official.start_name_server(directory)
+    namesrv = official.start_name_server(directory, flags=("-Xmx256m",))
     return Contender(
         OFFICIAL,
         namesrv,
@@ -94,7 +94,7 @@ def start_official(directory: Path, settings: Mapping[str, object] = {}) -> Cont
             directory,
             namesrv.address,
             settings={"mappedFileSizeCommitLog": SEGMENT, **settings},
-            memory=("-Xmx1g", "-XX:MaxDirectMemorySize=2g"),
+            flags=("-Xmx1g", "-XX:MaxDirectMemorySize=2g"),
         ),
     )
 

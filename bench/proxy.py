@@ -124,7 +124,7 @@ def officials(directory: Path) -> Contender:
     server = official.start_name_server(directory)
 
     def start() -> tuple[Process, int]:
-        started = proxy.start_local_proxy(directory, server.address, wait=False)
+        started = proxy.start_local_proxy(directory, server.address, flags=proxy.MEMORY, wait=False)
         return started.process, int(started.broker_name)
 
     return Contender("official", lambda: server.address, start)

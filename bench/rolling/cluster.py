@@ -89,7 +89,7 @@ class Cluster:
                 name=name,
                 port=port,
                 settings=SETTINGS,
-                memory=self._memory,
+                flags=self._memory,
             )
         return ours.start_broker(
             self._directory, self.namesrv, name=name, port=port, settings=SETTINGS

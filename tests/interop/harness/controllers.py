@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import official, ours, wire
-from .official import Server, java_command, write_properties
+from .official import QUICK_JAVA, Server, java_command, write_properties
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
 from .process import Process
 
@@ -55,7 +55,7 @@ class Controllers:
             },
         )
         main = "org.apache.rocketmq.controller.ControllerStartup"
-        return [*java_command(home, main, *_MEMORY, "-XX:TieredStopAtLevel=1"), "-c", config], home
+        return [*java_command(home, main, *_MEMORY, QUICK_JAVA), "-c", config], home
 
     def _start(self, n: int) -> Process:
         argv, home = self._arguments[n]
@@ -147,9 +147,9 @@ def spawn_replica(
     }
     port = port or free_block(OFFICIAL_BROKER_SPAN)
     if make == "official":
-        small = ("-Xms128m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:TieredStopAtLevel=1")
+        small = ("-Xms128m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", QUICK_JAVA)
         return official.spawn_broker(
-            directory, namesrv, name=member, port=port, memory=small,
+            directory, namesrv, name=member, port=port, flags=small,
             settings={"brokerRole": "SLAVE", "osPageCacheBusyTimeOutMills": 5000, **settings},
         )  # fmt: skip
     return ours.spawn_broker(

@@ -49,6 +49,9 @@ def _jars(name: str, pom: str) -> Path:
     return directory
 
 
+MEMORY = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=512m")
+
+
 def start_local_proxy(
     directory: Path,
     namesrv: str,
@@ -56,7 +59,7 @@ def start_local_proxy(
     settings: Mapping[str, object] | None = None,
     own_settings: Mapping[str, object] | None = None,
     certificate: Certificate | None = None,
-    memory: tuple[str, ...] = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
+    flags: tuple[str, ...] = (*MEMORY, official.QUICK_JAVA),
     wait: bool = True,
 ) -> Server:
     """The official proxy with a broker in it; its gRPC port is the last part of its address.
@@ -103,7 +106,7 @@ def start_local_proxy(
             "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             f"-Duser.home={home}",
-            *memory,
+            *flags,
             "-cp", f"{proxy_jars()}/*", "org.apache.rocketmq.proxy.ProxyStartup",
             "-pm", "local", "-n", namesrv, "-bc", broker, "-pc", config,
         ],
@@ -121,7 +124,7 @@ def java_scenarios() -> list[str]:
     """The command of the client for Java."""
     classes = official.compiled([_HERE / "java5" / "Scenario.java"], f"{client_jars()}/*")
     class_path = f"{classes}{os.pathsep}{client_jars()}/*"
-    return [need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path, "Scenario"]
+    return [need("java"), "-Xmx256m", official.QUICK_JAVA, "-cp", class_path, "Scenario"]
 
 
 def go_program() -> Path:
