@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,20 @@ PRODUCT = Path(__file__).parent.parent / "pocketmq"
 
 class _Scheduling(LoadScopeScheduling):
     """With `-n`, the tests of one file stay together, and those of one directory where they share
-    what takes long to start: the official servers, or a Spark session."""
+    what takes long to start: a Spark session, or official servers and clients. The latter are two
+    groups: most use the clusters of the session, and the others start servers of their own."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         directory = file.removeprefix("tests/").partition("/")[0]
-        return directory if directory in ("interop", "spark") else file
+        if directory == "interop":
+            return "clusters" if _uses_clusters(self.config.rootpath / file) else directory
+        return directory if directory == "spark" else file
+
+
+@cache
+def _uses_clusters(file: Path) -> bool:
+    return re.search(r"\b(both|cluster|\w+_cluster): ", file.read_text()) is not None
 
 
 @pytest.hookimpl(optionalhook=True)
