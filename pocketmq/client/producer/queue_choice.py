@@ -115,8 +115,8 @@ def java_hash(key: ShardingKey) -> int:
     return number - 2**32 if number >= 2**31 else number
 
 
-# A producer sees the same keys again and again, and a Java hash is a loop over characters: 1 to 3 us
-# of the 6 that a post by key takes.
+# A producer sees the same keys again and again, and a Java hash is a loop over characters: 1 to 3
+# of the 6 us that a post by key takes.
 _hash_of_usual = lru_cache(maxsize=16_384)(string_hash)
 
 
