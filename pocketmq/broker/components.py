@@ -71,6 +71,7 @@ from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
@@ -95,6 +96,9 @@ class Components:
     `unregistered()` says why no client finds this broker, if that is so; `ask` asks name servers;
     `links` encrypts connections to a master; `auth` says who may do what, None lets everybody do
     everything. With `measuring`, each request is timed; `tracing` makes spans.
+
+    Attributes:
+        light: the clients of all ports that send little, and that other work gives way to.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Components:
         self._ask = ask
         self._auth = auth
         self._creations = CreationTimes(tables.topics.is_system)
+        self.light = LightClients()
         self._latency = RpcLatency(listeners=self._creations.listeners)
         self._measuring = measuring
         self._tracing = tracing
@@ -186,6 +191,8 @@ class Components:
             tables.statistics,
             lacks_master=lambda: self.replication.lacks_master,
         )
+        holds = self.pulls.holds
+        holds.woken.light = holds.parents.light = self.light
         self.pop = PopConsumption(
             config,
             store,
@@ -202,7 +209,14 @@ class Components:
         if config.enable_controller_mode:
             metadata = MetadataSync(config, tables, self._delayed, self.pop.modes, store, tls=links)
             self.replication = self.group = GroupReplication(
-                config, store, metadata, self._safety, allowed, address=address, tls=links
+                config,
+                store,
+                metadata,
+                self._safety,
+                allowed,
+                address=address,
+                tls=links,
+                light=self.light,
             )
         else:
             self.replication = Replication(
@@ -215,6 +229,7 @@ class Components:
                 allowed,
                 address=address,
                 tls=links,
+                light=self.light,
             )
         self.health = HealthCheck(config, store, self.replication, unregistered)
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)

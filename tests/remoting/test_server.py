@@ -17,13 +17,13 @@ from pocketmq.remoting.frames.frame import SerializeType
 from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
+from pocketmq.remoting.serving.light_clients import ACTIVE_SECONDS
 from pocketmq.remoting.serving.listening import PortInUse
 from pocketmq.remoting.serving.request import MAX_REQUEST_HEADER, Request, Response
 from pocketmq.remoting.serving.server import (
     FREE_SMALL_READS,
     LARGE_ANSWERS,
     LARGE_READ,
-    LIGHT,
     MOST_TOGETHER,
     SHORTEST_REST,
     SMALL_READ,
@@ -745,7 +745,7 @@ async def test_turns_are_short_while_others_send_little() -> None:
     echo.noted = lambda: None
     other.data_received(frame(ECHO, 1))
     assert await turn(TURN / 20) < 5
-    now += LIGHT
+    now += ACTIVE_SECONDS
     assert await turn(TURN / 20) > 15
     assert not transport.reading
 
@@ -787,7 +787,7 @@ async def test_heavy_requests_of_many_connections_share_turns() -> None:
     most = 0
     while not all(transport.reading for _, transport in crowd):
         most = max(most, await turn())
-        now += LIGHT - TURN  # the light client is still active
+        now += ACTIVE_SECONDS - TURN  # the light client is still active
         await asyncio.sleep(TURN)
     assert most == 1
     assert len([request for request in echo.seen if request.opaque]) == 10

@@ -53,6 +53,7 @@ from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.dispatch import Dispatcher, ReadHandler
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls.tls_context import ServerTls
@@ -81,9 +82,6 @@ MOST_IN_SHORT_TURN = 4
 
 LIGHT_READ = 0.0002
 """Seconds that the requests of a client take at most after a read, if it sends little."""
-
-LIGHT = 0.01
-"""Seconds for which a client counts as one that sends little, after such a read."""
 
 LARGE_READ = 16 * 1024
 """Bytes of a read whose requests may take long; so may a frame that spans reads."""
@@ -198,7 +196,7 @@ class ServerConnection(FrameStream):
             elif not self._splitter.begun:
                 self._small_reads = 0
                 if not self._heavy:
-                    server.light_until = ended + LIGHT
+                    server.light.heard(ended)
             elif more_to_come:
                 self._read_a_piece(len(data))
 
@@ -270,7 +268,7 @@ class ServerConnection(FrameStream):
         answers; the rest is queued. Takes the time, and returns that after the last frame."""
         clock = self._server.clock
         end, most = now + TURN, MOST_TOGETHER
-        if self._greedy and now < self._server.light_until:
+        if self._greedy and self._server.light.active(now):
             end, most = now + SHORT_TURN, MOST_IN_SHORT_TURN
         decode = self._decode
         dispatch = self.refuse if self._task_count >= self._max_tasks else self._dispatch
@@ -500,11 +498,13 @@ class RemotingServer:
         handshakes: Handshakes | None = None,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
+        light: LightClients | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.dispatcher = dispatcher
         self.clock = clock
         self.before_answers = before_answers
+        self.light = light or LightClients()
         self.host = host
         self.max_frame = max_frame
         self.idle_timeout = idle_timeout
@@ -534,8 +534,6 @@ class RemotingServer:
         self._waiting: deque[ServerConnection] = deque()
         self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
-        #: Until when clients that send little at a time count as active, by `clock`.
-        self.light_until = 0.0
         self._port = port
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -615,7 +613,7 @@ class RemotingServer:
 
     def must_wait(self, now: float) -> bool:
         """Whether requests that may take long have to wait for their turn."""
-        return now < self.light_until and (
+        return self.light.active(now) and (
             self._turn_taken or bool(self._waiting) or now < self._rest_until
         )
 
@@ -623,8 +621,7 @@ class RemotingServer:
         """Note that a connection's requests took longer than those of clients that send little."""
         if seconds > 2 * TURN:
             self._rest_until = now + min(seconds, LONGEST_REST)
-            if now - seconds < self.light_until:
-                self.light_until += seconds  # no client could be heard meanwhile
+            self.light.missed(seconds, now)
         if not self._turn_taken:
             self._turn_taken = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -635,7 +632,7 @@ class RemotingServer:
     def _next_turn(self) -> None:
         now = self.clock()
         rest = self._rest_until - now
-        if rest > 0 and now < self.light_until:
+        if rest > 0 and self.light.active(now):
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
         # It leaves the queue last: if it queues again, it goes after the others and schedules
