@@ -69,6 +69,7 @@ from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.light_clients import LightClients
@@ -180,6 +181,7 @@ class Components:
             store_host,
             clock,
         )
+        self._compiling = CompileQueue(self.light)
         self.pulls = PullProcessor(
             config,
             store,
@@ -189,6 +191,7 @@ class Components:
             tables.filters,
             tables.offsets,
             tables.statistics,
+            self._compiling,
             lacks_master=lambda: self.replication.lacks_master,
         )
         holds = self.pulls.holds
@@ -245,6 +248,7 @@ class Components:
             self.pop.in_flight,
             tables.statistics,
             self.pulls.holds.woken,
+            self._compiling,
             clock,
             call_later,
         )
@@ -311,6 +315,7 @@ class Components:
                 tables.consumers,
                 tables.producers,
                 tables.client_ids,
+                self._compiling,
                 self._monotonic,
             ),
         )
