@@ -16,6 +16,7 @@ from typing import Any, Final
 from pocketmq.broker.waiting.turn_queue import LONGEST_REST
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_steps, known_sql
+from pocketmq.remoting.answers.batch_answers import BatchAnswers
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.budget import Budget
@@ -134,7 +135,8 @@ class CompileQueue:
                 self._handle(waiting.request, waiting.handler)
 
     def _handle(self, request: Request[Any], handler: Callable[[Any], Response | None]) -> None:
-        if request.connection.closed:
+        channel = request.channel
+        if request.connection.closed or (isinstance(channel, BatchAnswers) and not channel.hears()):
             return
         try:
             response = handler(request)
