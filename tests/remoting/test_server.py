@@ -1190,7 +1190,7 @@ async def test_an_address_whose_requests_take_long_rests_longer_than_others() ->
     for connection, _ in crowd:
         connection.data_received(large)
     broker.data_received(large)
-    order = []
+    order: list[Any] = []
     began = now
     while len(order) < 3:
         await turn()

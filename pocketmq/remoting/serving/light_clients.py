@@ -25,9 +25,9 @@ class LightClients:
     def __init__(self) -> None:
         self.until = 0.0
 
-    def heard(self, now: float) -> None:
-        """Take note of one whose requests were executed."""
-        self.until = now + ACTIVE_SECONDS
+    def heard(self, now: float, seconds: float = ACTIVE_SECONDS) -> None:
+        """Take note of one whose requests were executed; it counts as active for so long."""
+        self.until = max(self.until, now + seconds)
 
     def active(self, now: float) -> bool:
         """Tell whether one was heard lately."""

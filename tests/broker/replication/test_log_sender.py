@@ -138,7 +138,7 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
 
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    failing = LogSender(fail, turns=(copied := CopyTurns()))  # type: ignore[arg-type]
+    failing = LogSender(fail, turns=(copied := CopyTurns()))
     failing.open(Wire())
     failing.send_soon()
     wire = copying(copied)
