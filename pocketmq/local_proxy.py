@@ -87,14 +87,16 @@ class LocalProxy(Lifetime):
             stack.push_step(port.stop)
             tables = broker.auth.tables if broker.auth is not None else None
             access = access_of(broker.config, tables)
-            proxy = Proxy(self._config, port, tls=self._tls, access=access)
+            proxy = Proxy(self._config, port, tls=self._tls, access=access, light=components.light)
             try:
                 await proxy.start()
             except PortInUse:
                 if not self._or_any_port:
                     raise
                 self._config.grpc_server_port = 0
-                proxy = Proxy(self._config, port, tls=self._tls, access=access)
+                proxy = Proxy(
+                    self._config, port, tls=self._tls, access=access, light=components.light
+                )
                 await proxy.start()
             self._proxy = proxy
             stack.push_async_callback(proxy.stop)  # in steps of its own

@@ -25,6 +25,7 @@ from pocketmq.auth.users import by_name
 MAX_RESOURCE: Final = 512  # characters
 MAX_ENTRIES: Final = 10_000  # of one access list
 MAX_SOURCE_IPS: Final = 1_000  # of one entry
+MAX_SOURCE_IP: Final = 64  # characters; the longest address has 45, and its prefix 4
 
 
 class Kind(StrEnum):
@@ -141,7 +142,7 @@ class Entry(msgspec.Struct, frozen=True):
         if len(self.source_ips) > MAX_SOURCE_IPS:
             raise AuthError(f"an entry has more than {MAX_SOURCE_IPS} source addresses")
         for text in self.source_ips:
-            if _network(text) is None:
+            if len(text) > MAX_SOURCE_IP or _network(text) is None:
                 raise AuthError(f"the source ip {text[:80]!r} is neither an address nor a CIDR")
 
     def matches(self, kind: Kind, name: str, action: Action, source_ip: str) -> bool:

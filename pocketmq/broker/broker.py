@@ -215,6 +215,7 @@ class Broker:
             max_connections_per_address=config.max_connections_per_address,
             tls=tls,
             before_answers=self.components.unwritten.settle,
+            light=self.components.light,
         )
         holds = self.components.pulls.holds
         holds.woken.after_turn = holds.parents.after_turn = server.flush
@@ -297,6 +298,7 @@ class Broker:
             tls=tls,
             name="broker's VIP channel",
             before_answers=self.components.unwritten.settle,
+            light=self.components.light,
         )
         try:
             await vip.start()

@@ -69,8 +69,10 @@ from pocketmq.broker.runtime_info import RuntimeInfo
 from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
@@ -96,6 +98,9 @@ class Components:
     request to the name servers; `links` encrypts connections to a master; `auth` has the users and
     permissions, None allows everything. With `measuring`, each request is timed; `tracing` makes
     spans.
+
+    Attributes:
+        light: the clients of all ports that send little; other work gives way to them.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class Components:
         self._ask = ask
         self._auth = auth
         self._creations = CreationTimes(tables.topics.is_system)
+        self.light = LightClients()
         self._latency = RpcLatency(listeners=self._creations.listeners)
         self._measuring = measuring
         self._tracing = tracing
@@ -176,6 +182,7 @@ class Components:
             store_host,
             clock,
         )
+        self._compiling = CompileQueue(self.light)
         self.pulls = PullProcessor(
             config,
             store,
@@ -185,8 +192,11 @@ class Components:
             tables.filters,
             tables.offsets,
             tables.statistics,
+            self._compiling,
             lacks_master=lambda: self.replication.lacks_master,
         )
+        holds = self.pulls.holds
+        holds.woken.light = holds.parents.light = self.light
         self.pop = PopConsumption(
             config,
             store,
@@ -203,7 +213,14 @@ class Components:
         if config.enable_controller_mode:
             metadata = MetadataSync(config, tables, self._delayed, self.pop.modes, store, tls=links)
             self.replication = self.group = GroupReplication(
-                config, store, metadata, self._safety, allowed, address=address, tls=links
+                config,
+                store,
+                metadata,
+                self._safety,
+                allowed,
+                address=address,
+                tls=links,
+                light=self.light,
             )
         else:
             self.replication = Replication(
@@ -216,6 +233,7 @@ class Components:
                 allowed,
                 address=address,
                 tls=links,
+                light=self.light,
             )
         self.health = HealthCheck(config, store, self.replication, unregistered)
         access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
@@ -231,6 +249,7 @@ class Components:
             self.pop.in_flight,
             tables.statistics,
             self.pulls.holds.woken,
+            self._compiling,
             clock,
             call_later,
         )
@@ -297,6 +316,7 @@ class Components:
                 tables.consumers,
                 tables.producers,
                 tables.client_ids,
+                self._compiling,
                 self._monotonic,
             ),
         )

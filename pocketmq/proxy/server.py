@@ -18,6 +18,7 @@ from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from pocketmq.proxy.transport.health import health_methods
 from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.remoting.settings.exposure import warn_if_exposed
 from pocketmq.remoting.settings.properties_file import ConfigError
@@ -33,7 +34,8 @@ class Proxy(Lifetime):
     `stop` closes the listener, lets running calls finish, and makes renewed messages visible.
 
     `access` checks permissions. The constructor touches neither files nor the network; `start`
-    raises PortInUse, CannotListen, and ConfigError for invalid TLS settings.
+    raises PortInUse, CannotListen, and ConfigError for invalid TLS settings. Clients with much work
+    give way to `light`, those of a broker in the same process too.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Proxy(Lifetime):
         *,
         tls: TlsConfig | None = None,
         access: Access | None = None,
+        light: LightClients | None = None,
     ) -> None:
         self.config = config
         self._broker_port = port
         self._tls = tls or TlsConfig()
         self._access = access
+        self._light = light
         self._server: GrpcServer | None = None
 
     @property
@@ -77,6 +81,7 @@ class Proxy(Lifetime):
                 tls=tls,
                 idle_timeout=config.grpc_client_idle_time_mills / 1000,
                 max_message=config.grpc_max_inbound_message_size,
+                light=self._light,
             )
             await server.start()
             stack.push_step(server.stop)

@@ -90,6 +90,8 @@ def test_an_entry_needs_actions_and_real_addresses() -> None:
         Entry(Resource.parse("*"), frozenset(), ALLOW)
     with pytest.raises(AuthError):
         entry("*", ALLOW, ips=("10.0.0.0/33",))
+    with pytest.raises(AuthError, match="neither an address"):
+        entry("*", ALLOW, ips=("fe80::1%" + 1000 * "x",))  # an address, with a name of an interface
 
 
 def test_an_entry_replaces_that_of_its_resource() -> None:

@@ -74,6 +74,29 @@ async def test_messages_side_by_side_come_together(client: Client, topic: str) -
     assert found == [b"5", b"6", b"7"]
 
 
+async def test_expressions_of_some_length(client: Client, topic: str) -> None:
+    """They are compiled between other requests, wherever they come."""
+    await send(client, topic, "1", "500")
+    text = " OR ".join(f"age = {number}" for number in range(400, 600))
+    asked: dict[str, Any] = {"subscription": text, "expression_type": "SQL92"}
+    assert await bodies(client, topic, **asked) == [b"500"]
+    children = [
+        pull(topic, 0, subscription=f"{text} OR age = {number}", expression_type="SQL92")
+        for number in (1, 2)
+    ]
+    # The first answer is that of the batch. The other expression is compiled soon after it.
+    async with asyncio.timeout(10):
+        while [answer.code for answer in await batch(client, children)] != [FOUND, FOUND]:
+            pass
+    assert (await client.pull(topic, subscription=f"{text} OR", expression_type="SQL92")).code == (
+        PARSE_FAILED
+    )
+    await client.heartbeat("c1", sql(topic, f"{text} OR age IS NULL", version=7))
+    assert await bodies(client, topic, sys_flag=0, sub_version=7) == [b"500"]
+    assert (await check(client, f"{text} OR age = 3")).code == 0
+    assert (await check(client, f"{text} AND")).code == PARSE_FAILED
+
+
 async def test_nothing_matches(client: Client, topic: str) -> None:
     await send(client, topic, "1", "2")
 

@@ -50,8 +50,9 @@ async def test_a_turn_has_its_time(work: Work) -> None:
     assert work.done == ["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2"]
 
 
-async def test_a_step_that_takes_long_is_followed_by_a_rest(work: Work) -> None:
+async def test_a_step_that_takes_long_is_followed_by_a_rest_if_others_wait(work: Work) -> None:
     queue = TurnQueue(seconds=0.1, clock=work.clock)
+    queue.light.heard(work.now)
     queue.add(work.steps("a", 2))
     assert await turns(work) == [0, 1]
     queue.begin(work.steps("b", 1))
@@ -59,6 +60,23 @@ async def test_a_step_that_takes_long_is_followed_by_a_rest(work: Work) -> None:
     assert work.done == ["a0"]
     await until(lambda: len(work.done) == 3)
     assert work.done == ["a0", "a1", "b0"]
+
+
+async def test_nobody_waits_for_a_rest(work: Work) -> None:
+    queue = TurnQueue(seconds=0.1, clock=work.clock)
+    queue.light.heard(work.now - 5)
+    queue.add(work.steps("a", 3))
+    assert await turns(work) == [0, 1, 2, 3]
+
+
+async def test_who_is_heard_after_a_long_step_gets_a_rest_after_the_next(work: Work) -> None:
+    queue = TurnQueue(seconds=0.1, clock=work.clock)
+    queue.add(work.steps("a", 3))
+    await asyncio.sleep(0)
+    assert work.done == ["a0"]
+    queue.light.heard(work.now)
+    assert await turns(work) == [1, 2]
+    await until(lambda: len(work.done) == 3)
 
 
 async def test_a_turn_has_its_bytes(work: Work) -> None:

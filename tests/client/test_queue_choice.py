@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -45,6 +46,18 @@ def queues(count: int) -> list[MessageQueue]:
 )
 def test_java_hash(key: str | int, expected: int) -> None:
     assert java_hash(key) == expected
+
+
+def test_long_keys_are_not_remembered() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            java_hash(f"{number:3000}")
+            java_hash(number << 30_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
 
 
 def test_the_absolute_value_is_taken_after_the_remainder() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from pocketmq.message.tags import (
     TagExpressionError,
     tag_hash,
 )
+from pocketmq.store.encoding.tags_codes import tags_code
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,19 @@ from pocketmq.message.tags import (
 )
 def test_known_hashes(tag: str, code: int) -> None:
     assert tag_hash(tag) == code
+
+
+def test_long_tags_are_not_remembered() -> None:
+    """A peer may send new tags without end, of up to 32 KiB each."""
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            tag_hash(f"{number:3000}")
+            tags_code(b"TAGS\x01%03000d\x02" % number)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000
 
 
 @given(st.text())

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.rpc import GrpcError
+from pocketmq.proxy.rpc import Call, GrpcError, Unary
 from pocketmq.proxy.service.bounded import Bounded
 from pocketmq.proxy.transport.server import GrpcServer
 from tests.cli.running import Running
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.raw_frames import Kind, frame
 from tests.proxy.test_access import Raw as RawRequest
-from tests.proxy.test_server import METHODS, Raw
+from tests.proxy.test_server import METHODS, Echo, Raw
 
 MEGABYTE = 1 << 20
 #: One entry of an AckMessage, or one message of a SendMessage, with nothing in it.
@@ -302,3 +302,37 @@ async def test_an_address_that_makes_too_much_work_is_not_let_in_again(
             raw = await Raw.open(server)
             raw.writer.write(frame(Kind.PING, 0, 0, bytes(8)) * 30_000)
             await closed(raw)
+
+
+async def test_many_connections_with_many_calls_share_the_turns_of_the_event_loop() -> None:
+    """By a clock that makes a short turn of a call, however fast the machine is."""
+    ticks = iter(range(1 << 40))
+    counted = 0
+
+    async def count(call: Call, request: Echo) -> Echo:
+        nonlocal counted
+        counted += 1
+        if counted == 1_800:
+            all_counted.set()
+        return request
+
+    all_counted = asyncio.Event()
+    methods = {**METHODS, b"/a.B/Count": Unary(Echo, count)}
+    async with grpc_server(methods=methods, clock=lambda: next(ticks) * 3e-4) as server:
+        other = await Raw.open(server)
+        crowd = [await Raw.open(server) for _ in range(20)]
+        executed = []
+        for turn in range(30):
+            before = counted
+            other.call(1 + 2 * turn)
+            other.data(1 + 2 * turn, b"\0\0\0\0\5hello", ended=True)
+            for number in range(6 * turn, 6 * turn + 6, 2):
+                for raw in crowd:
+                    raw.call(1 + number, b"/a.B/Count")
+                    raw.data(1 + number, b"\0\0\0\0\0", ended=True)
+            await other.until(b"hello")
+            executed.append(counted - before)
+        # It takes several turns of the loop. Otherwise all 60 calls are executed in the first one.
+        assert 0 < max(executed[3:]) < 30
+        async with asyncio.timeout(30):
+            await all_counted.wait()

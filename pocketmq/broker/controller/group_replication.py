@@ -54,6 +54,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.config import FlushDiskType
@@ -106,9 +107,10 @@ class GroupReplication:
         *,
         address: str,
         tls: ssl.SSLContext | None = None,
+        light: LightClients | None = None,
     ) -> None:
         """`address` is the broker's address for clients; `tls` encrypts requests to controllers and
-        to a master, but never the log.
+        to a master, but never the log. Slaves that copy much give way to `light`.
 
         Raises:
             ConfigError: haListenPort is not set although requests have to be signed.
@@ -144,7 +146,12 @@ class GroupReplication:
             most_behind=config.ha_max_time_slave_not_catchup,
         )
         self._server = GroupServer(
-            store, self, self._now, allowed, most_per_second=config.most_ha_bytes_per_second
+            store,
+            self,
+            self._now,
+            allowed,
+            most_per_second=config.most_ha_bytes_per_second,
+            light=light,
         )
         self._client = GroupClient(store, self, self._now)
         self.metadata = metadata
@@ -518,7 +525,7 @@ class GroupReplication:
             self._client.connection.tick()
         for connection in list(self._server.connections):
             connection.sender.count()
-            connection.sender.send()
+            connection.sender.send_soon()
 
     # --- sends that wait (`put_safety.Replicas`) ----------------------------------------------
 

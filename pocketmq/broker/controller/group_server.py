@@ -23,10 +23,11 @@ from pocketmq.broker.controller.ha_frames import (
 from pocketmq.broker.controller.replica import Drop, Order, Replica
 from pocketmq.broker.controller.slave_link import SlaveLink, UnfitSlave
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
-from pocketmq.broker.replication.log_sender import LogSender
+from pocketmq.broker.replication.log_sender import CopyTurns, LogSender
 from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import serve
 from pocketmq.store.message_store import MessageStore
 
@@ -54,7 +55,7 @@ class Driver(Protocol):
 class GroupServer:
     """The slaves of one broker. Each gets at most `most_per_second` bytes of the log per second.
     `clock` gives monotonic milliseconds. Connections that `allowed` refuses are closed, and not
-    counted.
+    counted. Slaves that copy much give way to `light`.
 
     Attributes:
         connections: the connections of slaves, in the order of arrival.
@@ -69,6 +70,7 @@ class GroupServer:
         allowed: AllowedReplicas,
         *,
         most_per_second: float = math.inf,
+        light: LightClients | None = None,
     ) -> None:
         self.connections: list[GroupConnection] = []
         self.port = 0
@@ -76,6 +78,7 @@ class GroupServer:
         self.clock = clock
         self.most_per_second = most_per_second
         self.lines = LimitedLog(log)
+        self.turns = CopyTurns(light)
         self._store = store
         self._allowed = allowed
         self._loop = asyncio.get_running_loop()
@@ -126,7 +129,7 @@ class GroupServer:
     def hurry(self) -> None:
         """Send new bytes at once, because a send waits for replicas."""
         for connection in list(self.connections):
-            connection.sender.send()
+            connection.sender.hurry()
 
     # --- called by connections ----------------------------------------------------------------
 
@@ -167,7 +170,8 @@ class GroupServer:
 
     def _pump_all(self) -> None:
         self._pumping = None
-        self.hurry()
+        for connection in self.connections:
+            connection.sender.send_soon()
 
 
 class GroupConnection(ReportProtocol):
@@ -183,9 +187,7 @@ class GroupConnection(ReportProtocol):
     def __init__(self, server: GroupServer) -> None:
         super().__init__()
         self.link: SlaveLink | None = None
-        self.sender = LogSender(
-            self._next_frame, server.most_per_second, sharers=lambda: len(server.connections)
-        )
+        self.sender = LogSender(self._next_frame, server.most_per_second, turns=server.turns)
         self.peer = self.host = ""
         self._server = server
         self._reader = SlaveFrames()
@@ -259,7 +261,7 @@ class GroupConnection(ReportProtocol):
             self.close()
         self._server.driver.obey(orders)
         if begins:
-            self.sender.send()
+            self.sender.send_soon()
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -274,5 +276,6 @@ class GroupConnection(ReportProtocol):
         head = replica.next_transfer(link, self._server.clock())
         if head is None:
             return None
+        self.may_report(head.size)
         body = self._server.read(head.offset, head.size) if head.size else b""
         return encode_transfer(head), body

@@ -10,11 +10,17 @@ from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.client_ids import ClientIds
-from pocketmq.broker.tables.consumer_filter import compile_filter, filter_not_supported, is_tag_type
+from pocketmq.broker.tables.consumer_filter import (
+    NotCompiled,
+    filter_not_supported,
+    is_tag_type,
+    ready_filter,
+)
 from pocketmq.broker.tables.consumer_groups import CONSUME_ACTIVELY, ClientInfo, ConsumerGroups
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.message.limits import MAX_GROUP_LENGTH, RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
 from pocketmq.remoting.bodies.consumer import GetConsumerListByGroupResponseBody
@@ -46,6 +52,7 @@ class ClientProcessor:
         consumers: ConsumerGroups,
         producers: ProducerGroups,
         client_ids: ClientIds,
+        compiling: CompileQueue,
         clock: MonotonicClock,
     ) -> None:
         self._config = config
@@ -54,6 +61,7 @@ class ClientProcessor:
         self._consumers = consumers
         self._producers = producers
         self._client_ids = client_ids
+        self._compiling = compiling
         self._clock = clock
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -69,9 +77,23 @@ class ClientProcessor:
         )
         dispatcher.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
 
-    def heartbeat(self, request: Request[Header]) -> Response:
+    def heartbeat(self, request: Request[Header]) -> Response | None:
         """Register a client with its consumer and producer groups."""
         data = HeartbeatData.decode(request.body)
+        _check_lengths(data.client_id, [each.group_name for each in data.consumer_data_set])
+        new = [
+            text
+            for consumer in data.consumer_data_set
+            for text in self._consumers.to_compile(consumer)
+        ]
+        if new:
+            self._compiling.then(request, self._heartbeat, *new)
+            return None
+        return self._heartbeat(request, data)
+
+    def _heartbeat(self, request: Request[Header], data: HeartbeatData | None = None) -> Response:
+        if data is None:
+            data = HeartbeatData.decode(request.body)
         data.need("clientID", data.client_id)
         names = [consumer.group_name for consumer in data.consumer_data_set]
         names += [producer.group_name for producer in data.producer_data_set]
@@ -155,7 +177,7 @@ class ClientProcessor:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
         return Response(body=body.encode())
 
-    def check_config(self, request: Request[Header]) -> Response:
+    def check_config(self, request: Request[Header]) -> Response | None:
         """Check that the broker supports a subscription: by tags or, if enabled, by SQL92."""
         if not request.body:
             return Response()  # nothing to check
@@ -166,7 +188,10 @@ class ClientProcessor:
         if not self._config.enable_property_filter:
             raise filter_not_supported(subscription.expression_type)
         try:
-            compile_filter(subscription.sub_string, subscription.expression_type)
+            ready_filter(subscription.sub_string, subscription.expression_type)
+        except NotCompiled as new:
+            self._compiling.then(request, self.check_config, new.text)
+            return None
         except SqlSyntaxError as error:
             return Response(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {error}"

@@ -18,15 +18,17 @@ from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_filter import (
     ConsumerFilters,
+    NotCompiled,
     codes_of,
-    compile_filter,
     filter_not_supported,
     is_tag_type,
+    ready_filter,
 )
 from pocketmq.broker.tables.consumer_groups import CONSUME_ACTIVELY, ConsumerGroups
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups, is_tool_group
 from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.filter_work import PropertyFilter
 from pocketmq.broker.waiting.hold_service import HoldService
 from pocketmq.limited_log import LimitedLog
@@ -97,6 +99,7 @@ class PullProcessor:
         filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         statistics: Statistics,
+        compiling: CompileQueue,
         *,
         lacks_master: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -109,6 +112,7 @@ class PullProcessor:
         self._filters = filters
         self._offsets = offsets
         self._statistics = statistics
+        self._compiling = compiling
         self._log = LimitedLog(log)
         self.holds = HoldService(store, self._pull_again, limit=config.max_held_pulls)
 
@@ -120,7 +124,11 @@ class PullProcessor:
     def pull(self, request: PullRequest) -> Response | None:
         """Answer with messages; return None if there are none yet and the request is held."""
         try:
-            return self._pull(request, first=True)
+            try:
+                return self._pull(request, first=True)
+            except NotCompiled as new:
+                self._compiling.then(request, self.pull, new.text)
+                return None
         except RemotingError as error:
             return _refusal(error)
 
@@ -131,6 +139,8 @@ class PullProcessor:
                 response = self._pull(request, first=False)
             else:
                 response = self._unread(request.header)
+        except NotCompiled as new:
+            response = self._compile_again(request, new.text)
         except RemotingError as error:
             response = _refusal(error)
         except Exception as error:
@@ -141,6 +151,14 @@ class PullProcessor:
         size = sum(map(len, response.body))  # type: ignore[arg-type]
         request.reply(response)
         return size
+
+    def _compile_again(self, request: PullRequest, text: str) -> Response | None:
+        """A held pull without an expression has a new one of its group."""
+        try:
+            self._compiling.then(request, self.pull, text)
+        except RemotingError as error:
+            return _refusal(error)
+        return None
 
     def _commit(self, header: PullMessageRequestHeader, offset: int) -> None:
         topic, queue_id = header.topic, header.queue_id
@@ -474,7 +492,7 @@ class PullProcessor:
             accept = partial(self._filters.accept_retried, group)
             accept.cost = self._filters.cost_of(group)  # type: ignore[attr-defined]
             return accept
-        return compile_filter(expression, expression_type)
+        return ready_filter(expression, expression_type)
 
 
 def _refusal(error: RemotingError) -> Response:

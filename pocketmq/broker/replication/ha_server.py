@@ -18,10 +18,11 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
-from pocketmq.broker.replication.log_sender import LogSender
+from pocketmq.broker.replication.log_sender import CopyTurns, LogSender
 from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import serve
 from pocketmq.store.message_store import MessageStore
 
@@ -35,7 +36,7 @@ class HaServer:
     needs one if it becomes master.
 
     `on_ack()` is called when a slave has acknowledged more, or has disconnected. Connections that
-    `allowed` refuses are closed, and not counted.
+    `allowed` refuses are closed, and not counted. Slaves that copy much give way to `light`.
 
     Attributes:
         connections: the connections of slaves, in the order of arrival.
@@ -49,12 +50,14 @@ class HaServer:
         store: MessageStore,
         allowed: AllowedReplicas,
         on_ack: Callable[[], None],
+        light: LightClients | None = None,
     ) -> None:
         self.connections: list[HaConnection] = []
         self.port = 0
         self.most_acked = 0
         self.config = config
         self.lines = LimitedLog(log)
+        self.turns = CopyTurns(light)
         self._store = store
         self._allowed = allowed
         self._on_ack = on_ack
@@ -111,7 +114,7 @@ class HaServer:
     def hurry(self) -> None:
         """Send new bytes at once, because a send waits for replicas."""
         for connection in self.connections:
-            connection.sender.send()
+            connection.sender.hurry()
 
     # --- called by connections ----------------------------------------------------------------
 
@@ -151,7 +154,7 @@ class HaServer:
     def _pump_all(self) -> None:
         self._pumping = None
         for connection in self.connections:
-            connection.sender.send()
+            connection.sender.send_soon()
 
     def _tick(self) -> None:
         self._ticking = None
@@ -189,9 +192,7 @@ class HaConnection(ReportProtocol):
             now=self._loop.time(),
         )
         self.sender = LogSender(
-            self._next_frame,
-            config.most_ha_bytes_per_second,
-            sharers=lambda: len(server.connections),
+            self._next_frame, config.most_ha_bytes_per_second, turns=server.turns
         )
         self.peer = self.host = ""
         self._reader = ReportReader()
@@ -247,7 +248,7 @@ class HaConnection(ReportProtocol):
                 "slave %s copies from %d on; it has the log up to %d",
                 self.peer, self.feed.began, offset, cause=("came", self.host),
             )  # fmt: skip
-            self.sender.send()
+            self.sender.send_soon()
         self._server.acked(self)
 
     # --- sending ------------------------------------------------------------------------------
@@ -267,10 +268,11 @@ class HaConnection(ReportProtocol):
             self.close()
             return
         self.sender.count()
-        self.sender.send()
+        self.sender.send_soon()
 
     def _next_frame(self) -> tuple[bytes, memoryview | bytes] | None:
         head = self.feed.next_frame(self._server.span(), self._loop.time())
         if head is None:
             return None
+        self.may_report(head.size)
         return encode_head(*head), self._server.read(*head) if head.size else b""

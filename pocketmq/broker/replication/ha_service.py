@@ -14,6 +14,7 @@ from pocketmq.broker.config import BrokerConfig, BrokerRole
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.ha_server import HaServer
 from pocketmq.broker.replication.replica_waits import ReplicaWaits, enough
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,13 @@ class HaService:
         needed: the number of copies, including the master's, that a put needs.
     """
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, allowed: AllowedReplicas) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        allowed: AllowedReplicas,
+        light: LightClients | None = None,
+    ) -> None:
         self._config = config
         self._store = store
         self._waits = ReplicaWaits(self._replicated)
@@ -35,7 +42,7 @@ class HaService:
         self._hurrying = False
         self._is_sync = config.broker_role is BrokerRole.SYNC_MASTER
         self.needed = config.in_sync_replicas if self._is_sync else 1
-        self.server = HaServer(config, store, allowed, self._on_ack)
+        self.server = HaServer(config, store, allowed, self._on_ack, light)
 
     def __len__(self) -> int:
         """Return the number of puts that wait for replicas."""

@@ -23,6 +23,7 @@ from pocketmq.remoting.bodies.cluster import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
@@ -51,16 +52,17 @@ class Replication:
         *,
         address: str,
         tls: ssl.SSLContext | None = None,
+        light: LightClients | None = None,
     ) -> None:
         """`address` is the broker's address for clients; `tls` encrypts requests to a master, but
-        never the log."""
+        never the log. Slaves that copy much give way to `light`."""
         self._config = config
         self._store = store
         self._safety = safety
         port = int(address.rpartition(":")[2])
         self._port = config.ha_listen_port or port + 1
         self.ha_address = f"{config.ha_host}:{self._port}"
-        self.service = HaService(config, store, allowed)
+        self.service = HaService(config, store, allowed, light)
         self.client: HaClient | None = None
         self.metadata: MetadataSync | None = None
         if config.is_slave:

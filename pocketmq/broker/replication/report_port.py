@@ -1,6 +1,6 @@
 """Limits of a port for slaves: the number of connections, and the reads of each.
 
-Reports are small, and a slave sends a few thousand per second at most. A hostile client could send
+Reports are small, and a slave sends one for each frame that it gets. A hostile client could send
 millions, and keep the broker busy with reading them.
 """
 
@@ -12,8 +12,12 @@ from typing import Final
 
 MOST_CONNECTIONS: Final = 100
 MOST_FROM_ADDRESS: Final = 50
+PAUSE_SECONDS: Final = 0.02
+MOST_READS: Final = 256
+"""Those before a pause, of a slave that is sent nothing."""
 _BUFFER: Final = 4096
-_PAUSE_SECONDS: Final = 0.02
+_READS_AFTER_PAUSE: Final = 2
+_BYTES_OF_READ: Final = 32 * 1024  # of the log; slaves report for each frame, or each piece of one
 
 
 def too_many(hosts: Iterable[str], host: str) -> str:
@@ -28,13 +32,15 @@ def too_many(hosts: Iterable[str], host: str) -> str:
 
 
 class ReportProtocol(asyncio.BufferedProtocol):
-    """Reads at most 4 KiB at once, and pauses after that: 25,000 reports per second."""
+    """Reads at most 4 KiB at once, and then pauses for 20 ms; it also pauses after 256 reads more
+    than the frames that were sent account for."""
 
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
         self._buffer = bytearray(_BUFFER)
         self._pause: asyncio.TimerHandle | None = None
+        self._reads = MOST_READS
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Return the buffer for the next bytes."""
@@ -42,9 +48,10 @@ class ReportProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process received bytes."""
-        if nbytes == _BUFFER:
+        self._reads -= 1
+        if nbytes == _BUFFER or self._reads <= 0:
             self._transport.pause_reading()
-            self._pause = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read_on)
+            self._pause = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._read_on)
         self.received(bytes(memoryview(self._buffer)[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -52,9 +59,14 @@ class ReportProtocol(asyncio.BufferedProtocol):
         if self._pause is not None:
             self._pause.cancel()
 
+    def may_report(self, size: int) -> None:
+        """A frame with so many bytes of the log is sent."""
+        self._reads = min(self._reads + 1 + size // _BYTES_OF_READ, MOST_READS)
+
     def received(self, data: bytes) -> None:
         """Process reports."""
         raise NotImplementedError
 
     def _read_on(self) -> None:
+        self._reads = max(self._reads, _READS_AFTER_PAUSE)
         self._transport.resume_reading()

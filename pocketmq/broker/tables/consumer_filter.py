@@ -21,7 +21,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.bloom import BloomFilter, BloomFilterData
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import properties as names
-from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_sql, known_sql
 from pocketmq.message.sql_filter.expression import MAX_COST
 from pocketmq.message.tags import TagExpression
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
@@ -41,6 +41,8 @@ _SHORTEST: Final = 4  # characters of the shortest comparison and its operator
 #: The most characters of new expressions that are compiled for one heartbeat; the others are
 #: compiled for the next one.
 NEW_CHARACTERS: Final = 32 << 10
+#: The longest expression that is compiled at once, in characters.
+AT_ONCE: Final = 64
 #: Expressions that were alive when the broker stopped count as dead since this long before its
 #: start (ms).
 DEAD_BEFORE_START: Final = 30_000
@@ -210,6 +212,21 @@ class ConsumerFilters:
             if topic not in subscribed and not data.dead:
                 self._bury(data)
 
+    def to_compile(self, group: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
+        """Return the expressions that `register` would take long to compile."""
+        texts = []
+        left = NEW_CHARACTERS
+        for subscription in subscriptions:
+            text = subscription.sub_string
+            if left > 0 and not is_tag_type(subscription.expression_type) and text:
+                old = self.get(group, subscription.topic)
+                if old is not None and _stays(old, subscription):
+                    continue
+                left -= len(text)
+                if subscription.expression_type == SQL92 and takes_long(text):
+                    texts.append(text)
+        return texts
+
     def unregister(self, group: str) -> None:
         """Mark the expressions of `group` as dead: its last member left."""
         for data in self._groups.get(group, {}).values():
@@ -242,19 +259,12 @@ class ConsumerFilters:
         characters that were used for a new expression."""
         topic, version = subscription.topic, subscription.sub_version
         old = self.get(group, topic)
-        if old is not None:
-            if version < old.client_version:
-                return 0
-            same = (subscription.sub_string, subscription.expression_type) == (
-                old.expression,
-                old.expression_type,
-            )
-            if version == old.client_version or same:
-                # Of two expressions with the same version, the first one stays.
+        if old is not None and _stays(old, subscription):
+            if version >= old.client_version:
                 self._dirty |= old.dead or version != old.client_version
                 old.client_version = version
                 old.dead_time = 0
-                return 0
+            return 0
         if left <= 0:
             self._log.warning(
                 "group %s: the SQL92 expression for topic %s is ignored: the expressions before "
@@ -302,8 +312,39 @@ class ConsumerFilters:
         self._dirty = True
 
 
+def _stays(old: ConsumerFilterData, new: SubscriptionData) -> bool:
+    """Tell whether a group keeps its expression: of two with one version the first stays."""
+    return new.sub_version <= old.client_version or (
+        (new.sub_string, new.expression_type) == (old.expression, old.expression_type)
+    )
+
+
 def _weight(data: ConsumerFilterData) -> int:
     return len(data.expression) + OVERHEAD
+
+
+class NotCompiled(Exception):
+    """An expression takes too long to compile within a request.
+
+    Attributes:
+        text: the expression.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def ready_filter(expression: str, expression_type: str | None) -> SqlFilter:
+    """Do as `compile_filter`, but raise NotCompiled for a new expression of some length."""
+    if expression_type == SQL92 and takes_long(expression):
+        raise NotCompiled(expression)
+    return compile_filter(expression, expression_type)
+
+
+def takes_long(expression: str) -> bool:
+    """Tell whether compiling takes more than a few tenths of a millisecond."""
+    return len(expression) > AT_ONCE and known_sql(expression) is None
 
 
 def compile_filter(expression: str, expression_type: str | None) -> SqlFilter:

@@ -194,6 +194,12 @@ class ConsumerGroups:
         """Return the online groups that subscribe to `topic`."""
         return {name for name, group in self._groups.items() if topic in group.subscriptions}
 
+    def to_compile(self, consumer: ConsumerData) -> list[str]:
+        """Return the SQL92 expressions of a heartbeat that would take long to compile."""
+        if self._filters is None:
+            return []
+        return self._filters.to_compile(consumer.group_name, consumer.subscription_data_set)
+
     def register(
         self,
         data: ConsumerData,

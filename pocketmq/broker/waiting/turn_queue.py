@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Final
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.serving.light_clients import LightClients
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ TURN_SECONDS: Final = 0.002
 #: Bytes of answers that the steps of one turn may produce. Answers are written between two turns,
 #: so that later steps know which clients do not read.
 TURN_BYTES: Final = 4 << 20
-#: The longest pause between two turns after a long step, in seconds.
+#: The longest pause between two turns after a long step while light clients are active, in seconds.
 LONGEST_REST: Final = 1.0
 
 
@@ -37,6 +38,7 @@ class TurnQueue:
     Attributes:
         after_turn: called after the steps of a turn; must not raise. The server sends their answers
             here; otherwise they would wait for another turn of the loop.
+        light: the clients that these steps give way to, by the same `clock`.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class TurnQueue:
         self._log = LimitedLog(log)
         self._clock = clock
         self.after_turn: Callable[[], None] = lambda: None
+        self.light = LightClients()
         self._queue: deque[Iterator[int]] = deque()
         self._left = 0.0  # seconds that are left in this turn
         self._scheduled = False
@@ -94,12 +97,15 @@ class TurnQueue:
         self._left = self._seconds
         began = self._clock()
         self._take_turn()
-        took = self._clock() - began
-        if self._queue and took > 2 * self._seconds:
-            # Give other clients the same time, as the server does after a long request.
-            rest = min(took, LONGEST_REST)
-            asyncio.get_running_loop().call_later(rest, self._turn)
-            return
+        now = self._clock()
+        took = now - began
+        if took > 2 * self._seconds:
+            self.light.missed(took, now)
+            if self._queue and self.light.active(now):
+                # Give other clients the same time, as the server does after a long request.
+                rest = min(took, LONGEST_REST)
+                asyncio.get_running_loop().call_later(rest, self._turn)
+                return
         # Only now, so that callbacks scheduled by these steps run before the next steps.
         self._scheduled = False
         if self._queue:

@@ -14,8 +14,19 @@ from pocketmq.message.sql_filter.filter import (
     FILTER_WORK,
     SqlFilter,
     compile_sql,
+    compile_steps,
     cost_of,
+    known_sql,
     work_of,
 )
 
-__all__ = ["FILTER_WORK", "SqlFilter", "SqlSyntaxError", "compile_sql", "cost_of", "work_of"]
+__all__ = [
+    "FILTER_WORK",
+    "SqlFilter",
+    "SqlSyntaxError",
+    "compile_sql",
+    "compile_steps",
+    "cost_of",
+    "known_sql",
+    "work_of",
+]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
+from weakref import WeakValueDictionary
 
 from pocketmq.message.sql_filter.errors import SqlSyntaxError
 from pocketmq.message.sql_filter.expression import Evaluate, Needs
@@ -37,7 +38,7 @@ class SqlFilter:
             are no such texts.
     """
 
-    __slots__ = ("_evaluate", "cost", "needles", "text")
+    __slots__ = ("__weakref__", "_evaluate", "cost", "needles", "text")
 
     def __init__(self, text: str, evaluate: Evaluate, needs: Needs = None, cost: int = 1) -> None:
         self.cost = max(cost, 1)
@@ -93,30 +94,64 @@ def compile_sql(text: str) -> SqlFilter:
     Raises:
         SqlSyntaxError: it is not an expression, is too long, or is nested too deeply.
     """
-    compiled = _compiled(text) if len(text) <= _USUAL_LENGTH else _compiled_long(text)
+    compiled = known_sql(text)
+    if compiled is None:
+        for _ in compile_steps(text):
+            pass
+        compiled = _kept_of(text).found[text]
     if isinstance(compiled, SqlSyntaxError):
         raise SqlSyntaxError(compiled.line, compiled.column, compiled.reason)
     return compiled
 
 
-# As many as the reference keeps. Errors are kept too: a client with one asks again and again.
-@lru_cache(maxsize=100)
-def _compiled(text: str) -> SqlFilter | SqlSyntaxError:
-    return _compile(text)
+def known_sql(text: str) -> SqlFilter | SqlSyntaxError | None:
+    """Return what an expression was compiled to, or why it is none, if that is kept or in use."""
+    return _kept_of(text).get(text) or _in_use.get(text)
 
 
-@lru_cache(maxsize=8)
-def _compiled_long(text: str) -> SqlFilter | SqlSyntaxError:
-    return _compile(text)
-
-
-def _compile(text: str) -> SqlFilter | SqlSyntaxError:
+def compile_steps(text: str) -> Iterator[None]:
+    """Compile an expression in steps of less than half a millisecond each; after the last one
+    `known_sql` has the result."""
+    compiled: SqlFilter | SqlSyntaxError
     if len(text) > MAX_LENGTH:
-        return SqlSyntaxError(1, MAX_LENGTH + 1, f"longer than {MAX_LENGTH} characters")
-    from pocketmq.message.sql_filter.parser import parse
+        reason = f"longer than {MAX_LENGTH} characters"
+        compiled = SqlSyntaxError(1, MAX_LENGTH + 1, reason)
+    else:
+        from pocketmq.message.sql_filter.parser import parse
 
-    try:
-        parsed = parse(text)
-        return SqlFilter(text, parsed.evaluate, parsed.needs, parsed.cost)
-    except SqlSyntaxError as error:
-        return error.with_traceback(None)
+        try:
+            parsed = yield from parse(text)
+            compiled = SqlFilter(text, parsed.evaluate, parsed.needs, parsed.cost)
+        except SqlSyntaxError as error:
+            compiled = error.with_traceback(None)
+    _in_use[text] = compiled
+    _kept_of(text).put(text, compiled)
+
+
+class _Kept:
+    """The most recent results. Errors are kept too: a client with one asks again and again."""
+
+    def __init__(self, most: int) -> None:
+        self.found: OrderedDict[str, SqlFilter | SqlSyntaxError] = OrderedDict()
+        self._most = most
+
+    def get(self, text: str) -> SqlFilter | SqlSyntaxError | None:
+        found = self.found.get(text)
+        if found is not None:
+            self.found.move_to_end(text)
+        return found
+
+    def put(self, text: str, result: SqlFilter | SqlSyntaxError) -> None:
+        self.found[text] = result
+        if len(self.found) > self._most:
+            self.found.popitem(last=False)
+
+
+def _kept_of(text: str) -> _Kept:
+    return _usual if len(text) <= _USUAL_LENGTH else _long
+
+
+_usual: Final = _Kept(100)  # as many as the reference keeps
+_long: Final = _Kept(8)
+# Requests that wait keep theirs: it need not be compiled again for them.
+_in_use: Final[WeakValueDictionary[str, SqlFilter | SqlSyntaxError]] = WeakValueDictionary()

@@ -7,7 +7,7 @@ complete expression; so does `parse`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from lark import Lark, Token, Transformer
@@ -213,8 +213,12 @@ _NAMES: Final = {
 }  # fmt: skip
 
 
-def parse(text: str) -> Expression:
-    """Return the expression that `text` begins with. Raises SqlSyntaxError."""
+TOKENS_OF_STEP: Final = 16
+"""Those that are parsed before others have their turn, in less than half a millisecond."""
+
+
+def parse(text: str) -> Generator[None, None, Expression]:
+    """Return the expression that `text` begins with, after some steps. Raises SqlSyntaxError."""
     parsing = _PARSER.parse_interactive(text)
     try:
         try:
@@ -222,6 +226,8 @@ def parse(text: str) -> Expression:
                 if number == MAX_TOKENS:
                     reason = f"more than {MAX_TOKENS} words, numbers and signs"
                     raise SqlSyntaxError(token.line or 1, token.column or 1, reason)
+                if number % TOKENS_OF_STEP == TOKENS_OF_STEP - 1:
+                    yield
             result = parsing.feed_eof()  # type: ignore[no-untyped-call]
         except UnexpectedToken as error:
             if _END not in parsing.accepts():  # type: ignore[no-untyped-call]

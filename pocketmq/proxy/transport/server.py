@@ -6,10 +6,13 @@ sent in one write per connection.
 
 Fairness and limits are those of `pocketmq.remoting.serving.server`: the frames of one connection
 are processed for at most two milliseconds per turn, and connections with more frames wait for their
-next turn in order. The server stops reading from a client that does not read its answers, and drops
-it when too much is queued for it. A request must be complete within a time limit. The memory for
-the requests of all calls, from their first header to their answer, is limited per connection, per
-address, and in total. A call that its method does not admit is refused after its headers.
+next turn in order. While clients with few calls at a time are active, all others share the turns of
+the event loop, which are short: twenty connections with calls without end made a send wait for as
+many turns, of two milliseconds each. The server stops reading from a client that does not read its
+answers, and drops it when too much is queued for it. A request must be complete within a time
+limit. The memory for the requests of all calls, from their first header to their answer, is limited
+per connection, per address, and in total. A call that its method does not admit is refused after
+its headers.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ from pocketmq.proxy.transport.work_budget import (
 )
 from pocketmq.remoting.connection import find_dead_peer
 from pocketmq.remoting.machine_memory import at_most
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
@@ -88,6 +92,14 @@ CONNECTION_PRICE: Final = 50
 HIGH_WATER: Final = 1 << 20
 #: Seconds for one connection's frames in one turn.
 TURN: Final = 0.002
+#: The same while clients with little work are active, for those with more. A call takes 0.3 ms.
+SHORT_TURN: Final = 0.0002
+#: Seconds that the frames of one read take at most, if a client has little work, and the number of
+#: its calls in progress.
+LIGHT_READ: Final = 0.001
+LIGHT_CALLS: Final = 2
+#: Seconds for which such a client counts as active: an answer takes several turns.
+LIGHT: Final = 0.1
 _STOP_GRACE: Final = 1.0
 
 _TLS_BYTE: Final = 0x16
@@ -178,6 +190,7 @@ class GrpcConnection(asyncio.Protocol):
         self.flushing = False
         self.queued = False
         self.held = 0
+        self._heavy = False  # it has more than little work
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
@@ -232,6 +245,10 @@ class GrpcConnection(asyncio.Protocol):
             self.flush_soon()
         if self._events is not None or self.queued:
             self._more.append(data)
+        elif self._heavy and self._server.must_wait():
+            self._more.append(data)
+            self._transport.pause_reading()
+            self._server.queue(self)
         else:
             self._take(self._http2.receive(data))
 
@@ -281,8 +298,11 @@ class GrpcConnection(asyncio.Protocol):
 
     def _take(self, events: Iterator[Event | None]) -> None:
         """Handle events until none is left or this turn is over."""
-        clock = self._server.clock
-        end = clock() + TURN
+        server = self._server
+        clock = server.clock
+        began = clock()
+        short = self._heavy and server.light.active(began)
+        end = began + (SHORT_TURN if short else TURN)
         try:
             for event in events:
                 if type(event) is DataReceived:
@@ -304,6 +324,16 @@ class GrpcConnection(asyncio.Protocol):
         except Exception:
             self._server.log.exception("a call of %s broke the connection", self)
             self.close()
+        ended = clock()
+        self._heavy = (
+            self._events is not None
+            or ended - began > LIGHT_READ
+            or len(self._streams) > LIGHT_CALLS
+        )
+        if self._heavy:
+            server.worked(ended - began, ended)
+        else:
+            server.light.heard(ended, LIGHT)
         unread = self._http2.unread
         if unread != self._unread:
             change, self._unread = unread - self._unread, unread
@@ -584,6 +614,7 @@ class GrpcServer:
 
     - `port`: 0 takes a free one, see `port`;
     - `tls`: encrypts connections that begin with a TLS handshake; None: they are closed;
+    - `light`: the clients with little work; ports of one event loop share them;
     - `clock`: seconds, for dividing time among clients.
     """
 
@@ -602,6 +633,7 @@ class GrpcServer:
         max_held_per_address: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
+        light: LightClients | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.methods = methods
@@ -619,6 +651,7 @@ class GrpcServer:
         )
         self.max_connections = max_connections
         self.max_connections_per_address = max_connections_per_address
+        self.light = light or LightClients()
         self.clock = clock
         self.log = LimitedLog(log)
         self.handshakes = Handshakes()
@@ -629,6 +662,7 @@ class GrpcServer:
         self._addresses: dict[str, _Address] = {}
         self._held = 0
         self._waiting: deque[GrpcConnection] = deque()
+        self._turn_taken = False  # in this turn of the event loop, by a client with much work
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -688,6 +722,21 @@ class GrpcServer:
         self._waiting.append(connection)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def must_wait(self) -> bool:
+        """Whether a client with much work has to wait for its turn."""
+        return (self._turn_taken or bool(self._waiting)) and self.light.active(self.clock())
+
+    def worked(self, seconds: float, now: float) -> None:
+        """Note that a client with much work had its turn."""
+        if seconds > 2 * TURN:
+            self.light.missed(seconds, now)
+        if not self._turn_taken:
+            self._turn_taken = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_taken = False
 
     def _next_turn(self) -> None:
         self._waiting[0].take_turn()

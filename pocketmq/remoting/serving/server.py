@@ -27,7 +27,8 @@ many small pieces is read less and less often.
 A request cannot be divided, and a client can have many connections. So, while clients that send
 little are active, all the others share the turns: one reads and executes, and the next ones wait.
 After more than two turns' time comes a rest of the same length, so that these others together take
-half of the time at most.
+half of the time at most. An address whose request took so long rests longer, if the server is told
+to (`address_rests`): others' requests that take long go first.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.serving.dispatch import Dispatcher, ReadHandler
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 from pocketmq.remoting.tls.tls_context import ServerTls
@@ -82,15 +84,16 @@ MOST_IN_SHORT_TURN = 4
 LIGHT_READ = 0.0002
 """Seconds that the requests of a client take at most after a read, if it sends little."""
 
-LIGHT = 0.01
-"""Seconds for which a client counts as one that sends little, after such a read."""
-
 LARGE_READ = 16 * 1024
 """Bytes of a read whose requests may take long; so may a frame that spans reads."""
 
 LARGE_ANSWERS = 32 * 1024
 """Bytes of answers that leave at once, and not at the end of this turn of the event loop: their
 client reads them while other requests are executed."""
+
+LONGEST_ADDRESS_REST = 10.0
+"""Seconds of `address_rests`, at most."""
+_MOST_RESTING = 1024
 
 SMALL_READ = 4096
 FREE_SMALL_READS = 8
@@ -181,7 +184,7 @@ class ServerConnection(FrameStream):
             if (
                 (self._heavy or begun is not None or len(data) >= LARGE_READ)
                 and not more_to_come
-                and server.must_wait(began)
+                and server.must_wait(self.peer[0], began)
             ):
                 self._waiting = frames
                 self._transport.pause_reading()
@@ -190,7 +193,7 @@ class ServerConnection(FrameStream):
             ended = self._process(frames, began)
             self._heavy = ended - began > LIGHT_READ
             if self._heavy:
-                server.worked(ended - began, ended)
+                server.worked(self.peer[0], ended - began, ended)
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
@@ -198,7 +201,7 @@ class ServerConnection(FrameStream):
             elif not self._splitter.begun:
                 self._small_reads = 0
                 if not self._heavy:
-                    server.light_until = ended + LIGHT
+                    server.light.heard(ended)
             elif more_to_come:
                 self._read_a_piece(len(data))
 
@@ -251,7 +254,7 @@ class ServerConnection(FrameStream):
             ended = self._process(frames, began)
             if ended - began > LIGHT_READ:
                 self._heavy = True
-                server.worked(ended - began, ended)
+                server.worked(self.peer[0], ended - began, ended)
         self._resume_reading()
 
     def drop_frame(self, reason: str) -> None:
@@ -270,7 +273,7 @@ class ServerConnection(FrameStream):
         answers; the rest is queued. Takes the time, and returns that after the last frame."""
         clock = self._server.clock
         end, most = now + TURN, MOST_TOGETHER
-        if self._greedy and now < self._server.light_until:
+        if self._greedy and self._server.light.active(now):
             end, most = now + SHORT_TURN, MOST_IN_SHORT_TURN
         decode = self._decode
         dispatch = self.refuse if self._task_count >= self._max_tasks else self._dispatch
@@ -474,6 +477,9 @@ class RemotingServer:
         name: what the server is, for log lines: "broker", "name server".
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and their connections are dropped.
+        light: the clients that send little; ports of one event loop share them.
+        address_rests: how long an address rests whose request took more than two turns, as a
+            multiple of that.
         clock: seconds, to divide the time between clients.
 
     Attributes:
@@ -500,11 +506,14 @@ class RemotingServer:
         handshakes: Handshakes | None = None,
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
+        light: LightClients | None = None,
+        address_rests: float = 1.0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.dispatcher = dispatcher
         self.clock = clock
         self.before_answers = before_answers
+        self.light = light or LightClients()
         self.host = host
         self.max_frame = max_frame
         self.idle_timeout = idle_timeout
@@ -534,8 +543,8 @@ class RemotingServer:
         self._waiting: deque[ServerConnection] = deque()
         self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
-        #: Until when clients that send little at a time count as active, by `clock`.
-        self.light_until = 0.0
+        self._address_rests = address_rests
+        self._address_rest_until: dict[str, float] = {}
         self._port = port
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -613,18 +622,26 @@ class RemotingServer:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, now: float) -> bool:
-        """Whether requests that may take long have to wait for their turn."""
-        return now < self.light_until and (
-            self._turn_taken or bool(self._waiting) or now < self._rest_until
+    def must_wait(self, address: str, now: float) -> bool:
+        """Whether requests of this address that may take long have to wait for their turn."""
+        return self.light.active(now) and (
+            self._turn_taken
+            or bool(self._waiting)
+            or now < self._rest_until
+            or now < self._address_rest_until.get(address, 0.0)
         )
 
-    def worked(self, seconds: float, now: float) -> None:
+    def worked(self, address: str, seconds: float, now: float) -> None:
         """Note that a connection's requests took longer than those of clients that send little."""
         if seconds > 2 * TURN:
             self._rest_until = now + min(seconds, LONGEST_REST)
-            if now - seconds < self.light_until:
-                self.light_until += seconds  # no client could be heard meanwhile
+            self.light.missed(seconds, now)
+            if self._address_rests > 1:
+                rests = self._address_rest_until
+                if len(rests) >= _MOST_RESTING:
+                    for each in [each for each, until in rests.items() if until <= now]:
+                        del rests[each]
+                rests[address] = now + min(self._address_rests * seconds, LONGEST_ADDRESS_REST)
         if not self._turn_taken:
             self._turn_taken = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -635,15 +652,34 @@ class RemotingServer:
     def _next_turn(self) -> None:
         now = self.clock()
         rest = self._rest_until - now
-        if rest > 0 and now < self.light_until:
+        if rest > 0 and self.light.active(now):
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
+        if self._address_rest_until and self.light.active(now):
+            rest = self._first_that_may(now)
+            if rest > 0:
+                asyncio.get_running_loop().call_later(rest, self._next_turn)
+                return
         # It leaves the queue last: if it queues again, it goes after the others and schedules
         # nothing, as the queue is not empty.
         self._waiting[0].take_turn()
         self._waiting.popleft()
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _first_that_may(self, now: float) -> float:
+        """Bring the first connection to the front whose address does not rest, and return 0; or
+        return how long all of them rest."""
+        rests = self._address_rest_until
+        shortest = LONGEST_ADDRESS_REST
+        for place, connection in enumerate(self._waiting):
+            rest = rests.get(connection.peer[0], 0.0) - now
+            if rest <= 0:
+                del self._waiting[place]
+                self._waiting.appendleft(connection)
+                return 0.0
+            shortest = min(shortest, rest)
+        return min(shortest, LONGEST_REST)
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)

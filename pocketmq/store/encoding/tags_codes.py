@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pocketmq.message.properties import TAGS, find
-from pocketmq.message.tags import tag_hash
+from pocketmq.message.tags import MAX_REMEMBERED, tag_hash
 
 SEPARATOR: Final = 2
 TAGS_MARK: Final = b"TAGS\x01"
@@ -35,7 +35,9 @@ def tags_code(properties: bytes) -> int:
 def _new_tags_code(tag: bytes, properties: bytes) -> int:
     if not tag:  # an empty value does not count, but an earlier one may
         return tag_hash(find(str(properties, "utf-8", "replace"), TAGS) or "")
-    if len(known_tags) >= MOST_TAGS:
-        known_tags.clear()
-    code = known_tags[tag] = tag_hash(str(tag, "utf-8", "replace"))
+    code = tag_hash(str(tag, "utf-8", "replace"))
+    if len(tag) <= MAX_REMEMBERED:
+        if len(known_tags) >= MOST_TAGS:
+            known_tags.clear()
+        known_tags[tag] = code
     return code

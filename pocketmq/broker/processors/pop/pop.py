@@ -24,9 +24,10 @@ from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
 from pocketmq.broker.statistics.statistics import Statistics
-from pocketmq.broker.tables.consumer_filter import codes_of, compile_filter, is_tag_type
+from pocketmq.broker.tables.consumer_filter import NotCompiled, codes_of, is_tag_type, ready_filter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
@@ -130,6 +131,7 @@ class PopProcessor:
         in_flight: InFlight,
         statistics: Statistics,
         woken: TurnQueue,
+        compiling: CompileQueue,
         clock: Callable[[], int],
         call_later: CallLater,
     ) -> None:
@@ -143,6 +145,7 @@ class PopProcessor:
         self._orders = orders
         self._in_flight = in_flight
         self._statistics = statistics
+        self._compiling = compiling
         self._clock = clock
         self._log = LimitedLog(log)
         self.polling = PopLongPolling(store, config, self._pop_again, woken, clock, call_later)
@@ -166,7 +169,14 @@ class PopProcessor:
             header.born_time = now
         if now - header.born_time - header.poll_time > LATE_MS:
             return self._nothing(header, now, Polling.TIMEOUT)
-        return self._pop(request, last=False)
+        return self._pop_now(request)
+
+    def _pop_now(self, request: PopRequest) -> Response | None:
+        try:
+            return self._pop(request, last=False)
+        except NotCompiled as new:
+            self._compiling.then(request, self._pop_now, new.text)
+            return None
 
     def _pop_again(self, request: PopRequest, last: bool) -> int:
         """Execute a pop that waited; return the size of its answer."""
@@ -176,6 +186,8 @@ class PopProcessor:
             else:
                 # The client does not read its answers, or must use the new master.
                 response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
+        except NotCompiled:  # it takes the messages with the next pop
+            response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
         except RemotingError as error:
             response = Response(error.code, error.remark)
         except Exception as error:
@@ -247,7 +259,7 @@ class PopProcessor:
         try:
             if is_tag_type(header.exp_type):
                 return Filter(codes_of(expression))
-            return Filter(None, compile_filter(expression, header.exp_type))
+            return Filter(None, ready_filter(expression, header.exp_type))
         except (TagExpressionError, SqlSyntaxError) as error:
             raise RemotingError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
