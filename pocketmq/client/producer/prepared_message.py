@@ -73,9 +73,6 @@ class Compression(msgspec.Struct, frozen=True):
             ) from None
         return cls(kind, threshold, level)
 
-    def applies(self, body: bytes | bytearray | memoryview) -> bool:
-        return len(body) >= self.threshold
-
 
 class PreparedMessage(msgspec.Struct, gc=False):
     """What every attempt of one send puts on the wire.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pocketmq.client.errors import (
     BrokerNotFound,
@@ -40,6 +40,7 @@ from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 #: What brokers say when the client that a reply is for is not connected to them.
 _NO_CONNECTION = re.compile("channel of <.*> not found")
@@ -70,6 +71,8 @@ class Sender:
         self._routes = instance.routes
         self._pool = instance.pool
         self._compression = compression
+        #: Bytes of a body from which on it is compressed.
+        self._compress_from = sys.maxsize if compression is None else compression.threshold
         self._template = template
         self._headers = SendHeaders(group, template, template_queues)
         self._refused = refused
@@ -94,24 +97,28 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> Coroutine[Any, Any, SendResult]:
         """Send one message, compressed if it is large; raises SendError, NoRouteInfo."""
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            return self._send_compressed(outgoing, queue, deadline, self._compression)
-        attempt = self._asking(outgoing, outgoing.result)
+        if len(outgoing.body) >= self._compress_from:
+            return self._send_compressed(outgoing, queue, deadline)
+        topic, read = outgoing.topic, outgoing.result
         # What _attempts does, without its frame, for the send that everyone makes.
-        if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
-            return self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
-        return self._attempts(outgoing.topic, queue, attempt, deadline)
+        if queue is None and (route := self._routes.writable(topic)) is not None:
+            return self._delivery.deliver(topic, route.publish, self._ask, deadline, outgoing, read)
+        return self._attempts(topic, queue, self._ask, deadline, outgoing, read)
 
     async def _send_compressed(
         self,
         outgoing: PreparedMessage,
         queue: MessageQueue | None,
         deadline: float,
-        compression: Compression,
     ) -> SendResult:
-        await compress_body(outgoing, compression)
-        attempt = self._asking(outgoing, outgoing.result)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline)
+        await self._compress(outgoing)
+        return await self._attempts(
+            outgoing.topic, queue, self._ask, deadline, outgoing, outgoing.result
+        )
+
+    async def _compress(self, outgoing: PreparedMessage) -> None:
+        if self._compression is not None and len(outgoing.body) >= self._compress_from:
+            await compress_body(outgoing, self._compression)
 
     async def reply(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
@@ -121,15 +128,13 @@ class Sender:
         A broker that has no such connection is not asked again. Raises RequesterGone when none has
         one; SendError, NoRouteInfo.
         """
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
-        ask = self._asking(outgoing, outgoing.result)
+        await self._compress(outgoing)
         brokers = (await self._publish_queues(outgoing.topic, deadline)).broker_count
         without: set[str] = set()
 
         async def attempt(target: MessageQueue, share: float) -> SendResult:
             try:
-                return await ask(target, share)
+                return await self._ask(target, share, outgoing, outgoing.result)
             except RemoteSystemError as error:
                 if _NO_CONNECTION.search(error.remark):
                     without.add(target.broker_name)
@@ -148,8 +153,7 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> None:
         """Hand one message to a connection; raises SendError when no broker is connected."""
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
+        await self._compress(outgoing)
 
         async def attempt(target: MessageQueue, share: float) -> None:
             header = self._headers.header(outgoing, target)
@@ -195,9 +199,15 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
         """Send one batch; the results of its messages. Raises SendError, NoRouteInfo."""
-        attempt = self._asking(outgoing, outgoing.results)
-        messages = len(outgoing.msg_ids)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline, messages=messages)
+        return await self._attempts(
+            outgoing.topic,
+            queue,
+            self._ask,
+            deadline,
+            outgoing,
+            outgoing.results,
+            messages=len(outgoing.msg_ids),
+        )
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         """The queues that may be sent to; None while the topic has no route."""
@@ -238,18 +248,12 @@ class Sender:
             return False
         return True
 
-    def _asking(
-        self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
-    ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        # A third of the time of a closure.
-        return partial(self._ask, outgoing, read)
-
     async def _ask(
         self,
-        outgoing: PreparedMessage,
-        read: Callable[[Command, MessageQueue], R],
         target: MessageQueue,
         share: float,
+        outgoing: PreparedMessage,
+        read: Callable[[Command, MessageQueue], R],
     ) -> R:
         """Make one attempt, of `share` seconds; `read` gives the result that an answer means."""
         address = self.address(target.broker_name)
@@ -272,9 +276,9 @@ class Sender:
         self,
         topic: str,
         queue: MessageQueue | None,
-        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        attempt: Callable[[MessageQueue, float, *Ts], Awaitable[R]],
         deadline: float,
-        *,
+        *what: *Ts,
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
@@ -284,7 +288,7 @@ class Sender:
             # The order of a queue would not survive a message that goes elsewhere.
             queues = PublishQueues((queue,))
         return await self._delivery.deliver(
-            topic, queues, attempt, deadline, pinned=pinned, oneway=oneway, messages=messages
+            topic, queues, attempt, deadline, *what, pinned=pinned, oneway=oneway, messages=messages
         )
 
     async def _wait_for_broker(self, broker_name: str, seconds: float) -> None:

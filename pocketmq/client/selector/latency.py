@@ -76,12 +76,6 @@ class FaultItem:
         self.in_flight = 0
         self.peak = IDLE_LATENCY
 
-    def began(self, now: float, messages: int = 1) -> None:
-        """An attempt begins; its maker takes its `messages` off `in_flight` when it has ended."""
-        if not self.in_flight:
-            self.busy_since = now
-        self.in_flight += messages
-
     def penalty(self, now: float, messages: int = 1) -> float:
         """What a request with so many messages would wait at this broker, in seconds times
         messages: only the ratio of two penalties has a meaning.
@@ -146,8 +140,9 @@ class LatencyFaultTolerance:
         self._latency_max = [ms / 1000 for ms in latency_max_ms]
         self._durations = [0.0, *(ms / 1000 for ms in not_available_duration_ms)]
         self._items: dict[str, FaultItem] = {}
-        # While no broker is on trial, the selector need not ask about any.
-        self._on_trial = 0
+        #: Brokers that are isolated, unreachable or on trial. While there are none, the selector
+        #: need not ask about any.
+        self.on_trial = 0
 
     def isolation_for(self, latency: float) -> float:
         """The isolation, in seconds, that a send of `latency` seconds costs."""
@@ -158,6 +153,15 @@ class LatencyFaultTolerance:
         item = self._items.get(broker_name)
         if item is None:
             item = self._items[broker_name] = FaultItem(broker_name)
+        return item
+
+    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
+        """An attempt begins at `now` in clock seconds; its maker takes its `messages` off
+        `in_flight` when it ends."""
+        item = self._items.get(broker_name) or self.item(broker_name)
+        if not item.in_flight:
+            item.busy_since = now
+        item.in_flight += messages
         return item
 
     def record(
@@ -228,10 +232,6 @@ class LatencyFaultTolerance:
             for item in self
         )
 
-    def all_available(self) -> bool:
-        """Whether no broker is isolated, unreachable or on trial; O(1), for the usual send."""
-        return not self._on_trial
-
     def due_suspects(self, interval: float) -> list[str]:
         """Unreachable or isolated brokers whose check is due; their next is due `interval` seconds
         from now."""
@@ -270,7 +270,7 @@ class LatencyFaultTolerance:
     def clear(self) -> None:
         """Forget every broker."""
         self._items.clear()
-        self._on_trial = 0
+        self.on_trial = 0
 
     def __iter__(self) -> Iterator[FaultItem]:
         return iter(tuple(self._items.values()))
@@ -289,4 +289,4 @@ class LatencyFaultTolerance:
     def _try(self, item: FaultItem, on_trial: bool) -> None:
         if item.on_trial is not on_trial:
             item.on_trial = on_trial
-            self._on_trial += 1 if on_trial else -1
+            self.on_trial += 1 if on_trial else -1

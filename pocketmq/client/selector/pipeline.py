@@ -30,7 +30,7 @@ from pocketmq.client.selector.filters import (
     ReachableFilter,
     UntriedFilter,
 )
-from pocketmq.client.selector.latency import FaultItem, LatencyFaultTolerance
+from pocketmq.client.selector.latency import LatencyFaultTolerance
 from pocketmq.client.selector.penalty import Selection, better
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
@@ -181,7 +181,7 @@ class QueueSelector:
         `tries` is None for a send's first attempt; `messages`: how many the request carries.
         """
         learning = self.switches.send_latency_enable
-        if tries is None and not self.filters and (not learning or self.tolerance.all_available()):
+        if tries is None and not self.filters and not (learning and self.tolerance.on_trial):
             queue = queues.next(messages)
             if not learning or queues.broker_count < 2 or self.selection is Selection.ROUND_ROBIN:
                 return queue
@@ -234,15 +234,9 @@ class QueueSelector:
     def other_available(self, queues: PublishQueues, broker_name: str) -> bool:
         """Whether any other broker of the queues is available."""
         tolerance = self.tolerance
-        return tolerance.all_available() or any(
+        return not tolerance.on_trial or any(
             name != broker_name and tolerance.is_available(name) for name in queues.brokers
         )
-
-    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
-        """An attempt begins; its maker takes its `messages` off `in_flight` when it ends."""
-        item = self.tolerance.item(broker_name)
-        item.began(now, messages)
-        return item
 
     def answered(self, broker_name: str, latency: float) -> None:
         """The broker stored the message after `latency` seconds."""
