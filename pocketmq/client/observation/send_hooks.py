@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from enum import Enum
+from time import perf_counter, time
 from typing import Any, Protocol
 
 import msgspec
@@ -61,16 +61,23 @@ class SendContext(msgspec.Struct, eq=False):
     messages: list[Message]
     results: list[SendResult | None] = msgspec.field(default_factory=list)
     error: BaseException | None = None
-    began: float = msgspec.field(default_factory=time.time)
+    began: float = msgspec.field(default_factory=time)
     elapsed: float = 0.0
     attributes: dict[str, Any] = msgspec.field(default_factory=dict)
-    _start: float = msgspec.field(default_factory=time.perf_counter)
+    _start: float = msgspec.field(default_factory=perf_counter)
 
-    def ended(self, results: list[SendResult | None] | None, error: BaseException | None) -> None:
+    def ended(
+        self,
+        outcome: SendResult | Sequence[SendResult | None] | None,
+        error: BaseException | None,
+    ) -> None:
         """Note the outcome."""
-        self.elapsed = time.perf_counter() - self._start
+        self.elapsed = perf_counter() - self._start
         self.error = error
-        self.results = results or [None] * len(self.messages)
+        if isinstance(outcome, SendResult):
+            self.results = [outcome]
+        else:
+            self.results = list(outcome or [None] * len(self.messages))
 
 
 class BeforeSendHook(Protocol):
@@ -146,7 +153,7 @@ def _call(
         method = getattr(hook, when, None)
         if method is None:
             continue
-        messages = list(context.messages)
+        messages = [*context.messages]
         try:
             result = method(context)
             if result is not None and inspect.isawaitable(result):

@@ -29,7 +29,6 @@ from pocketmq.client.errors import (
     SendError,
     once_more,
 )
-from pocketmq.client.in_flight import InFlight
 from pocketmq.client.producer.batch import BatchPart, batch_properties
 from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.send_result import SendResult
@@ -104,16 +103,6 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     def error(self) -> RemotingError | None:
         """What went wrong, once it is known."""
         return self._batch.error
-
-    @property
-    def count(self) -> int:
-        """How many messages travel together."""
-        return len(self._batch.part.msg_ids)
-
-    @property
-    def size(self) -> int:
-        """Bytes of their batch's body."""
-        return self._batch.part.body.size
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back as soon as the broker has answered, or will not."""
@@ -211,7 +200,6 @@ class Accumulator:
         message: Message,
         queue: MessageQueue | None,
         extra: str = "",
-        *,
         in_order: bool = True,
     ) -> Posted:
         """Add a checked message, with properties text of RocketMQ's own; raises InvalidMessage for
@@ -375,25 +363,20 @@ class ConcurrentSends:
     none waits longer. Tasks that each send one message after the other are answered together and go
     on together, so they soon share their requests; the more are under way, the larger these are.
 
-    `in_flight` counts the sends; `alone(message, unique id, queue, deadline, extra)` makes an
-    ordinary one.
+    `alone(message, unique id, queue, deadline, extra)` makes an ordinary one.
 
     `below`: only bodies of fewer bytes; larger ones may be worth compressing, which no batch is.
     """
 
-    def __init__(
-        self, accumulator: Accumulator, alone: SendAlone, in_flight: InFlight, below: int
-    ) -> None:
+    def __init__(self, accumulator: Accumulator, alone: SendAlone, below: int) -> None:
         self._accumulator = accumulator
         self._alone = alone
-        self._in_flight = in_flight
         self._below = min(below, SMALL_BODY)
 
     def takes(self, message: Message) -> bool:
-        """Whether a checked message, whose send is under way, may share a request."""
+        """Whether a checked message may share a request."""
         return (
-            self._in_flight.count > 1
-            and len(message.body) < self._below
+            len(message.body) < self._below
             and not self._accumulator.full
             and not goes_alone(message)
         )
@@ -408,11 +391,18 @@ class ConcurrentSends:
         `deadline`, of that one alone, in seconds of time.monotonic. Raises SendError, NoRouteInfo,
         and InvalidMessage for its properties.
         """
-        posted = self._accumulator.add(message, queue, extra, in_order=False)
-        try:
-            return await posted
-        except SendError as error:
-            if error.code not in _TOO_LARGE or posted.count == 1:
-                raise
-        self._accumulator.limit(posted.size // 2)
+        posted = self._accumulator.add(message, queue, extra, False)
+        batch = posted._batch
+        # What awaiting `posted` does, without its frame.
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch.waiters.append(waiter)
+        await waiter
+        error = batch.error
+        if error is None:
+            return batch.results[posted._index]
+        part = batch.part
+        alone = len(part.msg_ids) == 1
+        if alone or not isinstance(error, SendError) or error.code not in _TOO_LARGE:
+            raise once_more(error)
+        self._accumulator.limit(part.body.size // 2)
         return await self._alone(message, posted.msg_id, queue, deadline, extra)

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakSet
 
 import msgspec
@@ -42,7 +42,11 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-R = TypeVar("R")
+R = TypeVar("R", bound=SendResult | list[SendResult] | None)
+Ts = TypeVarTuple("Ts")
+
+# Before Python 3.12 the member of an enum takes longer to look up than a hook to call.
+_SINGLE = SendKind.SINGLE
 
 #: Sentinel: not running. Not None, which `running_loop` may return.
 NOWHERE = object()
@@ -138,17 +142,8 @@ class SendEnvelope:
         key: ShardingKey | None,
         deadline: float,
         shares: bool,
-        seen: bool = False,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send one message, which has its place; `shares`: maybe in a request with others; `seen`:
-        by the hooks."""
-        if self._hooks and not seen:
-            check_type(message)
-
-            def seen_by_hooks(messages: Sequence[Message]) -> Coroutine[Any, Any, SendResult]:
-                return self.send(messages[0], queue, key, deadline, shares, seen=True)
-
-            return self._observed(SendKind.SINGLE, (message,), _only, seen_by_hooks)
+        """Send one message, which has its place; `shares`: maybe in a request with others."""
         if self._namespace.name:
             check_type(message)
             message = self._wrap(message)
@@ -163,9 +158,34 @@ class SendEnvelope:
             extra = key_property(key)
         elif queue is not None:
             check_queue(queue, message.topic)
-        if shares and self._concurrent.takes(message):
+        if shares and self._in_flight.count > 1 and self._concurrent.takes(message):
             return self._concurrent.send(message, queue, deadline, extra)
-        return self.send_alone(message, new_unique_id(), queue, deadline, extra)
+        # What send_alone does, without its frame, for the send that everyone makes.
+        outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
+        sending = self._sender.send(outgoing, queue, deadline)
+        return self._named(sending) if self._namespace.name else sending
+
+    def send_observed(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+        shares: bool,
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Do what `send` does, between the hooks."""
+        check_type(message)
+        return self._observed(_SINGLE, [message], self._send_first, queue, key, deadline, shares)
+
+    def _send_first(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+        shares: bool,
+    ) -> Coroutine[Any, Any, SendResult]:
+        return self.send(messages[0], queue, key, deadline, shares)
 
     async def _send_later(
         self,
@@ -178,7 +198,7 @@ class SendEnvelope:
         """Send a checked message with a key as soon as its topic has a route."""
         target = await self._target(message, queue, key, deadline)
         extra = key_property(key)
-        if shares and self._concurrent.takes(message):
+        if shares and self._in_flight.count > 1 and self._concurrent.takes(message):
             return await self._concurrent.send(message, target, deadline, extra)
         return await self.send_alone(message, new_unique_id(), target, deadline, extra)
 
@@ -230,7 +250,7 @@ class SendEnvelope:
         if not entered:
             await self.enter(message.topic, deadline)
         try:
-            return await self._observed(kind, (message,), _only, work)
+            return await self._observed(kind, [message], work)
         finally:
             self._in_flight.leave()
 
@@ -254,7 +274,7 @@ class SendEnvelope:
         deadline = self.deadline(timeout)
         await self.enter(message.topic, deadline)
         try:
-            await self._observed(SendKind.ONEWAY, (message,), _none, work)
+            await self._observed(SendKind.ONEWAY, [message], work)
         finally:
             self._in_flight.leave()
 
@@ -284,7 +304,7 @@ class SendEnvelope:
         deadline = self.deadline(timeout)
         await self.enter(messages[0].topic if messages else "", deadline)
         try:
-            return await self._observed(SendKind.BATCH, messages, _all, work)
+            return await self._observed(SendKind.BATCH, list(messages), work)
         except BatchSendError as error:
             error.failed = [
                 message
@@ -321,7 +341,7 @@ class SendEnvelope:
             raise
 
         def answered() -> None:
-            context.ended([posted.result], posted.error)
+            context.ended(posted.result, posted.error)
             self._hooks.after_answer(context)
 
         posted.when_done(answered)
@@ -366,27 +386,27 @@ class SendEnvelope:
     async def _observed(
         self,
         kind: SendKind,
-        messages: Sequence[Message],
-        results: Callable[[R], list[SendResult | None] | None],
-        work: Callable[[Sequence[Message]], Awaitable[R]],
+        messages: list[Message],
+        work: Callable[[Sequence[Message], *Ts], Awaitable[R]],
+        *what: *Ts,
     ) -> R:
-        """Do `work(messages)`, which has its place, between the hooks; `results` are those of its
-        outcome, for them."""
-        if not self._hooks:
-            return await work(messages)
-        context = SendContext(kind, self._group, self._client_id, list(messages))
-        if (waiting := self._hooks.before(context)) is not None:
+        """Do `work(messages, *what)`, which has its place, between the hooks."""
+        hooks = self._hooks
+        if not hooks:
+            return await work(messages, *what)
+        context = SendContext(kind, self._group, self._client_id, messages)
+        if (waiting := hooks.before(context)) is not None:
             await waiting
         try:
-            outcome = await work(context.messages)
+            outcome = await work(context.messages, *what)
         except BaseException as error:
-            context.ended(list(error.results) if isinstance(error, BatchSendError) else None, error)
+            context.ended(error.results if isinstance(error, BatchSendError) else None, error)
             raise
         else:
-            context.ended(results(outcome), None)
+            context.ended(outcome, None)
             return outcome
         finally:
-            if (waiting := self._hooks.after(context)) is not None:
+            if (waiting := hooks.after(context)) is not None:
                 await waiting
 
     async def _addressed(
@@ -431,18 +451,6 @@ class SendEnvelope:
 
     def _unwrapped(self, results: list[SendResult]) -> list[SendResult]:
         return [self._unwrap(result) for result in results] if self._namespace else results
-
-
-def _only(result: SendResult) -> list[SendResult | None]:
-    return [result]
-
-
-def _all(results: Sequence[SendResult]) -> list[SendResult | None]:
-    return list(results)
-
-
-def _none(_: None) -> None:
-    return None
 
 
 _every: WeakSet[SendEnvelope] = WeakSet()

@@ -161,13 +161,15 @@ class QueueSelector:
         self._draw = draw
         self.tolerance = tolerance if tolerance is not None else LatencyFaultTolerance(clock)
         self.filters: list[QueueFilter] = list(filters)
-        self.switches = switches if switches is not None else Switches()
+        self.apply(switches if switches is not None else Switches())
         self._available = AvailableFilter(self.tolerance)
         self._reachable = ReachableFilter(self.tolerance)
 
     def apply(self, switches: Switches) -> None:
         """Take other switches; what a switch that is now off has learnt is dropped."""
         self.switches = switches
+        #: After so many seconds without an answer, what is known of a broker's latency is old.
+        self._stale_after = switches.detect_interval / 1000
         if not switches.send_latency_enable:
             self.tolerance.clear()
         elif not switches.start_detector_enable:
@@ -215,7 +217,6 @@ class QueueSelector:
         if others < 1:
             return queue
         now = self.clock()
-        stale_after = self.switches.detect_interval / 1000
         item = self.tolerance.item
         turn = brokers.index(queue.broker_name)
         best = turn
@@ -223,7 +224,7 @@ class QueueSelector:
         for _ in range(min(others, 2)):
             other = (turn + 1 + int(self._draw() * others)) % (others + 1)
             if other != best and better(
-                item(brokers[other]), item(brokers[best]), now, stale_after, messages
+                item(brokers[other]), item(brokers[best]), now, self._stale_after, messages
             ):
                 best = other
             elif best == turn:
@@ -242,8 +243,7 @@ class QueueSelector:
         """The broker stored the message after `latency` seconds."""
         now = self.answered_at = self.clock()
         if self.switches.send_latency_enable:
-            stale_after = self.switches.detect_interval / 1000
-            self.tolerance.answered(broker_name, latency, now, stale_after)
+            self.tolerance.answered(broker_name, latency, now, self._stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
         """The broker answered with an error: isolated, and reachable because it answered."""
