@@ -28,7 +28,13 @@ from pocketmq.client.errors import (
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.observation.send_hooks import HookList, SendContext, SendKind
+from pocketmq.client.observation.send_hooks import (
+    AFTER,
+    BEFORE,
+    HookList,
+    SendContext,
+    SendKind,
+)
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, ConcurrentSends, Posted
 from pocketmq.client.producer.batch import BatchPart
@@ -153,8 +159,8 @@ class SendEnvelope:
         if key is not None:
             queues = self._sender.known_queues(message.topic)
             if queues is None:
-                return self._send_later(message, queue, key, deadline, shares)
-            queue = self._chosen(message, queue, key, queues)
+                return self._send_later(message, key, deadline, shares)
+            queue = choose(self._selector, queues, message, key)
             extra = key_property(key)
         elif queue is not None:
             check_queue(queue, message.topic)
@@ -188,15 +194,10 @@ class SendEnvelope:
         return self.send(messages[0], queue, key, deadline, shares)
 
     async def _send_later(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        key: ShardingKey,
-        deadline: float,
-        shares: bool,
+        self, message: Message, key: ShardingKey, deadline: float, shares: bool
     ) -> SendResult:
         """Send a checked message with a key as soon as its topic has a route."""
-        target = await self._target(message, queue, key, deadline)
+        target = await self._target(message, key, deadline)
         extra = key_property(key)
         if shares and self._in_flight.count > 1 and self._concurrent.takes(message):
             return await self._concurrent.send(message, target, deadline, extra)
@@ -295,7 +296,7 @@ class SendEnvelope:
             target = queue and self._namespace.wrap_queue(queue)
             if key is not None and messages:
                 check_message(messages[0], self._max_message_size)
-                target = await self._target(messages[0], target, key, deadline)
+                target = await self._target(messages[0], key, deadline)
             if target is not None:
                 for message in messages:
                     check_queue(target, message.topic)
@@ -330,13 +331,13 @@ class SendEnvelope:
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
         context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])
-        if (waiting := self._hooks.before(context)) is not None:
+        if (waiting := self._hooks.call(BEFORE, context)) is not None:
             await waiting
         try:
             posted = await self._add(accumulator, context.messages[0], queue, key)
         except BaseException as error:
             context.ended(None, error)
-            if (waiting := self._hooks.after(context)) is not None:
+            if (waiting := self._hooks.call(AFTER, context)) is not None:
                 await waiting
             raise
 
@@ -395,7 +396,7 @@ class SendEnvelope:
         if not hooks:
             return await work(messages, *what)
         context = SendContext(kind, self._group, self._client_id, messages)
-        if (waiting := hooks.before(context)) is not None:
+        if (waiting := hooks.call(BEFORE, context)) is not None:
             await waiting
         try:
             outcome = await work(context.messages, *what)
@@ -406,7 +407,7 @@ class SendEnvelope:
             context.ended(outcome, None)
             return outcome
         finally:
-            if (waiting := hooks.after(context)) is not None:
+            if (waiting := hooks.call(AFTER, context)) is not None:
                 await waiting
 
     async def _addressed(
@@ -420,27 +421,14 @@ class SendEnvelope:
         check_message(message, self._max_message_size)
         target = queue and self._namespace.wrap_queue(queue)
         if key is not None:
-            return message, await self._target(message, target, key, deadline)
+            return message, await self._target(message, key, deadline)
         check_queue(target, message.topic)
         return message, target
 
-    async def _target(
-        self, message: Message, queue: MessageQueue | None, key: ShardingKey, deadline: float
-    ) -> MessageQueue:
+    async def _target(self, message: Message, key: ShardingKey, deadline: float) -> MessageQueue:
         queues = self._sender.known_queues(message.topic)
         if queues is None:
             queues = await self._sender.queues(message.topic, deadline)
-        return self._chosen(message, queue, key, queues)
-
-    def _chosen(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        key: ShardingKey,
-        queues: Sequence[MessageQueue],
-    ) -> MessageQueue:
-        if queue is not None:
-            raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
         return choose(self._selector, queues, message, key)
 
     def _wrap(self, message: Message) -> Message:
@@ -474,9 +462,12 @@ def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
     Raises:
         TypeError, ValueError: the queue is not a MessageQueue, or the key is not a text or a whole
             number.
+        InvalidMessage: there are both.
     """
     if queue is not None:
         message_queue("queue", queue)
+        if key is not None:
+            raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
     # By the exact type first: every keyed message comes through here.
     if (
         key is not None

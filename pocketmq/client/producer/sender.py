@@ -211,8 +211,8 @@ class Sender:
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         """The queues that may be sent to; None while the topic has no route."""
-        publish = self._current(topic)
-        return None if publish is None else publish.queues
+        route = self._routes.writable(topic)
+        return None if route is None else route.publish.queues
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """The queues that may be sent to, waiting for a route until the deadline; raises
