@@ -162,13 +162,15 @@ class SendTrace:
 
     def after_send(self, context: SendContext, /) -> None:
         """Not those to a broker without trace."""
-        stored = [
-            (message, result)
-            for message, result in zip(context.messages, context.results, strict=True)
-            if result is not None and result.trace_on and message.topic != self._dispatcher.topic
-        ]
+        dispatcher = self._dispatcher
+        stored = []
+        for place, result in enumerate(context.results):
+            if result is not None and result.trace_on:
+                message = context.messages[place]
+                if message.topic != dispatcher.topic:
+                    stored.append((message, result))
         for message, result in stored:
-            self._dispatcher.append(_published(context, message, result, len(stored)))
+            dispatcher.append(_published(context, message, result, len(stored)))
 
 
 def _published(context: SendContext, message: Message, result: SendResult, count: int) -> PubRecord:

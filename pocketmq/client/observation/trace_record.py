@@ -39,7 +39,7 @@ class ConsumeReturn(IntEnum):
     FAILED = 4
 
 
-class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What all records have: `msg_id`, the index keys of the message (joined by blanks) and the
     producer or consumer group. Times are Unix milliseconds, costs milliseconds."""
 
@@ -56,7 +56,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return [self.msg_id, *self.keys.split()]
 
 
-class PubRecord(TraceRecord, frozen=True, kw_only=True):
+class PubRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message was sent."""
 
     time: int
@@ -80,7 +80,7 @@ class PubRecord(TraceRecord, frozen=True, kw_only=True):
         )
 
 
-class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True):
+class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message is about to be handled; `request_id` is that of the SubAfterRecord to come."""
 
     time: int
@@ -95,7 +95,7 @@ class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True):
         )
 
 
-class SubAfterRecord(TraceRecord, frozen=True, kw_only=True):
+class SubAfterRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message was handled."""
 
     time: int
@@ -112,7 +112,7 @@ class SubAfterRecord(TraceRecord, frozen=True, kw_only=True):
         )
 
 
-class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
+class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """The broker was told how a transaction ended; `state` in the reference's words."""
 
     time: int
@@ -133,7 +133,7 @@ class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
         )
 
 
-class RecallRecord(TraceRecord, frozen=True, kw_only=True):
+class RecallRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A delayed message was taken back."""
 
     time: int
