@@ -118,6 +118,8 @@ class SendEnvelope:
     async def enter(self, topic: str, deadline: float) -> None:
         """Take a place among the sends under way; raises NotRunning, SendTimeout."""
         self.check_running()
+        if self._in_flight.try_enter():
+            return
         left = max(deadline - time.monotonic(), 0.0)
         try:
             await self._in_flight.enter(left)
@@ -265,19 +267,24 @@ class SendEnvelope:
     ) -> None:
         """Hand one message to a connection."""
         check_target(queue, key)
-        extra = key_property(key) + self._namespace.property
-
-        async def work(messages: Sequence[Message]) -> None:
-            message, target = await self._addressed(messages[0], queue, key, deadline)
-            outgoing = prepare(message, new_unique_id(), extra=extra)
-            await self._sender.send_oneway(outgoing, target, deadline)
-
         deadline = self.deadline(timeout)
         await self.enter(message.topic, deadline)
         try:
-            await self._observed(SendKind.ONEWAY, [message], work)
+            await self._observed(SendKind.ONEWAY, [message], self._hand_over, queue, key, deadline)
         finally:
             self._in_flight.leave()
+
+    async def _hand_over(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+    ) -> None:
+        message, target = await self._addressed(messages[0], queue, key, deadline)
+        extra = key_property(key) + self._namespace.property
+        outgoing = prepare(message, new_unique_id(), extra=extra)
+        await self._sender.send_oneway(outgoing, target, deadline)
 
     async def send_batch(
         self,

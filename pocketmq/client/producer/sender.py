@@ -117,7 +117,7 @@ class Sender:
         )
 
     async def _compress(self, outgoing: PreparedMessage) -> None:
-        if self._compression is not None and len(outgoing.body) >= self._compress_from:
+        if self._compression is not None:
             await compress_body(outgoing, self._compression)
 
     async def reply(
@@ -128,7 +128,8 @@ class Sender:
         A broker that has no such connection is not asked again. Raises RequesterGone when none has
         one; SendError, NoRouteInfo.
         """
-        await self._compress(outgoing)
+        if len(outgoing.body) >= self._compress_from:
+            await self._compress(outgoing)
         brokers = (await self._publish_queues(outgoing.topic, deadline)).broker_count
         without: set[str] = set()
 
@@ -153,14 +154,17 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> None:
         """Hand one message to a connection; raises SendError when no broker is connected."""
-        await self._compress(outgoing)
+        if len(outgoing.body) >= self._compress_from:
+            await self._compress(outgoing)
+        attempt = self._hand_over_message
+        await self._attempts(outgoing.topic, queue, attempt, deadline, outgoing, oneway=True)
 
-        async def attempt(target: MessageQueue, share: float) -> None:
-            header = self._headers.header(outgoing, target)
-            address = self.address(target.broker_name)
-            await self._hand_over(address, outgoing.code, header, outgoing.body, share)
-
-        await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
+    def _hand_over_message(
+        self, target: MessageQueue, share: float, outgoing: PreparedMessage
+    ) -> Coroutine[Any, Any, None]:
+        header = self._headers.header(outgoing, target)
+        address = self.address(target.broker_name)
+        return self._hand_over(address, outgoing.code, header, outgoing.body, share)
 
     async def tell(
         self, queue: MessageQueue, code: RequestCode, header: Header, deadline: float
@@ -175,7 +179,7 @@ class Sender:
             address = self._routes.master(target.broker_name)
             await self._hand_over(address, code, header, b"", share)
 
-        queues = PublishQueues((queue,))
+        queues = PublishQueues((queue,), start=0)
         await self._delivery.deliver(
             queue.topic, queues, attempt, deadline, pinned=True, oneway=True
         )
@@ -282,11 +286,11 @@ class Sender:
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
-        queues = await self._publish_queues(topic, deadline)
+        queues = self._current(topic) or await self._publish_queues(topic, deadline)
         pinned = queue is not None
         if queue is not None:
             # The order of a queue would not survive a message that goes elsewhere.
-            queues = PublishQueues((queue,))
+            queues = PublishQueues((queue,), start=0)
         return await self._delivery.deliver(
             topic, queues, attempt, deadline, *what, pinned=pinned, oneway=oneway, messages=messages
         )
