@@ -74,10 +74,7 @@ def test_a_compression_that_is_none(name: str, level: int, reason: str) -> None:
         Compression.named(name, 4096, level)
 
 
-def test_compression_begins_at_4_kib() -> None:
-    zlib = Compression.named("zlib", 4096, 5)
-    assert zlib is not None
-    assert zlib.threshold == 4096
+def test_no_name_is_no_compression() -> None:
     assert Compression.named(None, 1, 1) is None
 
 
