@@ -42,6 +42,7 @@ COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
 _UNIQ_KEY = f"{names.UNIQ_KEY}\x01"
+_WAIT, _NO_WAIT = f"{names.WAIT}\x01true\x02", f"{names.WAIT}\x01false\x02"
 _MSG_REGION, _TRACE_ON = names.MSG_REGION, names.TRACE_ON
 # Before Python 3.12 the member of an enum takes as long to look up as a message's whole check.
 _SEND = RequestCode.SEND_MESSAGE_V2
@@ -192,7 +193,7 @@ def _delay_property(message: Message) -> str:
 
 def wait_property(wait_stored: bool) -> str:
     """The property WAIT, which a batch carries once for all its messages."""
-    return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
+    return _WAIT if wait_stored else _NO_WAIT
 
 
 def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessage:
@@ -203,7 +204,7 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
     properties = message_properties(message, msg_id)
     if message.delay_level or message.deliver_at or message.delay:
         properties += _delay_property(message)
-    properties += extra + wait_property(message.wait_stored)
+    properties += extra + (_WAIT if message.wait_stored else _NO_WAIT)
     if len(properties) > SHORT or not properties.isascii():
         check_properties_length(properties)
     return PreparedMessage(

@@ -78,7 +78,7 @@ class PublishQueues:
         self._next = index + 1
         # What `_charge` does: it is level, and its request moves the level of no other.
         received[index] = level + messages
-        if 2 * messages > self._lag:
+        if messages > 1 and 2 * messages > self._lag:
             self._lag = 2 * messages
         return self.queues[index]
 
