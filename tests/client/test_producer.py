@@ -282,6 +282,17 @@ async def test_large_bodies_travel_compressed(cluster: FakeCluster, kind: str) -
     assert (cluster["a"].bodies[1], cluster["a"].sent[1].sys_flag) == (b"small", 0)
 
 
+async def test_bodies_are_compressed_from_the_given_size_on(cluster: FakeCluster) -> None:
+    async with producer(cluster, compress_over=1000) as p:
+        queue = MessageQueue("T", "a", 0)
+        for size in (999, 1000):
+            await p.send(Message("T", bytes(size)), queue=queue)
+            await p.send_oneway(Message("T", bytes(size)), queue=queue)
+        await p.send(Message("T", b"last"), queue=queue)
+    compressed = [header.sys_flag != 0 for header in cluster["a"].sent]
+    assert compressed == [False, False, True, True, False]
+
+
 async def test_compression_can_be_off(cluster: FakeCluster) -> None:
     cluster.put("T", "a")
     async with producer(cluster, compression=None) as p:

@@ -123,7 +123,7 @@ class Cluster(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         tolerance = self.world.selector.tolerance
-        if tolerance.all_available():
+        if not tolerance.on_trial:
             assert all(tolerance.is_available(item.broker_name) for item in tolerance)
 
 

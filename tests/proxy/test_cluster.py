@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.admin.admin import Admin
-from pocketmq.client.selector.latency import FaultItem
+from pocketmq.client.selector.latency import FaultItem, LatencyFaultTolerance
 from pocketmq.client.selector.pipeline import QueueSelector
 from pocketmq.client.selector.switches import CLIENT_CONFIG_NAMESPACE
 from pocketmq.proxy.proto import service_pb2 as pb
@@ -61,7 +61,7 @@ class Senders:
         return len(self.answers)
 
 
-class CountingSelector(QueueSelector):
+class CountingTolerance(LatencyFaultTolerance):
     """Counts the attempts at each broker."""
 
     def __init__(self) -> None:
@@ -72,13 +72,11 @@ class CountingSelector(QueueSelector):
         self.attempts[broker_name] += 1
         return super().began(broker_name, now, messages)
 
-    def reachable(self, broker_name: str) -> bool:
-        return self.tolerance.is_reachable(broker_name)
-
 
 async def test_a_broker_that_stops_gets_no_more_messages_until_it_is_back(tmp_path: Path) -> None:
-    selector = CountingSelector()
-    attempts = selector.attempts
+    tolerance = CountingTolerance()
+    selector = QueueSelector(monotonic, tolerance=tolerance)
+    attempts = tolerance.attempts
     async with proxied_cluster(tmp_path, 3, selector=selector) as cluster:
         async with GrpcClient(cluster.proxy.grpc_port) as client, Senders(client) as senders:
             await until(lambda: senders.count() > 300)
@@ -86,14 +84,14 @@ async def test_a_broker_that_stops_gets_no_more_messages_until_it_is_back(tmp_pa
             cluster.freeze("broker-1")
             try:
                 # The first timeouts.
-                await until(lambda: not selector.reachable("broker-1"))
+                await until(lambda: not tolerance.is_reachable("broker-1"))
                 await asyncio.sleep(1)
                 attempts.clear()
                 await until(lambda: attempts.total() > 1000, 60)
                 assert attempts["broker-1"] <= attempts.total() * 0.01, attempts
             finally:
                 cluster.thaw("broker-1")
-            await until(lambda: selector.reachable("broker-1"))
+            await until(lambda: tolerance.is_reachable("broker-1"))
             await asyncio.sleep(1)
             attempts.clear()
             await until(lambda: attempts.total() > 600, 60)
@@ -129,7 +127,7 @@ async def test_a_message_group_never_moves(tmp_path: Path) -> None:
 
 
 async def test_the_switches_change_while_it_runs(tmp_path: Path) -> None:
-    selector = CountingSelector()
+    selector = QueueSelector(monotonic)
     async with proxied_cluster(tmp_path, 1, selector=selector, route_interval=0.1) as cluster:
         assert selector.switches.send_latency_enable
         table = cluster.name_server.kv_config

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from enum import Enum
+from time import perf_counter, time
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +29,9 @@ from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message
 
 log = logging.getLogger(__name__)
+
+#: The methods of hooks.
+BEFORE, AFTER = "before_send", "after_send"
 
 
 class SendKind(Enum):
@@ -63,16 +66,23 @@ class SendContext(msgspec.Struct, eq=False):
     messages: list[Message]
     results: list[SendResult | None] = msgspec.field(default_factory=list)
     error: BaseException | None = None
-    began: float = msgspec.field(default_factory=time.time)
+    began: float = msgspec.field(default_factory=time)
     elapsed: float = 0.0
     attributes: dict[str, Any] = msgspec.field(default_factory=dict)
-    _start: float = msgspec.field(default_factory=time.perf_counter)
+    _start: float = msgspec.field(default_factory=perf_counter)
 
-    def ended(self, results: list[SendResult | None] | None, error: BaseException | None) -> None:
+    def ended(
+        self,
+        outcome: SendResult | Sequence[SendResult | None] | None,
+        error: BaseException | None,
+    ) -> None:
         """Record the outcome."""
-        self.elapsed = time.perf_counter() - self._start
+        self.elapsed = perf_counter() - self._start
         self.error = error
-        self.results = results or [None] * len(self.messages)
+        if isinstance(outcome, SendResult):
+            self.results = [outcome]
+        else:
+            self.results = list(outcome or [None] * len(self.messages))
 
 
 class BeforeSendHook(Protocol):
@@ -104,18 +114,52 @@ class HookList(list[AnySendHook]):
         super().__init__(_checked(hooks))
         self._late: set[asyncio.Task[None]] = set()
 
-    def before(self, context: SendContext) -> Coroutine[Any, Any, None] | None:
-        """Call every `before_send`. Return a coroutine for the calls from the first coroutine
-        function on, to be awaited; None if there is none."""
-        return _call(iter(self.copy()), "before_send", context)
+    def call(
+        self, when: str, context: SendContext, hooks: Iterator[AnySendHook] | None = None
+    ) -> Coroutine[Any, Any, None] | None:
+        """Call `when`, BEFORE or AFTER, of every hook, or of the rest of `hooks`. Return a
+        coroutine for the calls from the first coroutine function on, to be awaited; None if there
+        is none."""
+        # No coroutine for hooks that are plain functions: two coroutines are a tenth of a send's
+        # cost.
+        if hooks is None:
+            hooks = iter(self.copy())
+        for hook in hooks:
+            method = getattr(hook, when, None)
+            if method is None:
+                continue
+            messages = [*context.messages]
+            try:
+                result = method(context)
+                if result is not None and inspect.isawaitable(result):
+                    return self._await(result, hook, messages, hooks, when, context)
+                if len(context.messages) != len(messages):
+                    raise _wrong_count(messages, context)
+            except Exception:
+                _failed(hook, messages, when, context)
+        return None
 
-    def after(self, context: SendContext) -> Coroutine[Any, Any, None] | None:
-        """Call every `after_send`, as `before`."""
-        return _call(iter(self.copy()), "after_send", context)
+    async def _await(
+        self,
+        result: Awaitable[object],
+        hook: AnySendHook,
+        messages: list[Message],
+        hooks: Iterator[AnySendHook],
+        when: str,
+        context: SendContext,
+    ) -> None:
+        try:
+            await result
+            if len(context.messages) != len(messages):
+                raise _wrong_count(messages, context)
+        except Exception:
+            _failed(hook, messages, when, context)
+        if (following := self.call(when, context, hooks)) is not None:
+            await following
 
     def after_answer(self, context: SendContext) -> None:
         """Call every `after_send` from a callback; coroutines continue in a task."""
-        waiting = self.after(context)
+        waiting = self.call(AFTER, context)
         if waiting is not None:
             task = asyncio.get_running_loop().create_task(waiting)
             self._late.add(task)
@@ -131,51 +175,10 @@ def _checked(hooks: Iterable[AnySendHook]) -> Iterable[AnySendHook]:
     if isinstance(hooks, str | bytes) or not isinstance(hooks, Iterable):
         raise TypeError(f"hooks must be a list of hooks, not {shown(hooks)}")
     for hook in hooks:
-        if not any(callable(getattr(hook, name, None)) for name in _METHODS):
-            allowed = " or ".join(_METHODS)
+        if not any(callable(getattr(hook, name, None)) for name in (BEFORE, AFTER)):
+            allowed = f"{BEFORE} or {AFTER}"
             raise TypeError(f"each of hooks must have a method {allowed}, not {shown(hook)}")
         yield hook
-
-
-_METHODS = ("before_send", "after_send")
-
-
-def _call(
-    hooks: Iterator[AnySendHook], when: str, context: SendContext
-) -> Coroutine[Any, Any, None] | None:
-    # No coroutine for hooks that are plain functions: two coroutines are a tenth of a send's cost.
-    for hook in hooks:
-        method = getattr(hook, when, None)
-        if method is None:
-            continue
-        messages = list(context.messages)
-        try:
-            result = method(context)
-            if result is not None and inspect.isawaitable(result):
-                return _await(result, hook, messages, hooks, when, context)
-            if len(context.messages) != len(messages):
-                raise _wrong_count(messages, context)
-        except Exception:
-            _failed(hook, messages, when, context)
-    return None
-
-
-async def _await(
-    result: Awaitable[object],
-    hook: AnySendHook,
-    messages: list[Message],
-    hooks: Iterator[AnySendHook],
-    when: str,
-    context: SendContext,
-) -> None:
-    try:
-        await result
-        if len(context.messages) != len(messages):
-            raise _wrong_count(messages, context)
-    except Exception:
-        _failed(hook, messages, when, context)
-    if (following := _call(hooks, when, context)) is not None:
-        await following
 
 
 def _wrong_count(messages: Sequence[Message], context: SendContext) -> ValueError:

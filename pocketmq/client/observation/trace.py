@@ -55,6 +55,8 @@ LAST_FLUSH_TIMEOUT = 3.0
 
 #: Digits of the offset at the end of an offset message id, after the broker's address and port.
 _OFFSET_DIGITS = 16
+# Before Python 3.12 the members of enums take as long to look up as a record to make.
+_HALF, _NORMAL, _SEND_OK = SendKind.HALF, MessageType.NORMAL, SendStatus.SEND_OK
 _REQUEST_ID = "pocketmq.client.observation.trace.request_id"
 
 
@@ -160,18 +162,20 @@ class SendTrace:
 
     def after_send(self, context: SendContext, /) -> None:
         """Record a send, unless the broker has tracing off."""
-        stored = [
-            (message, result)
-            for message, result in zip(context.messages, context.results, strict=True)
-            if result is not None and result.trace_on and message.topic != self._dispatcher.topic
-        ]
+        dispatcher = self._dispatcher
+        stored = []
+        for place, result in enumerate(context.results):
+            if result is not None and result.trace_on:
+                message = context.messages[place]
+                if message.topic != dispatcher.topic:
+                    stored.append((message, result))
         for message, result in stored:
-            self._dispatcher.append(_published(context, message, result, len(stored)))
+            dispatcher.append(_published(context, message, result, len(stored)))
 
 
 def _published(context: SendContext, message: Message, result: SendResult, count: int) -> PubRecord:
-    kind = MessageType.NORMAL
-    if context.kind is SendKind.HALF:
+    kind = _NORMAL
+    if context.kind is _HALF:
         kind = MessageType.HALF
     elif is_delayed(message):
         kind = MessageType.DELAY
@@ -188,7 +192,7 @@ def _published(context: SendContext, message: Message, result: SendResult, count
         message_type=kind,
         offset_msg_id=result.offset_msg_id,
         region=result.region_id,
-        success=result.status is SendStatus.SEND_OK,
+        success=result.status is _SEND_OK,
     )
 
 

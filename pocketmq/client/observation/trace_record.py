@@ -39,7 +39,7 @@ class ConsumeReturn(IntEnum):
     FAILED = 4
 
 
-class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The fields of all records: `msg_id`, the index keys of the message (joined by spaces) and the
     producer or consumer group. Times are in Unix milliseconds, costs in milliseconds."""
 
@@ -47,20 +47,16 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     keys: str = ""
 
-    def fields(self) -> tuple[object, ...]:
-        """Return the record's fields, its kind first."""
-        raise NotImplementedError
-
     def encode(self) -> str:
         """Return the record as text."""
-        return _FIELD.join(map(_text, self.fields())) + _RECORD
+        raise NotImplementedError
 
     def index_keys(self) -> list[str]:
         """Return the index keys of the record."""
         return [self.msg_id, *self.keys.split()]
 
 
-class PubRecord(TraceRecord, frozen=True, kw_only=True):
+class PubRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message was sent."""
 
     time: int
@@ -74,15 +70,17 @@ class PubRecord(TraceRecord, frozen=True, kw_only=True):
     success: bool
     region: str = DEFAULT_REGION
 
-    def fields(self) -> tuple[object, ...]:
+    def encode(self) -> str:
+        # One f-string takes a fourth of the time of a loop over the fields, for every send.
         return (
-            "Pub", self.time, self.region, self.group, self.topic, self.msg_id, self.tags,
-            self.keys, self.store_host, self.body_length, self.cost, int(self.message_type),
-            self.offset_msg_id, self.success,
-        )  # fmt: skip
+            f"Pub\x01{self.time}\x01{self.region or _NULL}\x01{self.group}\x01{self.topic}\x01"
+            f"{self.msg_id}\x01{self.tags or _NULL}\x01{self.keys or _NULL}\x01"
+            f"{self.store_host or _NULL}\x01{self.body_length}\x01{self.cost}\x01"
+            f"{self.message_type:d}\x01{self.offset_msg_id or _NULL}\x01{_flag(self.success)}\x02"
+        )
 
 
-class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True):
+class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message is about to be handled; the later SubAfterRecord has the same `request_id`."""
 
     time: int
@@ -90,14 +88,14 @@ class SubBeforeRecord(TraceRecord, frozen=True, kw_only=True):
     retry_times: int
     region: str = DEFAULT_REGION
 
-    def fields(self) -> tuple[object, ...]:
+    def encode(self) -> str:
         return (
-            "SubBefore", self.time, self.region, self.group, self.request_id, self.msg_id,
-            self.retry_times, self.keys,
-        )  # fmt: skip
+            f"SubBefore\x01{self.time}\x01{self.region or _NULL}\x01{self.group}\x01"
+            f"{self.request_id}\x01{self.msg_id}\x01{self.retry_times}\x01{self.keys or _NULL}\x02"
+        )
 
 
-class SubAfterRecord(TraceRecord, frozen=True, kw_only=True):
+class SubAfterRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A message was handled."""
 
     time: int
@@ -106,14 +104,15 @@ class SubAfterRecord(TraceRecord, frozen=True, kw_only=True):
     success: bool
     returned: ConsumeReturn = ConsumeReturn.SUCCESS
 
-    def fields(self) -> tuple[object, ...]:
+    def encode(self) -> str:
         return (
-            "SubAfter", self.request_id, self.msg_id, self.cost, self.success, self.keys,
-            int(self.returned), self.time, self.group,
-        )  # fmt: skip
+            f"SubAfter\x01{self.request_id}\x01{self.msg_id}\x01{self.cost}\x01"
+            f"{_flag(self.success)}\x01{self.keys or _NULL}\x01{self.returned:d}\x01{self.time}\x01"
+            f"{self.group}\x02"
+        )
 
 
-class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
+class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """The state of a transaction was sent to the broker; `state`: the reference's name."""
 
     time: int
@@ -125,15 +124,16 @@ class EndTransactionRecord(TraceRecord, frozen=True, kw_only=True):
     from_check: bool
     region: str = DEFAULT_REGION
 
-    def fields(self) -> tuple[object, ...]:
+    def encode(self) -> str:
         return (
-            "EndTransaction", self.time, self.region, self.group, self.topic, self.msg_id,
-            self.tags, self.keys, self.store_host, int(MessageType.COMMIT), self.transaction_id,
-            self.state, self.from_check,
-        )  # fmt: skip
+            f"EndTransaction\x01{self.time}\x01{self.region or _NULL}\x01{self.group}\x01"
+            f"{self.topic}\x01{self.msg_id}\x01{self.tags or _NULL}\x01{self.keys or _NULL}\x01"
+            f"{self.store_host or _NULL}\x01{MessageType.COMMIT:d}\x01"
+            f"{self.transaction_id or _NULL}\x01{self.state}\x01{_flag(self.from_check)}\x02"
+        )
 
 
-class RecallRecord(TraceRecord, frozen=True, kw_only=True):
+class RecallRecord(TraceRecord, frozen=True, kw_only=True, gc=False):
     """A delayed message was recalled."""
 
     time: int
@@ -141,10 +141,11 @@ class RecallRecord(TraceRecord, frozen=True, kw_only=True):
     success: bool
     region: str = DEFAULT_REGION
 
-    def fields(self) -> tuple[object, ...]:
+    def encode(self) -> str:
         return (
-            "Recall", self.time, self.region, self.group, self.topic, self.msg_id, self.success,
-        )  # fmt: skip
+            f"Recall\x01{self.time}\x01{self.region or _NULL}\x01{self.group}\x01{self.topic}\x01"
+            f"{self.msg_id}\x01{_flag(self.success)}\x02"
+        )
 
 
 def decode(text: str) -> Iterator[tuple[str, ...]]:
@@ -154,7 +155,5 @@ def decode(text: str) -> Iterator[tuple[str, ...]]:
             yield tuple(record.split(_FIELD))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) or _NULL
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -29,7 +29,6 @@ from pocketmq.client.errors import (
     SendError,
     once_more,
 )
-from pocketmq.client.in_flight import InFlight
 from pocketmq.client.producer.batch import BatchPart, batch_properties
 from pocketmq.client.producer.outage_log import LostPosts
 from pocketmq.client.send_result import SendResult
@@ -104,16 +103,6 @@ class Posted(msgspec.Struct, frozen=True, eq=False, gc=False):
     def error(self) -> RemotingError | None:
         """The error; None before a failure."""
         return self._batch.error
-
-    @property
-    def count(self) -> int:
-        """Number of messages in its batch."""
-        return len(self._batch.part.msg_ids)
-
-    @property
-    def size(self) -> int:
-        """Size of its batch's body, bytes."""
-        return self._batch.part.body.size
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the batch is answered or has failed."""
@@ -211,7 +200,6 @@ class Accumulator:
         message: Message,
         queue: MessageQueue | None,
         extra: str = "",
-        *,
         in_order: bool = True,
     ) -> Posted:
         """Add a checked message. `extra`: encoded system properties. `in_order`: send the batches
@@ -375,26 +363,21 @@ class ConcurrentSends:
     Tasks that each send one message after another are answered together and continue together, so
     they soon share their requests, which are larger the more tasks there are.
 
-    `in_flight` counts the sends; `alone(message, unique id, queue, deadline, extra)` makes a single
-    one.
+    `alone(message, unique id, queue, deadline, extra)` makes a single send.
 
     `below`: limit of the bodies in bytes. Larger ones may have to be compressed, and batches are
     not.
     """
 
-    def __init__(
-        self, accumulator: Accumulator, alone: SendAlone, in_flight: InFlight, below: int
-    ) -> None:
+    def __init__(self, accumulator: Accumulator, alone: SendAlone, below: int) -> None:
         self._accumulator = accumulator
         self._alone = alone
-        self._in_flight = in_flight
         self._below = min(below, SMALL_BODY)
 
     def takes(self, message: Message) -> bool:
-        """Return whether a checked message, whose send is already counted, may share a request."""
+        """Return whether a checked message may share a request."""
         return (
-            self._in_flight.count > 1
-            and len(message.body) < self._below
+            len(message.body) < self._below
             and not self._accumulator.full
             and not goes_alone(message)
         )
@@ -409,11 +392,18 @@ class ConcurrentSends:
         `deadline`: of that second send, seconds of time.monotonic. Raises SendError, NoRouteInfo,
         and InvalidMessage for the message's properties.
         """
-        posted = self._accumulator.add(message, queue, extra, in_order=False)
-        try:
-            return await posted
-        except SendError as error:
-            if error.code not in _TOO_LARGE or posted.count == 1:
-                raise
-        self._accumulator.limit(posted.size // 2)
+        posted = self._accumulator.add(message, queue, extra, False)
+        batch = posted._batch
+        # What awaiting `posted` does, without its frame.
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch.waiters.append(waiter)
+        await waiter
+        error = batch.error
+        if error is None:
+            return batch.results[posted._index]
+        part = batch.part
+        alone = len(part.msg_ids) == 1
+        if alone or not isinstance(error, SendError) or error.code not in _TOO_LARGE:
+            raise once_more(error)
+        self._accumulator.limit(part.body.size // 2)
         return await self._alone(message, posted.msg_id, queue, deadline, extra)

@@ -29,7 +29,7 @@ Reference: DefaultMQProducerImpl.sendDefaultImpl.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -68,6 +68,7 @@ PAUSES = (0.05, 1.0)
 _CALLERS = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,19 +131,18 @@ class Delivery:
         self,
         topic: str,
         queues: PublishQueues,
-        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        attempt: Callable[[MessageQueue, float, *Ts], Awaitable[R]],
         deadline: float,
-        policy: RetryPolicy | None = None,
-        *,
+        *what: *Ts,
         pinned: bool = False,
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
         """Make attempts until one succeeds; return its result.
 
-        `attempt(queue, timeout)` makes one attempt. `deadline`: clock seconds. `policy` replaces
-        the producer's. `pinned`: use only these queues, even if the route changes. `oneway`: a
-        successful attempt tells nothing about the broker. `messages`: their number in the request.
+        `attempt(queue, timeout, *what)` makes one attempt. `deadline`: clock seconds. `pinned`: use
+        only these queues, even if the route changes. `oneway`: a successful attempt tells nothing
+        about the broker. `messages`: their number in the request.
 
         Raises:
             SendError: the attempts are used up, or an answer was final.
@@ -151,8 +151,7 @@ class Delivery:
         """
         clock = self._clock
         selector = self._selector
-        if policy is None:
-            policy = self._policy
+        policy = self._policy
         queue = selector.select(queues, None, messages)
         if queue is None:
             raise NoRouteInfo(topic, "no queue")
@@ -168,9 +167,9 @@ class Delivery:
             if elsewhere:
                 hopeful = selector.other_available(queues, queue.broker_name)
                 share = policy.share(share, len(failures), hopeful)
-            item = selector.began(queue.broker_name, now, messages)
+            item = selector.tolerance.began(queue.broker_name, now, messages)
             try:
-                result = await attempt(queue, share)
+                result = await attempt(queue, share, *what)
             except EncodeError as error:
                 raise InvalidMessage(f"the message cannot be sent: {error.remark}") from error
             except RemotingError as error:

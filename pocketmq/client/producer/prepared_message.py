@@ -42,6 +42,7 @@ COMPRESSIONS = tuple(kind.name.lower() for kind in CompressionType)
 
 _STATUS_BY_CODE = {int(status): status for status in SendStatus}
 _UNIQ_KEY = f"{names.UNIQ_KEY}\x01"
+_WAIT, _NO_WAIT = f"{names.WAIT}\x01true\x02", f"{names.WAIT}\x01false\x02"
 _MSG_REGION, _TRACE_ON = names.MSG_REGION, names.TRACE_ON
 # Before Python 3.12, looking up an enum member takes as long as all checks of a message.
 _SEND = RequestCode.SEND_MESSAGE_V2
@@ -72,9 +73,6 @@ class Compression(msgspec.Struct, frozen=True):
                 f"compression_level: compression {name!r} has no level {level}: {error}"
             ) from None
         return cls(kind, threshold, level)
-
-    def applies(self, body: bytes | bytearray | memoryview) -> bool:
-        return len(body) >= self.threshold
 
 
 class PreparedMessage(msgspec.Struct, gc=False):
@@ -195,7 +193,7 @@ def _delay_property(message: Message) -> str:
 
 def wait_property(wait_stored: bool) -> str:
     """Encode the property WAIT, which a batch has once for all messages."""
-    return "WAIT\x01true\x02" if wait_stored else "WAIT\x01false\x02"
+    return _WAIT if wait_stored else _NO_WAIT
 
 
 def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessage:
@@ -206,7 +204,7 @@ def prepare(message: Message, msg_id: str, *, extra: str = "") -> PreparedMessag
     properties = message_properties(message, msg_id)
     if message.delay_level or message.deliver_at or message.delay:
         properties += _delay_property(message)
-    properties += extra + wait_property(message.wait_stored)
+    properties += extra + (_WAIT if message.wait_stored else _NO_WAIT)
     if len(properties) > SHORT or not properties.isascii():
         check_properties_length(properties)
     return PreparedMessage(

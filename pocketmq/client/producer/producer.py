@@ -279,9 +279,7 @@ class Producer:
             max_buffered=max_buffered_bytes,
         )
         below = 0 if not accumulate else compress_over if compression else SMALL_BODY
-        self._calls.share_by(
-            ConcurrentSends(self._accumulator, self._calls.send_alone, self._in_flight, below)
-        )
+        self._calls.share_by(ConcurrentSends(self._accumulator, self._calls.send_alone, below))
         self._replies = RequestReply(self._instance, self._calls.send_one)
         self._detector = Detector(
             self._selector, self._routes.masters, self._sender.probe, self._routes.poll
@@ -467,8 +465,9 @@ class Producer:
         if running_loop() is not calls.loop or not self._in_flight.try_enter():
             check_type(message)
             await calls.enter(message.topic, deadline)
+        send = calls.send_observed if self.hooks else calls.send
         try:
-            return await calls.send(message, queue, key, deadline, timeout is None)
+            return await send(message, queue, key, deadline, timeout is None)
         finally:
             self._in_flight.leave()
 

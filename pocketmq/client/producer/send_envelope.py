@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakSet
 
 import msgspec
@@ -28,7 +28,13 @@ from pocketmq.client.errors import (
 from pocketmq.client.in_flight import InFlight
 from pocketmq.client.loop_binding import LoopBinding
 from pocketmq.client.namespace import Namespace
-from pocketmq.client.observation.send_hooks import HookList, SendContext, SendKind
+from pocketmq.client.observation.send_hooks import (
+    AFTER,
+    BEFORE,
+    HookList,
+    SendContext,
+    SendKind,
+)
 from pocketmq.client.parameters import Seconds, message_queue, seconds, shown
 from pocketmq.client.producer.accumulator import Accumulator, ConcurrentSends, Posted
 from pocketmq.client.producer.batch import BatchPart
@@ -42,7 +48,11 @@ from pocketmq.message.identity import new_unique_id
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode
 
-R = TypeVar("R")
+R = TypeVar("R", bound=SendResult | list[SendResult] | None)
+Ts = TypeVarTuple("Ts")
+
+# Before Python 3.12 the member of an enum takes longer to look up than a hook to call.
+_SINGLE = SendKind.SINGLE
 
 #: Sentinel: not running. Not None, which `running_loop` may return.
 NOWHERE = object()
@@ -109,6 +119,8 @@ class SendEnvelope:
     async def enter(self, topic: str, deadline: float) -> None:
         """Take a place among the sends in flight; raises NotRunning, SendTimeout."""
         self.check_running()
+        if self._in_flight.try_enter():
+            return
         left = max(deadline - time.monotonic(), 0.0)
         try:
             await self._in_flight.enter(left)
@@ -139,17 +151,8 @@ class SendEnvelope:
         key: ShardingKey | None,
         deadline: float,
         shares: bool,
-        seen: bool = False,
     ) -> Coroutine[Any, Any, SendResult]:
-        """Send one message, whose place is taken. `shares`: it may share a request with others;
-        `seen`: the hooks were called."""
-        if self._hooks and not seen:
-            check_type(message)
-
-            def seen_by_hooks(messages: Sequence[Message]) -> Coroutine[Any, Any, SendResult]:
-                return self.send(messages[0], queue, key, deadline, shares, seen=True)
-
-            return self._observed(SendKind.SINGLE, (message,), _only, seen_by_hooks)
+        """Send one message, whose place is taken. `shares`: it may share a request with others."""
         if self._namespace.name:
             check_type(message)
             message = self._wrap(message)
@@ -159,27 +162,47 @@ class SendEnvelope:
         if key is not None:
             queues = self._sender.known_queues(message.topic)
             if queues is None:
-                return self._send_later(message, queue, key, deadline, shares)
-            queue = self._chosen(message, queue, key, queues)
+                return self._send_later(message, key, deadline, shares)
+            queue = choose(self._selector, queues, message, key)
             extra = key_property(key)
         elif queue is not None:
             check_queue(queue, message.topic)
-        if shares and self._concurrent.takes(message):
+        if shares and self._in_flight.count > 1 and self._concurrent.takes(message):
             return self._concurrent.send(message, queue, deadline, extra)
-        return self.send_alone(message, new_unique_id(), queue, deadline, extra)
+        # What send_alone does, without its frame, for the send that everyone makes.
+        outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
+        sending = self._sender.send(outgoing, queue, deadline)
+        return self._named(sending) if self._namespace.name else sending
 
-    async def _send_later(
+    def send_observed(
         self,
         message: Message,
         queue: MessageQueue | None,
-        key: ShardingKey,
+        key: ShardingKey | None,
         deadline: float,
         shares: bool,
+    ) -> Coroutine[Any, Any, SendResult]:
+        """Do what `send` does, between the hooks."""
+        check_type(message)
+        return self._observed(_SINGLE, [message], self._send_first, queue, key, deadline, shares)
+
+    def _send_first(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+        shares: bool,
+    ) -> Coroutine[Any, Any, SendResult]:
+        return self.send(messages[0], queue, key, deadline, shares)
+
+    async def _send_later(
+        self, message: Message, key: ShardingKey, deadline: float, shares: bool
     ) -> SendResult:
         """Send a checked message with a key as soon as its topic has a route."""
-        target = await self._target(message, queue, key, deadline)
+        target = await self._target(message, key, deadline)
         extra = key_property(key)
-        if shares and self._concurrent.takes(message):
+        if shares and self._in_flight.count > 1 and self._concurrent.takes(message):
             return await self._concurrent.send(message, target, deadline, extra)
         return await self.send_alone(message, new_unique_id(), target, deadline, extra)
 
@@ -231,7 +254,7 @@ class SendEnvelope:
         if not entered:
             await self.enter(message.topic, deadline)
         try:
-            return await self._observed(kind, (message,), _only, work)
+            return await self._observed(kind, [message], work)
         finally:
             self._in_flight.leave()
 
@@ -245,19 +268,24 @@ class SendEnvelope:
     ) -> None:
         """Write one message to a connection."""
         check_target(queue, key)
-        extra = key_property(key) + self._namespace.property
-
-        async def work(messages: Sequence[Message]) -> None:
-            message, target = await self._addressed(messages[0], queue, key, deadline)
-            outgoing = prepare(message, new_unique_id(), extra=extra)
-            await self._sender.send_oneway(outgoing, target, deadline)
-
         deadline = self.deadline(timeout)
         await self.enter(message.topic, deadline)
         try:
-            await self._observed(SendKind.ONEWAY, (message,), _none, work)
+            await self._observed(SendKind.ONEWAY, [message], self._hand_over, queue, key, deadline)
         finally:
             self._in_flight.leave()
+
+    async def _hand_over(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        key: ShardingKey | None,
+        deadline: float,
+    ) -> None:
+        message, target = await self._addressed(messages[0], queue, key, deadline)
+        extra = key_property(key) + self._namespace.property
+        outgoing = prepare(message, new_unique_id(), extra=extra)
+        await self._sender.send_oneway(outgoing, target, deadline)
 
     async def send_batch(
         self,
@@ -276,7 +304,7 @@ class SendEnvelope:
             target = queue and self._namespace.wrap_queue(queue)
             if key is not None and messages:
                 check_message(messages[0], self._max_message_size)
-                target = await self._target(messages[0], target, key, deadline)
+                target = await self._target(messages[0], key, deadline)
             if target is not None:
                 for message in messages:
                     check_queue(target, message.topic)
@@ -285,7 +313,7 @@ class SendEnvelope:
         deadline = self.deadline(timeout)
         await self.enter(messages[0].topic if messages else "", deadline)
         try:
-            return await self._observed(SendKind.BATCH, messages, _all, work)
+            return await self._observed(SendKind.BATCH, list(messages), work)
         except BatchSendError as error:
             error.failed = [
                 message
@@ -311,18 +339,18 @@ class SendEnvelope:
         if not self._hooks:
             return await self._add(accumulator, message, queue, key)
         context = SendContext(SendKind.LINGERED, self._group, self._client_id, [message])
-        if (waiting := self._hooks.before(context)) is not None:
+        if (waiting := self._hooks.call(BEFORE, context)) is not None:
             await waiting
         try:
             posted = await self._add(accumulator, context.messages[0], queue, key)
         except BaseException as error:
             context.ended(None, error)
-            if (waiting := self._hooks.after(context)) is not None:
+            if (waiting := self._hooks.call(AFTER, context)) is not None:
                 await waiting
             raise
 
         def answered() -> None:
-            context.ended([posted.result], posted.error)
+            context.ended(posted.result, posted.error)
             self._hooks.after_answer(context)
 
         posted.when_done(answered)
@@ -367,27 +395,27 @@ class SendEnvelope:
     async def _observed(
         self,
         kind: SendKind,
-        messages: Sequence[Message],
-        results: Callable[[R], list[SendResult | None] | None],
-        work: Callable[[Sequence[Message]], Awaitable[R]],
+        messages: list[Message],
+        work: Callable[[Sequence[Message], *Ts], Awaitable[R]],
+        *what: *Ts,
     ) -> R:
-        """Run `work(messages)`, whose place is taken, between the hooks; `results` extracts the
-        SendResults for them."""
-        if not self._hooks:
-            return await work(messages)
-        context = SendContext(kind, self._group, self._client_id, list(messages))
-        if (waiting := self._hooks.before(context)) is not None:
+        """Run `work(messages, *what)`, whose place is taken, between the hooks."""
+        hooks = self._hooks
+        if not hooks:
+            return await work(messages, *what)
+        context = SendContext(kind, self._group, self._client_id, messages)
+        if (waiting := hooks.call(BEFORE, context)) is not None:
             await waiting
         try:
-            outcome = await work(context.messages)
+            outcome = await work(context.messages, *what)
         except BaseException as error:
-            context.ended(list(error.results) if isinstance(error, BatchSendError) else None, error)
+            context.ended(error.results if isinstance(error, BatchSendError) else None, error)
             raise
         else:
-            context.ended(results(outcome), None)
+            context.ended(outcome, None)
             return outcome
         finally:
-            if (waiting := self._hooks.after(context)) is not None:
+            if (waiting := hooks.call(AFTER, context)) is not None:
                 await waiting
 
     async def _addressed(
@@ -401,27 +429,14 @@ class SendEnvelope:
         check_message(message, self._max_message_size)
         target = queue and self._namespace.wrap_queue(queue)
         if key is not None:
-            return message, await self._target(message, target, key, deadline)
+            return message, await self._target(message, key, deadline)
         check_queue(target, message.topic)
         return message, target
 
-    async def _target(
-        self, message: Message, queue: MessageQueue | None, key: ShardingKey, deadline: float
-    ) -> MessageQueue:
+    async def _target(self, message: Message, key: ShardingKey, deadline: float) -> MessageQueue:
         queues = self._sender.known_queues(message.topic)
         if queues is None:
             queues = await self._sender.queues(message.topic, deadline)
-        return self._chosen(message, queue, key, queues)
-
-    def _chosen(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        key: ShardingKey,
-        queues: Sequence[MessageQueue],
-    ) -> MessageQueue:
-        if queue is not None:
-            raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
         return choose(self._selector, queues, message, key)
 
     def _wrap(self, message: Message) -> Message:
@@ -432,18 +447,6 @@ class SendEnvelope:
 
     def _unwrapped(self, results: list[SendResult]) -> list[SendResult]:
         return [self._unwrap(result) for result in results] if self._namespace else results
-
-
-def _only(result: SendResult) -> list[SendResult | None]:
-    return [result]
-
-
-def _all(results: Sequence[SendResult]) -> list[SendResult | None]:
-    return list(results)
-
-
-def _none(_: None) -> None:
-    return None
 
 
 _every: WeakSet[SendEnvelope] = WeakSet()
@@ -467,9 +470,12 @@ def check_target(queue: MessageQueue | None, key: ShardingKey | None) -> None:
     Raises:
         TypeError, ValueError: the queue is not a MessageQueue, or the key is not a text or a whole
             number.
+        InvalidMessage: there are both.
     """
     if queue is not None:
         message_queue("queue", queue)
+        if key is not None:
+            raise InvalidMessage(f"either a queue ({queue}) or a key ({key!r}), not both")
     # The exact type first, which is faster: this runs for every message with a key.
     if (
         key is not None

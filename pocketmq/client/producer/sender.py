@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pocketmq.client.errors import (
     BrokerNotFound,
@@ -39,6 +39,7 @@ from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 #: The remark of a broker to which the requester that a reply is for is not connected.
 _NO_CONNECTION = re.compile("channel of <.*> not found")
@@ -69,6 +70,8 @@ class Sender:
         self._routes = instance.routes
         self._pool = instance.pool
         self._compression = compression
+        #: Bytes of a body from which on it is compressed.
+        self._compress_from = sys.maxsize if compression is None else compression.threshold
         self._template = template
         self._headers = SendHeaders(group, template, template_queues)
         self._refused = refused
@@ -93,24 +96,28 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> Coroutine[Any, Any, SendResult]:
         """Send one message, compressed if it is large; raises SendError, NoRouteInfo."""
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            return self._send_compressed(outgoing, queue, deadline, self._compression)
-        attempt = self._asking(outgoing, outgoing.result)
+        if len(outgoing.body) >= self._compress_from:
+            return self._send_compressed(outgoing, queue, deadline)
+        topic, read = outgoing.topic, outgoing.result
         # A fast path for the usual case, without the frame of `_attempts`.
-        if queue is None and (route := self._routes.writable(outgoing.topic)) is not None:
-            return self._delivery.deliver(outgoing.topic, route.publish, attempt, deadline)
-        return self._attempts(outgoing.topic, queue, attempt, deadline)
+        if queue is None and (route := self._routes.writable(topic)) is not None:
+            return self._delivery.deliver(topic, route.publish, self._ask, deadline, outgoing, read)
+        return self._attempts(topic, queue, self._ask, deadline, outgoing, read)
 
     async def _send_compressed(
         self,
         outgoing: PreparedMessage,
         queue: MessageQueue | None,
         deadline: float,
-        compression: Compression,
     ) -> SendResult:
-        await compress_body(outgoing, compression)
-        attempt = self._asking(outgoing, outgoing.result)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline)
+        await self._compress(outgoing)
+        return await self._attempts(
+            outgoing.topic, queue, self._ask, deadline, outgoing, outgoing.result
+        )
+
+    async def _compress(self, outgoing: PreparedMessage) -> None:
+        if self._compression is not None:
+            await compress_body(outgoing, self._compression)
 
     async def reply(
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
@@ -120,15 +127,14 @@ class Sender:
         A broker without that connection is not tried again. Raises RequesterGone if no broker has
         it; SendError, NoRouteInfo.
         """
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
-        ask = self._asking(outgoing, outgoing.result)
+        if len(outgoing.body) >= self._compress_from:
+            await self._compress(outgoing)
         brokers = (await self._publish_queues(outgoing.topic, deadline)).broker_count
         without: set[str] = set()
 
         async def attempt(target: MessageQueue, share: float) -> SendResult:
             try:
-                return await ask(target, share)
+                return await self._ask(target, share, outgoing, outgoing.result)
             except RemoteSystemError as error:
                 if _NO_CONNECTION.search(error.remark):
                     without.add(target.broker_name)
@@ -147,15 +153,17 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> None:
         """Write one message to a connection; raises SendError if no broker could be connected."""
-        if self._compression is not None and self._compression.applies(outgoing.body):
-            await compress_body(outgoing, self._compression)
+        if len(outgoing.body) >= self._compress_from:
+            await self._compress(outgoing)
+        attempt = self._hand_over_message
+        await self._attempts(outgoing.topic, queue, attempt, deadline, outgoing, oneway=True)
 
-        async def attempt(target: MessageQueue, share: float) -> None:
-            header = self._headers.header(outgoing, target)
-            address = self.address(target.broker_name)
-            await self._hand_over(address, outgoing.code, header, outgoing.body, share)
-
-        await self._attempts(outgoing.topic, queue, attempt, deadline, oneway=True)
+    def _hand_over_message(
+        self, target: MessageQueue, share: float, outgoing: PreparedMessage
+    ) -> Coroutine[Any, Any, None]:
+        header = self._headers.header(outgoing, target)
+        address = self.address(target.broker_name)
+        return self._hand_over(address, outgoing.code, header, outgoing.body, share)
 
     async def tell(
         self, queue: MessageQueue, code: RequestCode, header: Header, deadline: float
@@ -170,7 +178,7 @@ class Sender:
             address = self._routes.master(target.broker_name)
             await self._hand_over(address, code, header, b"", share)
 
-        queues = PublishQueues((queue,))
+        queues = PublishQueues((queue,), start=0)
         await self._delivery.deliver(
             queue.topic, queues, attempt, deadline, pinned=True, oneway=True
         )
@@ -194,14 +202,20 @@ class Sender:
         self, outgoing: PreparedMessage, queue: MessageQueue | None, deadline: float
     ) -> list[SendResult]:
         """Send one batch; return the results of its messages. Raises SendError, NoRouteInfo."""
-        attempt = self._asking(outgoing, outgoing.results)
-        messages = len(outgoing.msg_ids)
-        return await self._attempts(outgoing.topic, queue, attempt, deadline, messages=messages)
+        return await self._attempts(
+            outgoing.topic,
+            queue,
+            self._ask,
+            deadline,
+            outgoing,
+            outgoing.results,
+            messages=len(outgoing.msg_ids),
+        )
 
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
         """Return the writable queues; None while the topic has no known route."""
-        publish = self._current(topic)
-        return None if publish is None else publish.queues
+        route = self._routes.writable(topic)
+        return None if route is None else route.publish.queues
 
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """Return the writable queues, after waiting for a route until the deadline; raises
@@ -237,18 +251,12 @@ class Sender:
             return False
         return True
 
-    def _asking(
-        self, outgoing: PreparedMessage, read: Callable[[Command, MessageQueue], R]
-    ) -> Callable[[MessageQueue, float], Awaitable[R]]:
-        # Takes a third of the time of a closure.
-        return partial(self._ask, outgoing, read)
-
     async def _ask(
         self,
-        outgoing: PreparedMessage,
-        read: Callable[[Command, MessageQueue], R],
         target: MessageQueue,
         share: float,
+        outgoing: PreparedMessage,
+        read: Callable[[Command, MessageQueue], R],
     ) -> R:
         """Make one attempt, with a timeout of `share` seconds; `read` decodes the answer."""
         address = self.address(target.broker_name)
@@ -271,19 +279,19 @@ class Sender:
         self,
         topic: str,
         queue: MessageQueue | None,
-        attempt: Callable[[MessageQueue, float], Awaitable[R]],
+        attempt: Callable[[MessageQueue, float, *Ts], Awaitable[R]],
         deadline: float,
-        *,
+        *what: *Ts,
         oneway: bool = False,
         messages: int = 1,
     ) -> R:
-        queues = await self._publish_queues(topic, deadline)
+        queues = self._current(topic) or await self._publish_queues(topic, deadline)
         pinned = queue is not None
         if queue is not None:
             # Sending a message to another queue would break the order.
-            queues = PublishQueues((queue,))
+            queues = PublishQueues((queue,), start=0)
         return await self._delivery.deliver(
-            topic, queues, attempt, deadline, pinned=pinned, oneway=oneway, messages=messages
+            topic, queues, attempt, deadline, *what, pinned=pinned, oneway=oneway, messages=messages
         )
 
     async def _wait_for_broker(self, broker_name: str, seconds: float) -> None:

@@ -76,13 +76,6 @@ class FaultItem:
         self.in_flight = 0
         self.peak = IDLE_LATENCY
 
-    def began(self, now: float, messages: int = 1) -> None:
-        """Count the `messages` of a new attempt in `in_flight`; the caller subtracts them when it
-        ends."""
-        if not self.in_flight:
-            self.busy_since = now
-        self.in_flight += messages
-
     def penalty(self, now: float, messages: int = 1) -> float:
         """Estimate the wait of a request with `messages` messages, in seconds times messages: only
         the ratio of two penalties has a meaning.
@@ -147,8 +140,9 @@ class LatencyFaultTolerance:
         self._latency_max = [ms / 1000 for ms in latency_max_ms]
         self._durations = [0.0, *(ms / 1000 for ms in not_available_duration_ms)]
         self._items: dict[str, FaultItem] = {}
-        # While no broker is on trial, the selector checks none.
-        self._on_trial = 0
+        #: Brokers that are isolated, unreachable or on trial. While there are none, the selector
+        #: checks none.
+        self.on_trial = 0
 
     def isolation_for(self, latency: float) -> float:
         """Return the isolation, in seconds, that a send of `latency` seconds causes."""
@@ -159,6 +153,15 @@ class LatencyFaultTolerance:
         item = self._items.get(broker_name)
         if item is None:
             item = self._items[broker_name] = FaultItem(broker_name)
+        return item
+
+    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
+        """An attempt begins at `now` in clock seconds; its maker takes its `messages` off
+        `in_flight` when it ends."""
+        item = self._items.get(broker_name) or self.item(broker_name)
+        if not item.in_flight:
+            item.busy_since = now
+        item.in_flight += messages
         return item
 
     def record(
@@ -230,10 +233,6 @@ class LatencyFaultTolerance:
             for item in self
         )
 
-    def all_available(self) -> bool:
-        """Return whether no broker is isolated, unreachable or on trial; O(1)."""
-        return not self._on_trial
-
     def due_suspects(self, interval: float) -> list[str]:
         """Return unreachable or isolated brokers whose check is due; schedule their next one
         `interval` seconds from now."""
@@ -272,7 +271,7 @@ class LatencyFaultTolerance:
     def clear(self) -> None:
         """Forget every broker."""
         self._items.clear()
-        self._on_trial = 0
+        self.on_trial = 0
 
     def __iter__(self) -> Iterator[FaultItem]:
         return iter(tuple(self._items.values()))
@@ -291,4 +290,4 @@ class LatencyFaultTolerance:
     def _try(self, item: FaultItem, on_trial: bool) -> None:
         if item.on_trial is not on_trial:
             item.on_trial = on_trial
-            self._on_trial += 1 if on_trial else -1
+            self.on_trial += 1 if on_trial else -1

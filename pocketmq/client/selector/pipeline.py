@@ -30,7 +30,7 @@ from pocketmq.client.selector.filters import (
     ReachableFilter,
     UntriedFilter,
 )
-from pocketmq.client.selector.latency import FaultItem, LatencyFaultTolerance
+from pocketmq.client.selector.latency import LatencyFaultTolerance
 from pocketmq.client.selector.penalty import Selection, better
 from pocketmq.client.selector.switches import Switches
 from pocketmq.message.message import MessageQueue
@@ -78,7 +78,7 @@ class PublishQueues:
         self._next = index + 1
         # As `_charge` does: the queue is at the level, and the level of the others stays.
         received[index] = level + messages
-        if 2 * messages > self._lag:
+        if messages > 1 and 2 * messages > self._lag:
             self._lag = 2 * messages
         return self.queues[index]
 
@@ -161,13 +161,15 @@ class QueueSelector:
         self._draw = draw
         self.tolerance = tolerance if tolerance is not None else LatencyFaultTolerance(clock)
         self.filters: list[QueueFilter] = list(filters)
-        self.switches = switches if switches is not None else Switches()
+        self.apply(switches if switches is not None else Switches())
         self._available = AvailableFilter(self.tolerance)
         self._reachable = ReachableFilter(self.tolerance)
 
     def apply(self, switches: Switches) -> None:
         """Replace the switches; the state that belongs to a switch that is now off is dropped."""
         self.switches = switches
+        #: After so many seconds without an answer, what is known of a broker's latency is old.
+        self._stale_after = switches.detect_interval / 1000
         if not switches.send_latency_enable:
             self.tolerance.clear()
         elif not switches.start_detector_enable:
@@ -181,7 +183,7 @@ class QueueSelector:
         `tries` is None for a send's first attempt. `messages`: their number in the request.
         """
         learning = self.switches.send_latency_enable
-        if tries is None and not self.filters and (not learning or self.tolerance.all_available()):
+        if tries is None and not self.filters and not (learning and self.tolerance.on_trial):
             queue = queues.next(messages)
             if not learning or queues.broker_count < 2 or self.selection is Selection.ROUND_ROBIN:
                 return queue
@@ -216,7 +218,6 @@ class QueueSelector:
         if others < 1:
             return queue
         now = self.clock()
-        stale_after = self.switches.detect_interval / 1000
         item = self.tolerance.item
         turn = brokers.index(queue.broker_name)
         best = turn
@@ -224,7 +225,7 @@ class QueueSelector:
         for _ in range(min(others, 2)):
             other = (turn + 1 + int(self._draw() * others)) % (others + 1)
             if other != best and better(
-                item(brokers[other]), item(brokers[best]), now, stale_after, messages
+                item(brokers[other]), item(brokers[best]), now, self._stale_after, messages
             ):
                 best = other
             elif best == turn:
@@ -235,23 +236,15 @@ class QueueSelector:
     def other_available(self, queues: PublishQueues, broker_name: str) -> bool:
         """Return whether any other broker of the queues is available."""
         tolerance = self.tolerance
-        return tolerance.all_available() or any(
+        return not tolerance.on_trial or any(
             name != broker_name and tolerance.is_available(name) for name in queues.brokers
         )
-
-    def began(self, broker_name: str, now: float, messages: int = 1) -> FaultItem:
-        """Count the `messages` of a new attempt in `in_flight`; the caller subtracts them when it
-        ends."""
-        item = self.tolerance.item(broker_name)
-        item.began(now, messages)
-        return item
 
     def answered(self, broker_name: str, latency: float) -> None:
         """Record that the broker stored the message after `latency` seconds."""
         now = self.answered_at = self.clock()
         if self.switches.send_latency_enable:
-            stale_after = self.switches.detect_interval / 1000
-            self.tolerance.answered(broker_name, latency, now, stale_after)
+            self.tolerance.answered(broker_name, latency, now, self._stale_after)
 
     def refused(self, broker_name: str, latency: float) -> None:
         """Record an error answer: the broker is isolated, but reachable, because it answered."""

@@ -380,7 +380,7 @@ class _Fixed:
         self._topic = topic
         self._port = port
         self._began = port.selector.clock()
-        self._item = port.selector.began(queue.broker_name, self._began)
+        self._item = port.selector.tolerance.began(queue.broker_name, self._began)
 
     def ended(self, error: BaseException | None, code: int) -> None:
         """Report the result to the selector."""

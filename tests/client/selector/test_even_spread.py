@@ -95,7 +95,7 @@ def test_brokers_in_the_same_health_share_bursts(
             queue = selector.select(queues, None, size)
             assert queue is not None
             received[queue] += size
-            in_flight.append((selector.began(queue.broker_name, clock(), size), size))
+            in_flight.append((selector.tolerance.began(queue.broker_name, clock(), size), size))
         took = rng.uniform(0.001, IDLE_LATENCY)
         clock.advance(took)
         for item, size in in_flight:

@@ -39,11 +39,11 @@ def test_isolation_follows_the_table_of_release_5_3_3(latency_ms: int, isolation
     tolerance = LatencyFaultTolerance(clock)
     tolerance.record("a", latency_ms / 1000)
     assert tolerance.is_available("a") is (isolation_ms == 0)
-    assert tolerance.all_available() is (isolation_ms == 0)
+    assert bool(tolerance.on_trial) is (isolation_ms > 0)
     clock.advance(isolation_ms / 1000)
     assert tolerance.is_available("a")
     tolerance.record("a", 0.001)
-    assert tolerance.all_available()
+    assert not tolerance.on_trial
 
 
 def test_a_failed_send_counts_as_one_of_ten_seconds() -> None:
@@ -76,11 +76,11 @@ def test_unreachable_is_not_available_even_after_its_isolation() -> None:
     clock.advance(3600)
     assert not tolerance.is_available("a")
     assert not tolerance.is_reachable("a")
-    assert not tolerance.all_available()
+    assert tolerance.on_trial
     tolerance.mark_reachable("a")
     assert tolerance.is_available("a")
     tolerance.record("a", 0.1)
-    assert tolerance.all_available()
+    assert not tolerance.on_trial
 
 
 def test_an_answered_probe_ends_the_isolation() -> None:
@@ -137,23 +137,25 @@ def test_the_peak_rises_at_once_and_falls_in_its_time() -> None:
 
 def test_the_penalty_is_latency_times_what_is_in_flight() -> None:
     clock = Clock()
-    item = LatencyFaultTolerance(clock).item("a")
+    tolerance = LatencyFaultTolerance(clock)
+    item = tolerance.item("a")
     item.observe(0.030, clock(), 2.0)
     assert item.penalty(clock()) == pytest.approx(0.030)
     for _ in range(3):
-        item.began(clock())
+        tolerance.began("a", clock())
     assert item.penalty(clock()) == pytest.approx(4 * 0.030)
 
 
 def test_a_broker_that_owes_an_answer_is_expected_to_need_as_long_as_it_is_quiet() -> None:
     clock = Clock()
-    item = LatencyFaultTolerance(clock).item("a")
+    tolerance = LatencyFaultTolerance(clock)
+    item = tolerance.item("a")
     item.observe(0.030, clock(), 2.0)
     clock.advance(1.0)
     assert item.penalty(clock()) == pytest.approx(0.030)
-    item.began(clock())
+    tolerance.began("a", clock())
     clock.advance(0.2)
-    item.began(clock())
+    tolerance.began("a", clock())
     clock.advance(0.1)
     assert item.penalty(clock()) == pytest.approx(3 * 0.3)
     item.observe(0.030, clock(), 2.0)
@@ -195,7 +197,7 @@ def test_forgotten_brokers_are_as_unknown_ones() -> None:
     assert [item.broker_name for item in tolerance] == ["b"]
     assert tolerance.is_available("a")
     # No unreachable broker is left to keep the selector off its short way.
-    assert tolerance.all_available()
+    assert not tolerance.on_trial
     tolerance.record("c", 0.01, reachable=False)
     tolerance.mark_reachable("c")
     assert not tolerance.due_suspects(1.0)
@@ -262,4 +264,4 @@ def test_an_answer_counts_as_a_recorded_one(
                 tolerance.record("a", latency, isolate=True, reachable=what != "silent")
         assert quick.states() == slow.states()
         assert [item.peak for item in quick] == [item.peak for item in slow]
-        assert quick.all_available() is slow.all_available()
+        assert quick.on_trial == slow.on_trial

@@ -59,7 +59,7 @@ def test_a_slow_broker_loses_its_turns() -> None:
 def test_what_is_in_flight_counts_before_there_is_an_answer() -> None:
     at = Setting()
     for _ in range(3):
-        at.selector.began("a", at.clock())
+        at.selector.tolerance.began("a", at.clock())
     assert at.chosen(60)["a"] == 0
 
 
@@ -92,7 +92,7 @@ def test_who_was_not_heard_of_for_an_interval_gets_one_send() -> None:
     queue = at.selector.select(at.queues)
     assert queue is not None
     assert queue.broker_name == "a"
-    trial = at.selector.began("a", at.clock())
+    trial = at.selector.tolerance.began("a", at.clock())
     assert at.chosen(20)["a"] == 0
     trial.in_flight -= 1
     at.selector.answered("a", 0.001)
@@ -108,7 +108,7 @@ def test_a_broker_on_trial_gets_one_send_first() -> None:
     queue = at.selector.select(at.queues)
     assert queue is not None
     assert queue.broker_name == "a"
-    trial = at.selector.began("a", at.clock())
+    trial = at.selector.tolerance.began("a", at.clock())
     assert at.chosen(20)["a"] == 0
     trial.in_flight -= 1
     at.selector.silent("a", 0.1)
@@ -121,7 +121,7 @@ def test_among_isolated_brokers_the_better_one_is_taken() -> None:
     at.selector.answered("b", 0.6)
     at.selector.refused("c", 0.001)
     for name in "abc":
-        at.selector.began(name, at.clock())
+        at.selector.tolerance.began(name, at.clock())
     assert at.chosen(60)["b"] >= 40
     assert at.chosen(60)["c"] == 0
 
@@ -150,7 +150,7 @@ def test_round_robin_looks_at_no_latency(how: str) -> None:
     at = Setting(send_latency_enable=how == "selection")
     at.selector.selection = Selection.ROUND_ROBIN if how == "selection" else Selection.PENALISED
     at.selector.answered("a", 0.2)
-    at.selector.began("b", at.clock())
+    at.selector.tolerance.began("b", at.clock())
     assert at.chosen(60) == {"a": 20, "b": 20, "c": 20}
 
 
@@ -158,8 +158,8 @@ async def test_a_send_on_its_way_keeps_others_from_a_broker_that_hangs() -> None
     world = World(brokers=("a", "b"))
     for name in "ab":
         world.selector.answered(name, 0.001)
-    world.selector.began("a", world.clock())
-    world.selector.began("a", world.clock())
+    world.selector.tolerance.began("a", world.clock())
+    world.selector.tolerance.began("a", world.clock())
     for _ in range(10):
         assert (await world.send()).broker_name == "b"
 
