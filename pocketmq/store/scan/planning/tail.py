@@ -277,26 +277,34 @@ class TailSearch:
         if len(raw) < _CHECKPOINT.size:
             return self._log.begin
         certain = min(_CHECKPOINT.unpack(raw)) - _SAFETY_MS
-        start = self._log.begin
+        start, later = self._log.begin, self._log.end
         for queue in snapshot.queues.values():
-            start = max(start, self._last_stored_by(queue, certain))
+            start, later = self._narrowed(queue, certain, start, later)
         return start
 
-    def _last_stored_by(self, queue: QueueSnapshot, timestamp: int) -> int:
-        """Return the physical offset of the last record of a queue that was stored until
-        `timestamp`."""
+    def _narrowed(
+        self, queue: QueueSnapshot, timestamp: int, start: int, later: int
+    ) -> tuple[int, int]:
+        """Return the physical offsets of the last record that is known to have been stored until
+        `timestamp`, and of the first one known to have come later: those given, or those of records
+        of this queue. Only between the two has a record to be looked at: a few, however many queues
+        there are."""
         low, high = queue.min_offset, queue.known_end
-        found = -1
         while low < high:
             middle = (low + high) // 2
             physical, _ = queue.entry(middle)
-            place = self._snapshot.place(physical)
-            if place is not None and place.store_timestamp <= timestamp:
-                low = middle + 1
-                found = physical if place.physical_offset == physical else found
+            if not start < physical < later:
+                is_later = physical >= later
             else:
+                place = self._snapshot.place(physical)
+                is_later = place is None or place.store_timestamp > timestamp
+                if place is not None and place.physical_offset == physical:
+                    start, later = (start, physical) if is_later else (physical, later)
+            if is_later:
                 high = middle
-        return found
+            else:
+                low = middle + 1
+        return start, later
 
     def _walk(self, start: int, known: KnownRecords) -> tuple[int, str]:
         """Enter the unknown records from `start` on; return where that ends, and why."""

@@ -267,7 +267,7 @@ def _listed(directory: Path) -> Iterator[tuple[str, int]]:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
                 # It may have been removed since it was listed.
-                with contextlib.suppress(FileNotFoundError), reading(directory / entry.name):
+                with contextlib.suppress(FileNotFoundError), reading(entry.path):
                     status = entry.stat()
                     if not stat.S_ISREG(status.st_mode):
                         # A pipe or a device has a size of 0, as if it had just been created.

@@ -59,9 +59,14 @@ def _entries(queue: QueueSnapshot, start: int) -> Iterable[Int64Array]:
         return
     offset = queue.first_from(start)
     while offset < queue.known_end:
-        segment = queue.segments.find(offset * UNIT)
-        assert segment is not None
-        entries = entries_of(segment)[offset - segment.base // UNIT :][: queue.known_end - offset]
+        # Mostly they were read when the end was looked for: mapping the files of ten thousand
+        # queues again is a third of the time of a plan.
+        entries = queue.entries(offset, queue.known_end)
+        if entries is None:
+            segment = queue.segments.find(offset * UNIT)
+            assert segment is not None
+            entries = entries_of(segment)[offset - segment.base // UNIT :]
+            entries = entries[: queue.known_end - offset]
         real = entries[entries["size"] != FILLER_SIZE]
         yield np.array([real["physical"], real["size"]], np.int64)
         offset += len(entries)
