@@ -16,15 +16,21 @@ from pocketmq.store.scan.queues.segments import Segments
 
 
 class PlacedChunk(NamedTuple):
-    """A chunk, and the part that it belongs to."""
+    """A chunk, and the part that it belongs to.
+
+    Attributes:
+        cut: the queue offset from which newer messages have the offsets of its last ones; None if
+            none has.
+    """
 
     part: Part
     chunk: Chunk
+    cut: int | None = None
 
     @property
     def stop(self) -> int:
-        """The queue offset after its last entry."""
-        return self.chunk.first + self.chunk.entries
+        """The queue offset after its last entry that is read."""
+        return self.chunk.first + self.chunk.entries if self.cut is None else self.cut
 
 
 Chunks = Mapping[tuple[str, int], tuple[PlacedChunk, ...]]
@@ -69,7 +75,10 @@ class ArchiveFiles:
         chunks = self._chunks.get((topic, queue_id), ())
         return Segments(
             objects.url("queues"),
-            [QueueChunk(fetched, part.queues.name, chunk) for part, chunk in chunks],
+            [
+                QueueChunk(fetched, placed.part.queues.name, placed.chunk, placed.stop)
+                for placed in chunks
+            ],
         )
 
     def check_visible(self) -> None:

@@ -11,7 +11,7 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,16 @@ log = logging.getLogger(__name__)
 _READS: Final = 8
 
 
+class TakenOffsets(NamedTuple):
+    """Queue offsets of archived messages that newer messages have as well: a repair found that the
+    store had lost them."""
+
+    topic: str
+    queue_id: int
+    first: int
+    last: int
+
+
 class ArchivedQueue:
     """One queue of an archive."""
 
@@ -65,7 +75,7 @@ class ArchivedQueue:
     def entry(self, offset: int) -> tuple[int, int]:
         """Estimate the physical offset and size of the record at a queue offset."""
         at = max(bisect_right(self._firsts, offset) - 1, 0)
-        part, chunk = self.chunks[at]
+        part, chunk, _ = self.chunks[at]
         end = part.end
         if at + 1 < len(self.chunks) and self.chunks[at + 1].part is part:
             end = self.chunks[at + 1].chunk.physical
@@ -187,9 +197,9 @@ class ArchivedStore:
             return None
         return Mark(placed.chunk.first, placed.chunk.physical, placed.chunk.stored)
 
-    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
-        """Return what replaced the queue of a mark; None if it is the same queue, or if that is
-        unknown."""
+    def replaced(self, topic: str, queue_id: int, offset: int, mark: Mark) -> Replaced | None:
+        """Return what replaced the queue that was read up to an offset, with a mark; None if it is
+        the same queue, or if that is unknown."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return missing(mark, self.begin) if mark.physical < self.end else None
@@ -197,6 +207,10 @@ class ArchivedStore:
         found, placed = None, queue.chunk_of(mark.offset)
         if placed is not None:
             chunk = placed.chunk
+            # The mark is that of all positions in the chunk.
+            if placed.cut is not None and offset > placed.cut:
+                reason = f"it was read up to {offset}, but has newer messages from {placed.cut} on"
+                return Replaced(reason, True, placed.cut)
             found = Mark(chunk.first, chunk.physical, chunk.stored)
             if chunk.first != mark.offset and chunk.physical <= mark.physical < placed.part.end:
                 found = mark
@@ -236,6 +250,7 @@ class ArchivedBroker:
         self._folder = folder
         self.shown = f"{location.shown}/{folder}" if folder else location.shown
         self._directories: dict[str, Directory] = {}
+        self._told: set[TakenOffsets] = set()
         self.name = ""
 
     def look(
@@ -262,11 +277,26 @@ class ArchivedBroker:
             raise NoArchive(objects.shown)
         self.name = manifest.broker_name
         self._read_directories(objects, manifest.parts, lose)
-        chunks = _placed(manifest.parts, self._directories)
+        chunks, taken = _placed(manifest.parts, self._directories)
+        self._tell(taken)
         files = ArchiveFiles(
             self._location, self._folder, manifest.broker_name, manifest.parts, chunks
         )
         return ArchivedStore(files, chunks, manifest, choose(manifest.broker_name))
+
+    def _tell(self, taken: Iterable[TakenOffsets]) -> None:
+        for each in taken:
+            if each not in self._told:
+                self._told.add(each)
+                log.warning(
+                    "%s: left out the archived messages %d to %d of %s/%d, which the store has "
+                    "lost since: newer messages have their offsets",
+                    self.shown,
+                    each.first,
+                    each.last,
+                    each.topic,
+                    each.queue_id,
+                )
 
     def _read_directories(
         self,
@@ -311,16 +341,34 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
         raise ObjectDamaged(url, f"its directory cannot be read: {error}") from None
 
 
-def _placed(parts: Iterable[Part], directories: Mapping[str, Directory]) -> Chunks:
-    """Return the chunks of all queues, in order. A queue that was recreated after its topic was
-    deleted has only the chunks since then."""
+def _placed(
+    parts: Iterable[Part], directories: Mapping[str, Directory]
+) -> tuple[Chunks, list[TakenOffsets]]:
+    """Return the chunks of all queues, in order, and which offsets were given twice.
+
+    A queue that was recreated after its topic was deleted has only the chunks since then: the
+    first of them begins at 0, unless parts of the log are missing before it. A queue that lost its
+    last messages, as a repair has found, goes on with the same offsets; it keeps what is before.
+    """
     found: dict[tuple[str, int], list[PlacedChunk]] = {}
+    taken = []
+    end = gap = 0
     for part in parts:
+        gap = part.begin if part.begin != end else gap
+        end = part.end
         for topic, queues in directories.get(part.queues.name, {}).items():
             for queue_id, chunks in queues.items():
                 placed = found.setdefault((topic, queue_id), [])
                 for chunk in chunks:
                     if placed and chunk.first < placed[-1].stop:
-                        placed.clear()
+                        if placed[-1].part.end <= gap:
+                            placed.clear()
+                        elif chunk.first:
+                            last = placed[-1].stop - 1
+                            taken.append(TakenOffsets(topic, queue_id, chunk.first, last))
+                        while placed and placed[-1].chunk.first >= chunk.first:
+                            placed.pop()
+                        if placed and placed[-1].stop > chunk.first:
+                            placed[-1] = placed[-1]._replace(cut=chunk.first)
                     placed.append(PlacedChunk(part, chunk))
-    return {name: tuple(placed) for name, placed in found.items()}
+    return {name: tuple(placed) for name, placed in found.items()}, taken

@@ -40,11 +40,12 @@ class Chunk(NamedTuple):
 
 
 class QueueChunk:
-    """A chunk as a segment of its queue, in the format of a consume queue file."""
+    """A chunk as a segment of its queue, up to the queue offset `stop`, in the format of a consume
+    queue file."""
 
-    def __init__(self, fetched: FetchedChunks, name: str, chunk: Chunk) -> None:
+    def __init__(self, fetched: FetchedChunks, name: str, chunk: Chunk, stop: int) -> None:
         self.base = chunk.first * ENTRY_DTYPE.itemsize
-        self.size = chunk.entries * ENTRY_DTYPE.itemsize
+        self.size = (stop - chunk.first) * ENTRY_DTYPE.itemsize
         self.name = name
         self.chunk = chunk
         self._fetched = fetched
@@ -57,7 +58,7 @@ class QueueChunk:
     @property
     def bytes(self) -> ByteArray:
         """The entries. Raises ArchiveError."""
-        return np.frombuffer(self._fetched.content(self), np.uint8)
+        return np.frombuffer(self._fetched.content(self), np.uint8)[: self.size]
 
     @property
     def view(self) -> memoryview:
@@ -74,7 +75,8 @@ class FetchedChunks:
         self._files: OrderedDict[str, Any] = OrderedDict()
 
     def content(self, part: QueueChunk) -> bytes:
-        """Return the entries of a chunk. Raises ArchiveError."""
+        """Return all entries of a chunk. Raises ArchiveError."""
+        size = part.chunk.entries * ENTRY_DTYPE.itemsize
         key = part.name, part.chunk.at
         found = self._recent.get(key)
         if found is not None:
@@ -85,8 +87,8 @@ class FetchedChunks:
             file = self._files[part.name] = self.objects.open(part.name)
             if len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)
-        found = bytes(self.objects.read_range(file, part.name, part.chunk.at, part.size))
-        if len(found) != part.size or crc32(found) != part.chunk.crc:
+        found = bytes(self.objects.read_range(file, part.name, part.chunk.at, size))
+        if len(found) != size or crc32(found) != part.chunk.crc:
             reason = f"the entries at byte {part.chunk.at} have a wrong checksum"
             raise ObjectDamaged(self.objects.url(part.name), reason)
         self._recent[key] = found

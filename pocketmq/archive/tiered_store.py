@@ -58,7 +58,7 @@ class TieredStore:
     def mark(self, queue: ScannedQueue, offset: int) -> None:
         """Return None: physical offsets here are not those of the broker."""
 
-    def replaced(self, topic: str, queue_id: int, mark: Mark) -> None:
+    def replaced(self, topic: str, queue_id: int, offset: int, mark: Mark) -> None:
         """Return None, as `mark` does."""
 
     def _read_queue(self, topic: str, queue_id: int) -> QueueSnapshot:

@@ -182,7 +182,7 @@ class NewMessages:
         for name, (offset, mark) in self._position.items():
             if name.broker != broker or mark is None or not self._wants_topic(name.topic):
                 continue
-            other = store.replaced(name.topic, name.queue_id, mark)
+            other = store.replaced(name.topic, name.queue_id, offset, mark)
             if other is None:
                 continue
             reason = f"broker {broker} ({store.root}): {other.reason}"

@@ -28,7 +28,7 @@ from pocketmq.store.scan.queues.segments import ByteSource, Segments
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from tests.archive.conftest import Bucket, fill
-from tests.store.made_store import NOW, MadeStore, rows_of, unpack_golden
+from tests.store.made_store import ENTRY, NOW, MadeStore, rows_of, unpack_golden
 
 Make = Callable[..., MadeStore]
 
@@ -134,6 +134,38 @@ def test_a_queue_that_began_anew_has_what_came_after(made: Make, tmp_path: Path)
     synced(store.root, place)
     assert len(rows(place, topic="paid")) == 34
     assert rows(place) == rows(store.root)
+
+
+def test_a_queue_that_lost_its_newest_messages_keeps_the_others(
+    made: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a repair cuts them off: newer ones get their offsets."""
+    store = made()
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    first = rows(place, topic="paid")
+    lost = 3
+    store.next_offsets["paid", 0] -= lost
+    del store.entries["paid", 0][-lost * ENTRY.size :]
+    kept = store.next_offsets["paid", 0]
+    for _ in range(5):
+        store.put("paid", 0, b"newer")
+    store.write()
+    synced(store.root, place)
+    found = rows(place, topic="paid")
+    before = [row for row in first if row["queueId"] or row["queueOffset"] < kept]
+    newer = [row for row in found if row not in before]
+    assert [row for row in found if row in before] == before
+    assert [row["queueOffset"] for row in newer] == list(range(kept, kept + 5))
+    assert {row["body"] for row in newer} == {b"newer"}
+    assert f"left out the archived messages {kept} to {kept + lost - 1} of paid/0" in caplog.text
+    (archive,) = (broker.look() for broker in brokers_under(Location(place)))
+    for row in found:
+        if not row["queueId"]:
+            stored = round(row["storeTimestamp"].timestamp() * 1000)
+            queue = archive.queues["paid", 0]
+            assert archive.first_stored_from(queue, stored) == row["queueOffset"]
 
 
 class Counting:

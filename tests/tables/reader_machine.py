@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import cache
@@ -503,6 +504,13 @@ class Readers:
             return
         if not self._stream("archive", self.archive, {"path": str(self.archives)}, killed):
             return
+        # A message that was archived before a repair cut it off; another one has its offset now.
+        places = Counter(self.sent[message].place for message in self.archived)
+        retaken = {
+            message
+            for message in self.archived & self.damaged
+            if places[self.sent[message].place] > 1
+        }
         newest: dict[Queue, int] = {}
         for physical in self.archived:
             message = self.sent[physical]
@@ -513,6 +521,7 @@ class Readers:
                 physical
                 for physical in self.archived
                 if physical >= self.expired  # others may be pruned
+                and physical not in retaken
                 and self.sent[physical].generation == newest[self.sent[physical].queue]
             },
             self.expired,

@@ -79,6 +79,17 @@ def test_only_a_repair_can_name_a_message_in_the_place_of_one_that_was_read(read
     assert is_found("holes", sends(2), reader, sends(9), lose_it, reader)
 
 
+def test_an_archive_keeps_what_is_before_offsets_that_were_given_twice() -> None:
+    """A repair cuts off the newest archived message of a queue; the next one has its offset."""
+    last_part = Step("send", {"topic": "U", "queue_id": 0, "count": 9, "size": 200, "kind": 3})
+    sync, read = Step("sync", {}), Step("read_archive", {})
+    before, after = [sends(11), last_part, sync], [Step("lose", {"number": 9}), sends(5), sync]
+    assert reader_machine.fault_of([*before, *after, read], has_broker=False) is None
+    assert reader_machine.fault_of([*before, read, *after, read, read], has_broker=False) is None
+
+    assert is_found("archive-anew", *before, read, *after, read)
+
+
 def test_a_batch_that_is_done_again_may_leave_out_a_queue_that_is_away() -> None:
     """It was planned with the messages of a queue that its topic has lost since."""
     one, two = (Step("resize", {"topic": "T", "queues": queues}) for queues in (1, 2))

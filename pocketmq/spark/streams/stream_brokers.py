@@ -26,7 +26,7 @@ from pocketmq.store.scan.continuity import (
     missing,
 )
 from pocketmq.store.scan.planning.offsets import LATEST, OffsetBounds, resolve
-from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, Position, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
@@ -106,8 +106,9 @@ class StreamBrokers:
                 found[queue] = empty
         return found
 
-    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return the queues that do not match the marks."""
+    def replaced(self, read: Mapping[StreamQueue, Position]) -> Mapping[StreamQueue, Replaced]:
+        """Return the queues that do not match the marks of positions."""
+        marks = {name: at.mark for name, at in read.items() if at.mark is not None}
         found: dict[StreamQueue, Replaced] = {}
         known = {queue.name for queue in self.queues}
         topics = {(queue.topic, queue.broker) for queue in self.queues}

@@ -21,7 +21,7 @@ from pocketmq.spark.streams.stream_brokers import StreamBrokers
 from pocketmq.spark.streams.stream_queues import Lose, LoseBetween, QueueEnds, Span
 from pocketmq.spark.streams.stream_stores import StreamStores
 from pocketmq.store.scan.continuity import Replaced
-from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, Position, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 log = logging.getLogger(__name__)
@@ -128,17 +128,18 @@ class StreamHybrid:
         others = {name: offset for name, offset in offsets.items() if name not in found}
         return {**found, **self._brokers.marks(others)}
 
-    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return the queues that do not match the marks. The broker decides, since the files may be
-        an older copy; if it does not have the message, the files decide."""
-        at_brokers = {name: mark for name, mark in marks.items() if name in self._asked}
+    def replaced(self, read: Mapping[StreamQueue, Position]) -> Mapping[StreamQueue, Replaced]:
+        """Return the queues that do not match the marks of positions. The broker decides, since the
+        files may be an older copy; if it does not have the message, the files decide."""
+        at_brokers = {name: at for name, at in read.items() if name in self._asked}
         found = dict(self._brokers.replaced(at_brokers))
         in_files = {
-            name: mark
-            for name, mark in marks.items()
+            name: at
+            for name, at in read.items()
             if name not in found
             and name in self._held
-            and self._held[name].first <= mark.offset < self._held[name].stored
+            and at.mark is not None
+            and self._held[name].first <= at.mark.offset < self._held[name].stored
         }
         return self._stores.replaced(in_files) | found
 

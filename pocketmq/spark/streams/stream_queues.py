@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pocketmq.store.scan.continuity import Replaced
 from pocketmq.store.scan.errors import RecordsLost
-from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, Position, StreamQueue
 from pocketmq.store.store_lock import Recovery
 
 Lose = Callable[[int, RecordsLost], None]
@@ -64,9 +64,9 @@ class StreamQueues(Protocol):
         """Return the known marks of messages before some offsets, or at them if those before have
         expired, for queues that the last `look` found."""
 
-    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> Mapping[StreamQueue, Replaced]:
-        """Return the queues known not to match the marks, and what replaced them. Call it after
-        `look`."""
+    def replaced(self, read: Mapping[StreamQueue, Position]) -> Mapping[StreamQueue, Replaced]:
+        """Return the queues known not to match the marks of positions, and what replaced them. Call
+        it after `look`."""
 
     def partitions(
         self, wanted: Mapping[StreamQueue, Span], lose: LoseBetween

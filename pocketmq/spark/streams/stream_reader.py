@@ -225,9 +225,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after a restart none is idle."""
         self._replaced = self._queues.replaced(
             {
-                queue: mark
-                for queue, (_, mark) in positions.items()
-                if mark is not None and queue not in idle and queue.broker in self._queues.brokers
+                queue: at
+                for queue, at in positions.items()
+                if at.mark is not None
+                and queue not in idle
+                and queue.broker in self._queues.brokers
             }
         )
         found = {}

@@ -20,7 +20,7 @@ from pocketmq.store.scan.queues.queue_listing import QueueChoice
 from pocketmq.store.scan.queues.segments import Unreadable, undisturbed
 from pocketmq.store.scan.records.topic_table import roots_by_broker
 from pocketmq.store.scan.scanned_store import ScannedStore
-from pocketmq.store.scan.stream_offsets import Mark, StreamQueue
+from pocketmq.store.scan.stream_offsets import Mark, Position, StreamQueue
 from pocketmq.store.store_lock import Recovery, recovery_of
 
 
@@ -141,12 +141,14 @@ class StreamStores:
                 found[queue] = mark
         return found
 
-    def replaced(self, marks: Mapping[StreamQueue, Mark]) -> dict[StreamQueue, Replaced]:
-        """Return the queues that do not match the marks."""
+    def replaced(self, read: Mapping[StreamQueue, Position]) -> dict[StreamQueue, Replaced]:
+        """Return the queues that do not match the marks of positions."""
         found = {}
-        for queue, mark in marks.items():
+        for queue, (offset, mark) in read.items():
             store = self.snapshots.get(queue.broker)
-            other = store.replaced(queue.topic, queue.queue_id, mark) if store else None
+            if store is None or mark is None:
+                continue
+            other = store.replaced(queue.topic, queue.queue_id, offset, mark)
             if other is not None:
                 found[queue] = other
         return found

@@ -95,6 +95,6 @@ class ScannedStore(Protocol):
         """Return the mark of a record before a queue offset, or at it where those before have
         expired; None if none is known."""
 
-    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
+    def replaced(self, topic: str, queue_id: int, offset: int, mark: Mark) -> Replaced | None:
         """Return what has replaced the queue that a mark was taken of; None if it is the same
         queue, or if this store cannot tell."""

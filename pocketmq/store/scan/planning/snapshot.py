@@ -240,7 +240,7 @@ class StoreSnapshot:
                 return found
         return mark_of_empty(offset, queue.min_offset, queue.max_offset)
 
-    def replaced(self, topic: str, queue_id: int, mark: Mark) -> Replaced | None:
+    def replaced(self, topic: str, queue_id: int, offset: int, mark: Mark) -> Replaced | None:
         """Return what has replaced the queue that a mark was taken of; None if it is the same, or
         if that cannot be told."""
         queue = self.queues.get((topic, queue_id))
