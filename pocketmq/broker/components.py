@@ -241,7 +241,6 @@ class Components:
             config,
             store,
             access,
-            tables.topics,
             tables.offsets,
             self.pop.offset,
             self.pop.deliveries,
@@ -257,7 +256,6 @@ class Components:
             config,
             store,
             access,
-            tables.topics,
             self.pop.offset,
             self.pop.orders,
             self.pulls.holds.woken,
@@ -388,6 +386,7 @@ class Components:
                 config,
                 store,
                 tables.topics,
+                tables.groups,
                 tables.offsets,
                 tables.statistics,
                 self._announced,
@@ -430,9 +429,9 @@ class Components:
         if pulls:
             for waiting in (self.pulls, self.pops, self.notifications):
                 waiting.register(dispatcher)
-            PeekProcessor(
-                self._config, self._store, self._pop_access, self._tables.topics, self.pop.offset
-            ).register(dispatcher)
+            PeekProcessor(self._config, self._store, self._pop_access, self.pop.offset).register(
+                dispatcher
+            )
         for processor in self._processors:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.

@@ -323,6 +323,8 @@ class ReviveService:
         name = point.topic
         if not name.startswith(RETRY_PREFIX):
             name = pop_retry_topic(name, point.group, v2=self._config.enable_retry_topic_v2)
+        if self._groups.is_retry_of_another(name, point.group):
+            name = pop_retry_topic(normal_topic(name, point.group), point.group, v2=True)
         if self._topics.get(name) is None:
             self._topics.create_if_absent(name, RETRY_QUEUES)
             if self._offsets.query(point.group, name, 0) < 0:

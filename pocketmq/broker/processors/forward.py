@@ -115,7 +115,10 @@ class ForwardProcessor:
                 ResponseCode.SYSTEM_ERROR, f"the message to consume is not here: {error}"
             ) from None
         client = self._client(group, header.client_id)
-        self._check(client, group, *topics_of(stored_topic, group))
+        topics = topics_of(stored_topic, group)
+        if self._groups.is_retry_of_another(stored_topic, group):
+            topics = (stored_topic,)
+        self._check(client, group, *topics)
         return await self._call(client, group, request.code, fields, record)
 
     @staticmethod

@@ -20,7 +20,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.creation_limit import CreationLimit
 from pocketmq.broker.tables.table_file import Content, TableFile
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.limits import SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from pocketmq.message.limits import RETRY_PREFIX, SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from pocketmq.message.retry_topic import normal_topic
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.serving.request import RequestConnection
@@ -115,6 +116,14 @@ class SubscriptionGroups:
     def known(self, name: str) -> bool:
         """Tell whether the group exists; do not create it."""
         return name in self.table
+
+    def is_retry_of_another(self, topic: str, group: str) -> bool:
+        """Tell whether a topic that is named like a POP retry topic of `group` belongs to another
+        group: what `pay` popped from `orders` would return to %RETRY%pay_orders (v1), the retry
+        topic of `pay_orders`."""
+        return topic.removeprefix(RETRY_PREFIX) in self.table and (
+            normal_topic(topic, group) != topic
+        )
 
     def is_deleted(self, name: str, time: int) -> bool:
         """Tell whether a group that existed at `time` (Unix ms) was deleted since, or was deleted

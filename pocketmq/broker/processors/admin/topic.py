@@ -13,6 +13,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
+from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
@@ -61,6 +62,7 @@ class TopicProcessor:
         config: BrokerConfig,
         store: MessageStore,
         topics: TopicConfigs,
+        groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         statistics: Statistics,
         announced: Callable[[], Awaitable[None]],
@@ -69,6 +71,7 @@ class TopicProcessor:
         self._config = config
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._statistics = statistics
         self._announced = announced
@@ -209,8 +212,10 @@ class TopicProcessor:
                 name = pop_retry_topic(topic, group, v2=v2)
                 # It may be the retry topic of a pulling group whose name looks like this.
                 other = name.removeprefix(RETRY_PREFIX)
-                if self._topics.get(name) is not None and (
-                    other not in self._offsets.groups_of(name)
+                if (
+                    self._topics.get(name) is not None
+                    and not self._groups.known(other)
+                    and other not in self._offsets.groups_of(name)
                 ):
                     found.append(name)
         return found

@@ -13,7 +13,12 @@ from pocketmq.message.receipt_handle import (
     ReceiptHandleError,
     decode_receipt_handle,
 )
-from pocketmq.message.retry_topic import normal_topic, pop_retry_topic
+from pocketmq.message.retry_topic import (
+    TopicKind,
+    normal_topic,
+    pop_retry_topic,
+    stored_topic,
+)
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -126,6 +131,29 @@ class PopAccess:
                 ResponseCode.INVALID_PARAMETER,
                 f"the retry topic {name} would have {len(name)} characters, {MAX_STORED_TOPIC} are "
                 "allowed: give the group or the topic a shorter name",
+            )
+
+    def retry_topics(self, topic: str, group: str) -> list[tuple[TopicKind, TopicConfig]]:
+        """Return the retry topics that pops of a topic also read. That of v2 is read whatever the
+        settings: messages are there too if the name of v1 belongs or belonged to another group."""
+        config = self._config
+        kinds = [TopicKind.RETRY_V2]
+        if not config.enable_retry_topic_v2 or config.retrieve_message_from_pop_retry_topic_v1:
+            kinds.insert(0, TopicKind.RETRY_V1)
+        found = ((kind, self._topics.get(stored_topic(topic, group, kind))) for kind in kinds)
+        return [
+            (kind, retries)
+            for kind, retries in found
+            if retries is not None
+            and not self._groups.is_retry_of_another(retries.topic_name, group)
+        ]
+
+    def own_message(self, header: QueueHeader) -> None:
+        """Check that a message to be redelivered to a group is not a retry of another group."""
+        if self._groups.is_retry_of_another(header.topic, header.consumer_group):
+            raise RemotingError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] has the retries of another group",
             )
 
     def _topic(self, name: str) -> TopicConfig:

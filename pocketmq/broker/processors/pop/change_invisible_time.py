@@ -73,6 +73,7 @@ class ChangeInvisibleTimeProcessor:
         handle = handle_of(header.extra_info)
         self._access.group(header.consumer_group, handle.pop_time, request.connection)
         self._access.delivery(header, handle.pop_time)
+        self._access.own_message(header)
         id = CheckPointId(
             header.topic,
             header.consumer_group,

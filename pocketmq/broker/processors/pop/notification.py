@@ -14,10 +14,8 @@ from pocketmq.broker.pop.long_polling import EVERYTHING, Polling, PopLongPolling
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import PopAccess
-from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -39,7 +37,6 @@ class NotificationProcessor:
         config: BrokerConfig,
         store: MessageStore,
         access: PopAccess,
-        topics: TopicConfigs,
         pop_offset: PopOffset,
         orders: OrderTable,
         woken: TurnQueue,
@@ -49,7 +46,6 @@ class NotificationProcessor:
         self._config = config
         self._store = store
         self._access = access
-        self._topics = topics
         self._pop_offset = pop_offset
         self._orders = orders
         self._clock = clock
@@ -104,17 +100,13 @@ class NotificationProcessor:
         return Response(header=NotificationResponseHeader(polling_full=polling is Polling.FULL))
 
     def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
-        group = header.consumer_group
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         if any(self._queue_has_message(header, header.topic, queue_id) for queue_id in queues):
             return True
-        for v2 in (False, True):
-            retry_topic = self._topics.get(pop_retry_topic(header.topic, group, v2=v2))
-            if retry_topic is not None and self._queue_has_message(
-                header, retry_topic.topic_name, 0
-            ):
-                return True
-        return False
+        return any(
+            self._queue_has_message(header, retries.topic_name, 0)
+            for _, retries in self._access.retry_topics(header.topic, header.consumer_group)
+        )
 
     def _queue_has_message(
         self, header: NotificationRequestHeader, topic: str, queue_id: int

@@ -10,8 +10,6 @@ import random
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
-from pocketmq.broker.tables.topic_config import TopicConfigs
-from pocketmq.message.retry_topic import pop_retry_topic
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -32,13 +30,11 @@ class PeekProcessor:
         config: BrokerConfig,
         store: MessageStore,
         access: PopAccess,
-        topics: TopicConfigs,
         pop_offset: PopOffset,
     ) -> None:
         self._config = config
         self._store = store
         self._access = access
-        self._topics = topics
         self._pop_offset = pop_offset
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -78,12 +74,8 @@ class PeekProcessor:
         else:
             start = random.randrange(count) if count else 0
             queues = [(header.topic, (start + n) % count) for n in range(count)]
-        for v2 in (False, True):
-            retry_topic = self._topics.get(
-                pop_retry_topic(header.topic, header.consumer_group, v2=v2)
-            )
-            if retry_topic is not None:
-                queues.append((retry_topic.topic_name, 0))
+        for _, retries in self._access.retry_topics(header.topic, header.consumer_group):
+            queues.append((retries.topic_name, 0))
         return queues
 
     def _read(

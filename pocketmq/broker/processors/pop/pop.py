@@ -26,7 +26,6 @@ from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_filter import NotCompiled, codes_of, is_tag_type, ready_filter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
-from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
@@ -40,7 +39,7 @@ from pocketmq.message.pop_offsets import (
 from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
 from pocketmq.message.record import encode_record, iter_records
 from pocketmq.message.record_layout import queue_offsets_of
-from pocketmq.message.retry_topic import TopicKind, pop_retry_topic
+from pocketmq.message.retry_topic import TopicKind
 from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError
 from pocketmq.message.tags import TagExpressionError
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -123,7 +122,6 @@ class PopProcessor:
         config: BrokerConfig,
         store: MessageStore,
         access: PopAccess,
-        topics: TopicConfigs,
         offsets: ConsumerOffsets,
         pop_offset: PopOffset,
         deliveries: PopDeliveries,
@@ -138,7 +136,6 @@ class PopProcessor:
         self._config = config
         self._store = store
         self._access = access
-        self._topics = topics
         self._offsets = offsets
         self._pop_offset = pop_offset
         self._deliveries = deliveries
@@ -286,17 +283,11 @@ class PopProcessor:
         return sources
 
     def _retry_sources(self, header: PopMessageRequestHeader, chance: int) -> list[_Source]:
-        config = self._config
-        versions = [config.enable_retry_topic_v2]
-        if config.enable_retry_topic_v2 and config.retrieve_message_from_pop_retry_topic_v1:
-            versions.insert(chance % 2, False)
-        sources = []
-        for v2 in versions:
-            topic = self._topics.get(pop_retry_topic(header.topic, header.consumer_group, v2=v2))
-            if topic is not None:
-                kind = TopicKind.RETRY_V2 if v2 else TopicKind.RETRY_V1
-                sources.append(_Source(topic.topic_name, kind, range(topic.read_queue_nums)))
-        return sources
+        sources = [
+            _Source(topic.topic_name, kind, range(topic.read_queue_nums))
+            for kind, topic in self._access.retry_topics(header.topic, header.consumer_group)
+        ]
+        return sources[::-1] if chance % 2 else sources
 
     def _pop_from(self, pop: _Pop, source: _Source) -> None:
         group = pop.header.consumer_group

@@ -83,7 +83,9 @@ class SendBackProcessor:
         if self._is_gone(record):
             # On an error, the client would send the message to the retry topic itself.
             return Response(remark=f"topic {record.topic} was deleted: the message is dropped")
-        if not self._store.is_queued(record):
+        # A proxy in this process has no caller, and cannot tell whose retry it is.
+        foreign = self._groups.is_retry_of_another(record.topic, header.group)
+        if foreign or not self._store.is_queued(record):
             raise _not_there(header.offset)
         most = group.retry_max_times
         if request.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
