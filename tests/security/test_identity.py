@@ -361,3 +361,23 @@ async def test_nothing_is_pushed_to_a_consumer_that_lost_its_grant(
     else:
         assert (await eve.next())[0] == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert eve.pushed.empty()
+
+
+async def test_a_consumer_gets_no_retry_of_the_group_that_its_own_joins_to(
+    server: EmbeddedServer, member: Open
+) -> None:
+    """`%RETRY%readers_secrets` is also what readers' POP retries of the topic would be in."""
+    other = f"{GROUP}_{TOPIC}"
+    owner, root = await member(OWNER), await member(ROOT)
+    assert (await owner.heartbeat("owner", consumer=GROUP)).code == 0
+    assert (await owner.next())[0] == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    assert (await owner.send(TOPIC, b"creates the topic")).code == 0
+    sent = await root.send(f"%RETRY%{other}", b"failed in the other group")
+    assert sent.code == 0
+    fields = {"consumerGroup": GROUP, "clientId": "owner", "msgId": sent.ext_fields["msgId"]}
+    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    assert (await root.connection.request(code, ext_fields=fields)).code == 16
+    assert owner.pushed.empty()
+    grant(server, OWNER, f"Topic:{TOPIC}", f"Group:{GROUP}", f"Group:{other}")
+    assert (await root.connection.request(code, ext_fields=fields)).code == 0
+    assert b"failed in the other group" in (await owner.next())[1]
