@@ -12,9 +12,11 @@ import pytest
 from pocketmq.client.admin.admin import Admin
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.receipt_handle import decode_receipt_handle
+from pocketmq.message.retry_topic import TopicKind
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.settings.properties_file import ConfigErrors
+from tests.broker.conftest import Client as RawClient
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 
@@ -213,6 +215,24 @@ async def test_nothing_of_other_topics_goes_to_the_dead_letters(
         answer = await consumer.call("ForwardMessageToDeadLetterQueue", forward(got, made_up))
         assert answer.status.code == pb.INVALID_RECEIPT_HANDLE
     assert store.max_offset(f"%DLQ%{GROUP}", 0) == 0
+
+
+async def test_no_retry_of_another_group_goes_to_the_dead_letters(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    """Its topic has the name that the retry topic of the group and the topic would have."""
+    await send(consumer, message())
+    _, (got,) = await consumer.receive(receive())
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    place = server.broker.store.commit_log.end
+    assert (await broker.send(f"%RETRY%{GROUP}_{got.topic.name}", b"secret")).code == 0
+    await broker.close()
+    true = decode_receipt_handle(got.system_properties.receipt_handle)
+    made_up = true._replace(kind=TopicKind.RETRY_V1, queue_offset=0, physical_offset=place).encode()
+    answer = await consumer.call("ForwardMessageToDeadLetterQueue", forward(got, made_up))
+    assert answer.status.code != pb.OK
+    assert server.broker.store.max_offset(f"%DLQ%{GROUP}", 0) == 0
 
 
 async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient) -> None:
