@@ -33,7 +33,15 @@ MAY_IMPORT = {
     "table_writer": {"blocking_thread", "kept_task", "remoting"},
     "auth": {"limited_log", "message", "remoting", "table_writer"},
     "monitoring": {"_extras", "kept_task", "limited_log", "remoting"},
-    "namesrv": {"_extras", "auth", "limited_log", "message", "monitoring", "remoting"},
+    "namesrv": {
+        "_extras",
+        "auth",
+        "blocking_thread",
+        "limited_log",
+        "message",
+        "monitoring",
+        "remoting",
+    },
     "client": {"auth", "kept_task", "limited_log", "message", "remoting"},
     "broker": {
         "_accelerator",

@@ -5,14 +5,21 @@ The file is the official `kvConfig.json`: `{"configTable":{"NAMESPACE":{"KEY":"V
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
 
 import msgspec
 
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import fastjson
 from pocketmq.message.fastjson_text import FastjsonError
+from pocketmq.namesrv.change_queue import ChangeQueue
 from pocketmq.namesrv.text_file import TextFile
 
 log = logging.getLogger("pocketmq.namesrv.kv_config")
@@ -23,6 +30,12 @@ NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 MAX_SIZE = 16 << 20
 """Bytes of the whole table as JSON, unless its owner says otherwise."""
 
+_ENCODED_TOGETHER: Final = 512
+"""Entries that are encoded in one go."""
+_PAUSE: Final = 0.0001
+"""Seconds between two such goes. Encoding holds Python's lock, even in a thread, and a request that
+comes meanwhile would wait five milliseconds for it, several times."""
+
 
 class KVConfigError(Exception):
     """The table cannot be read from or written to its file, or became too large."""
@@ -32,10 +45,20 @@ class _File(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
 
-class KVConfig:
-    """The table and its file. A change is in the file before the call that made it returns.
+class _Change(NamedTuple):
+    namespace: str
+    key: str
+    value: str | None  # None deletes it
 
-    `max_size` bounds the whole table, in bytes of JSON.
+
+_Changes = dict[str, dict[str, str | None]]
+
+
+class KVConfig:
+    """The table and its file. A change is in the file before the call that made it returns, and
+    before it is seen.
+
+    `max_size` bounds the whole table, in bytes of JSON, and also the changes that wait.
     """
 
     def __init__(self, file: TextFile, *, max_size: int = MAX_SIZE) -> None:
@@ -43,6 +66,9 @@ class KVConfig:
         self._log = LimitedLog(log)
         self._max_size = max_size
         self._table: dict[str, dict[str, str]] = {}
+        self._size = 0
+        self._waiting_size = 0
+        self._queue = ChangeQueue(file.path.name, self._write)
 
     def load(self) -> None:
         """Read the file, or its predecessor if the file is broken.
@@ -64,6 +90,8 @@ class KVConfig:
                     "mend it or move it away"
                 ) from None
             log.warning("%s cannot be read (%s): took its .bak", self._file.path, error)
+        with contextlib.suppress(UnicodeEncodeError):  # such a table cannot be written either
+            self._size = len(msgspec.json.encode(_File(self._table)))
         log.info("load KV config table OK: %d namespaces", len(self._table))
 
     @staticmethod
@@ -76,38 +104,92 @@ class KVConfig:
         except (msgspec.DecodeError, RecursionError):
             return fastjson.decode_into(text, _File).config_table
 
-    def put(self, namespace: str, key: str, value: str) -> None:
+    async def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises `KVConfigError`, and then changes nothing."""
-        entries = self._table.get(namespace, {})
-        self._store(namespace, {**entries, key: value})
-        self._log.info(
-            "%s config item, Namespace: %s Key: %s Value: %s",
-            "updated" if key in entries else "new",
-            namespace,
-            key,
-            value,
-        )
+        await self._change(_Change(namespace, key, value))
 
-    def delete(self, namespace: str, key: str) -> None:
+    async def delete(self, namespace: str, key: str) -> None:
         """Remove a value if it is there. Raises `KVConfigError`."""
-        entries = self._table.get(namespace, {})
-        if key not in entries:
-            return
-        self._store(namespace, {k: v for k, v in entries.items() if k != key})
-        self._log.info("deleted config item, Namespace: %s Key: %s", namespace, key)
+        await self._change(_Change(namespace, key, None))
 
-    def _store(self, namespace: str, entries: dict[str, str]) -> None:
-        table = {**self._table, namespace: entries}
-        text = msgspec.json.encode(_File(table))
-        if len(text) > self._max_size:
+    async def _change(self, change: _Change) -> None:
+        size = len(change.namespace) + len(change.key) + len(change.value or "")
+        if self._waiting_size and self._waiting_size + size > self._max_size:
             raise KVConfigError(
-                f"the KV config would have {len(text)} bytes, at most {self._max_size}"
+                f"{self._waiting_size} characters wait to be written to {self._file.path}, and "
+                f"{size} more come, at most {self._max_size}: try again later"
             )
+        self._waiting_size += size
         try:
-            self._file.replace(text.decode())
+            await self._queue.add(change)
+        finally:
+            self._waiting_size -= size
+
+    async def stop(self) -> None:
+        """Write the changes that wait."""
+        await self._queue.stop()
+
+    async def _write(
+        self, batch: Sequence[_Change], thread: BlockingThread
+    ) -> list[Exception | None]:
+        changes: _Changes = {}
+        errors: list[Exception | None] = []
+        size = self._size
+        for change in batch:
+            try:
+                size = self._note(change, changes, size)
+                errors.append(None)
+            except (KVConfigError, UnicodeEncodeError) as error:
+                errors.append(error)
+        if not changes:
+            return errors
+        try:
+            # The thread reads the table, which nothing else changes meanwhile.
+            await thread.call(partial(self._replace, changes))
         except OSError as error:
-            raise KVConfigError(f"{self._file.path} cannot be written: {error}") from None
-        self._table = table
+            failure = KVConfigError(f"{self._file.path} cannot be written: {error}")
+            return [each or failure for each in errors]
+        self._size = size
+        for namespace, changed in changes.items():
+            entries = self._table.setdefault(namespace, {})
+            for key, value in changed.items():
+                if value is None:
+                    entries.pop(key, None)
+                    self._log.info("deleted config item, Namespace: %s Key: %s", namespace, key)
+                    continue
+                self._log.info(
+                    "%s config item, Namespace: %s Key: %s Value: %s",
+                    "updated" if key in entries else "new",
+                    namespace,
+                    key,
+                    value,
+                )
+                entries[key] = value
+        return errors
+
+    def _note(self, change: _Change, changes: _Changes, size: int) -> int:
+        """Add a change to those of a batch; return the size of the table with them."""
+        namespace, key, value = change
+        changed = changes.get(namespace, {})
+        known = changed[key] if key in changed else self.get(namespace, key)
+        if known is None and value is None:
+            return size
+        before = size
+        if namespace not in self._table and namespace not in changes:
+            size += len(msgspec.json.encode({namespace: {}})) - 1
+        if known is not None:
+            size -= len(msgspec.json.encode({key: known})) - 1
+        if value is not None:
+            size += len(msgspec.json.encode({key: value})) - 1
+            if size > max(before, self._max_size):
+                raise KVConfigError(
+                    f"the KV config would have {size} bytes, at most {self._max_size}"
+                )
+        changes.setdefault(namespace, {})[key] = value
+        return size
+
+    def _replace(self, changes: _Changes) -> None:
+        self._file.replace(_encoded(self._table, changes))
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value."""
@@ -123,3 +205,36 @@ class KVConfig:
         for namespace, entries in self._table.items():
             for key, value in entries.items():
                 log.info("configTable NS: %s Key: %s Value: %s", namespace, key, value)
+
+
+def _encoded(table: Mapping[str, Mapping[str, str]], changes: _Changes) -> Iterator[bytes]:
+    """Yield the pieces of the file, with pauses between them."""
+    yield b'{"configTable":{'
+    for number, namespace in enumerate(dict.fromkeys((*table, *changes))):
+        yield (b"," if number else b"") + msgspec.json.encode(namespace) + b":{"
+        separator = b""
+        for entries in _amended(table.get(namespace, {}), changes.get(namespace, {})):
+            if entries:
+                yield separator + msgspec.json.encode(entries)[1:-1]
+                separator = b","
+            time.sleep(_PAUSE)
+        yield b"}"
+    yield b"}}"
+
+
+def _amended(
+    entries: Mapping[str, str], changed: Mapping[str, str | None]
+) -> Iterator[dict[str, str]]:
+    """Yield the entries with the changes, some at a time."""
+    left = iter(entries.items())
+    while some := dict(islice(left, _ENCODED_TOGETHER)):
+        for key in some.keys() & changed.keys():
+            value = changed[key]
+            if value is None:
+                del some[key]
+            else:
+                some[key] = value
+        yield some
+    new = iter([(k, v) for k, v in changed.items() if k not in entries and v is not None])
+    while some := dict(islice(new, _ENCODED_TOGETHER)):
+        yield some

@@ -95,12 +95,13 @@ class NameServer:
         if auth is None and self.config.authentication_enabled:
             auth = self._own_auth = Auth(self.config, Path(self.config.auth_file_path))
         self.dispatcher = Dispatcher()
+        self._settings = ConfigProcessor(self.config, self._settings_changed)
         for processor in (
             RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
             BrokerProcessor(self.config, self.routes, self.kv_config),
             TopicProcessor(self.config, self.routes),
             KVConfigProcessor(self.kv_config),
-            ConfigProcessor(self.config, self._settings_changed),
+            self._settings,
             AuthProcessor(auth.tables if auth is not None else None),
         ):
             processor.register(self.dispatcher)
@@ -202,6 +203,8 @@ class NameServer:
             timer.cancel()
         self._timers.clear()
         await self._server.stop()
+        await end_in_time(self.kv_config.stop)
+        await end_in_time(self._settings.stop)
         if self._own_auth is not None:
             await end_in_time(self._own_auth.stop)
         if monitored is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -29,9 +29,9 @@ class TextFile:
         """Return what the file held before it was last replaced, or None."""
         return _read(self.backup)
 
-    def replace(self, text: str) -> None:
-        """Write the text; if the process dies, the old or the new text is there, whole. When this
-        returns, the new one survives a power failure.
+    def replace(self, pieces: Iterable[bytes]) -> None:
+        """Write a text, given in UTF-8 and in pieces. If the process dies, the old or the new text
+        is there, whole. When this returns, the new one survives a power failure.
 
         The new file and the backup have the permissions of the old file, which may hold secrets.
 
@@ -42,8 +42,8 @@ class TextFile:
         directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".tmp")
         mode = stat.S_IMODE(self.path.stat().st_mode) if self.path.exists() else None
-        with open(fresh, "w", encoding="utf-8", newline="\n", opener=_private(mode)) as file:
-            file.write(text)
+        with open(fresh, "wb", opener=_private(mode)) as file:
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():

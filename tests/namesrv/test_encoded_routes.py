@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,11 +42,14 @@ class Changes(RuleBasedStateMachine):
         self.directory = TemporaryDirectory()
         file = TextFile(Path(self.directory.name) / "kvConfig.json")
         self.kv_config = KVConfig(file)
+        self.runner = asyncio.Runner()
         self.processor = RouteProcessor(
             self.config, self.routes, self.kv_config, clock=lambda: MonotonicMs(self.now)
         )
 
     def teardown(self) -> None:
+        self.runner.run(self.kv_config.stop())
+        self.runner.close()
         self.directory.cleanup()
 
     @rule(
@@ -103,7 +107,7 @@ class Changes(RuleBasedStateMachine):
     @rule(name=st.sampled_from(TOPICS), order=st.sampled_from(["", "b0:4"]), on=st.booleans())
     def order(self, name: str, order: str, on: bool) -> None:
         self.config.order_message_enable = on
-        self.kv_config.put(NAMESPACE_ORDER_TOPIC_CONFIG, name, order)
+        self.runner.run(self.kv_config.put(NAMESPACE_ORDER_TOPIC_CONFIG, name, order))
 
     @rule(on=st.booleans())
     def support_acting_masters(self, on: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frames.frame import Command, decode_command, encode_command
 from pocketmq.remoting.serving.request import RequestDecoder, Response
 from tests.namesrv.conftest import Clock
-from tests.namesrv.files import exists, make_unwritable, read, write
+from tests.namesrv.files import HeldFile, exists, make_unwritable, read, write
 from tests.namesrv.registrations import body, header, topic
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -509,6 +511,39 @@ async def test_settings_that_can_not_be_written_are_an_error(
     answer = await ask(connection, RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "not written" in (answer.remark or "")
+
+
+async def test_settings_are_written_while_others_are_served(
+    connection: Connection, config: NamesrvConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = HeldFile(Path(config.config_store_path))
+    monkeypatch.setattr("pocketmq.namesrv.processors.config.TextFile", lambda path: file)
+
+    def update(text: bytes) -> asyncio.Task[Command]:
+        return asyncio.create_task(ask(connection, RequestCode.UPDATE_NAMESRV_CONFIG, text))
+
+    updates = [update(b"orderMessageEnable=true")]
+    await file.begun()
+    updates += [update(b"waitSecondsForService=%d" % each) for each in range(9)]
+    await asyncio.sleep(0)
+    shown = await ok(connection, RequestCode.GET_NAMESRV_CONFIG)
+    assert b"waitSecondsForService=8\n" in bytes(shown.body)
+    assert not any(each.done() for each in updates)
+    file.go_on()
+    await file.begun()
+    file.go_on()
+    assert {(await each).code for each in updates} == {0}
+    assert file.writes == 2
+    assert read(config.config_store_path) == "orderMessageEnable=true\nwaitSecondsForService=8\n"
+
+
+async def test_settings_are_bounded(connection: Connection, config: NamesrvConfig) -> None:
+    change = b"orderMessageEnable=true\nbindAddress=" + b"x" * 65536
+    answer = await ask(connection, RequestCode.UPDATE_NAMESRV_CONFIG, change)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "at most 65536" in (answer.remark or "")
+    assert not config.order_message_enable
+    assert not exists(config.config_store_path)
 
 
 async def test_binary_headers_are_served_as_well(server: NameServer) -> None:

@@ -126,7 +126,7 @@ async def test_the_key_value_table_is_logged_now_and_then(
         return caplog.messages.count("configTable NS: NS Key: K Value: V")
 
     async with NameServer(config, clock=time.monotonic, call_later=time.call_later) as server:
-        server.kv_config.put("NS", "K", "V")
+        await server.kv_config.put("NS", "K", "V")
         time.advance(59_000)
         assert logged() == 0
         time.advance(1_000)

@@ -131,9 +131,9 @@ async def test_the_switches_change_while_it_runs(tmp_path: Path) -> None:
     async with proxied_cluster(tmp_path, 1, selector=selector, route_interval=0.1) as cluster:
         assert selector.switches.send_latency_enable
         table = cluster.name_server.kv_config
-        table.put(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable", "false")
+        await table.put(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable", "false")
         await until(lambda: not selector.switches.send_latency_enable)
-        table.delete(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable")
+        await table.delete(CLIENT_CONFIG_NAMESPACE, "sendLatencyEnable")
         await until(lambda: selector.switches.send_latency_enable)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pocketmq.auth.settings import hidden
+from pocketmq.blocking_thread import BlockingThread
 from pocketmq.limited_log import LimitedLog
+from pocketmq.namesrv.change_queue import ChangeQueue
 from pocketmq.namesrv.config import FIXED, NEVER_CHANGED, NamesrvConfig
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -35,18 +39,31 @@ class ConfigProcessor:
     reads the settings from there (`pocketmq.namesrv.config.take_kept`).
     """
 
+    MAX_SIZE: Final = 64 * 1024
+    """Bytes of settings in one request. The file with all of them is written at each change."""
+
     def __init__(self, config: NamesrvConfig, on_change: Callable[[], object]) -> None:
         self._config = config
         self._on_change = on_change
         self._log = LimitedLog(log)
+        self._queue = ChangeQueue("namesrv.properties", self._write)
+
+    async def stop(self) -> None:
+        """Write the changes that wait."""
+        await self._queue.stop()
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
         dispatcher.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update)
         dispatcher.register(RequestCode.GET_NAMESRV_CONFIG, self.get)
 
-    def update(self, request: Request[Header]) -> Response:
-        """Change all named settings or none."""
+    def update(self, request: Request[Header]) -> Response | Awaitable[Response]:
+        """Change all named settings or none, and answer when they are in the file."""
+        if len(request.body) > self.MAX_SIZE:
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                f"the settings have {len(request.body)} bytes, at most {self.MAX_SIZE}",
+            )
         try:
             changes = parse_properties(str(request.body, "utf-8"))
         except UnicodeDecodeError as error:
@@ -82,8 +99,11 @@ class ConfigProcessor:
             self._log.info("setting %s = %s by %s", key, value, request.connection)
             setattr(self._config, names[key], value)
         self._on_change()
+        return self._written({key: text for key, text in changes.items() if key in values})
+
+    async def _written(self, changes: Mapping[str, str]) -> Response:
         try:
-            self._persist({key: text for key, text in changes.items() if key in values})
+            await self._queue.add(changes)
         except OSError as error:
             return Response(
                 ResponseCode.SYSTEM_ERROR,
@@ -91,10 +111,17 @@ class ConfigProcessor:
             )
         return Response()
 
+    async def _write(
+        self, batch: Sequence[Mapping[str, str]], thread: BlockingThread
+    ) -> list[None]:
+        changes = {key: text for each in batch for key, text in each.items()}
+        await thread.call(partial(self._persist, changes))
+        return [None] * len(batch)
+
     def _persist(self, changes: Mapping[str, str]) -> None:
         path = Path(self._config.config_store_path)
         text, _ = decode_properties(path.read_bytes() if path.exists() else b"")
-        TextFile(path).replace(amend_properties(text, changes))
+        TextFile(path).replace([amend_properties(text, changes).encode()])
 
     def get(self, request: Request[Header]) -> Response:
         """Return all settings, sorted by name."""

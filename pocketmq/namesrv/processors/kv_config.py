@@ -33,11 +33,11 @@ class KVConfigProcessor:
             GetKVListByNamespaceRequestHeader,
         )
 
-    def put(self, request: Request[PutKVConfigRequestHeader]) -> Response:
+    async def put(self, request: Request[PutKVConfigRequestHeader]) -> Response:
         """Set a value, and answer when it is in the file."""
         header = request.header
         try:
-            self._kv_config.put(header.namespace, header.key, header.value)
+            await self._kv_config.put(header.namespace, header.key, header.value)
         except KVConfigError as error:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         return Response()
@@ -55,13 +55,13 @@ class KVConfigProcessor:
             )
         return Response(header=GetKVConfigResponseHeader(value))
 
-    def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Response:
+    async def delete(self, request: Request[DeleteKVConfigRequestHeader]) -> Response:
         """Remove a value if it is there."""
         header = request.header
         if header.namespace is None or header.key is None:
             return Response()
         try:
-            self._kv_config.delete(header.namespace, header.key)
+            await self._kv_config.delete(header.namespace, header.key)
         except KVConfigError as error:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         return Response()

@@ -1,0 +1,66 @@
+"""Changes of a file, written in batches by a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from pocketmq.blocking_thread import BlockingThread
+
+C = TypeVar("C")
+
+
+class ChangeQueue(Generic[C]):
+    """Gives changes to `write`, in order: those that come during one write go together into the
+    next, so that a file is not written as a whole for each of them.
+
+    `write(changes, thread)` returns an error, or None, for each change, and does what blocks on the
+    thread. If it raises, that is the error of all of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[Sequence[C], BlockingThread], Awaitable[Sequence[Exception | None]]],
+    ) -> None:
+        self._name = name
+        self._write = write
+        self._waiting: list[tuple[C, asyncio.Future[None]]] = []
+        self._thread: BlockingThread | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, change: C) -> None:
+        """Return when the change is written. Raises its error; it is not made then."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((change, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"writing {self._name}")
+        await done
+
+    async def stop(self) -> None:
+        """Write what waits, and end the thread."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+
+    async def _run(self) -> None:
+        if self._thread is None:
+            self._thread = BlockingThread(self._name)
+        errors: Sequence[Exception | None]
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                errors = await self._write([change for change, _ in batch], self._thread)
+            except Exception as failure:
+                errors = [failure] * len(batch)
+            for (_, done), error in zip(batch, errors, strict=True):
+                if done.done():
+                    continue  # the caller was cancelled
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+        self._task = None
