@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pocketmq.blocking_thread import BlockingThread
-from pocketmq.limited_log import LimitedLog
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import fastjson
 from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.namesrv.change_queue import ChangeQueue
@@ -29,6 +29,9 @@ NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 MAX_SIZE = 16 << 20
 """Bytes of the whole table as JSON, unless its owner says otherwise."""
+
+_LOGGED: Final = 1000
+_LOGGED_CHARACTERS: Final = 1000
 
 _ENCODED_TOGETHER: Final = 512
 """Entries that are encoded in one go."""
@@ -200,11 +203,20 @@ class KVConfig:
         return self._table.get(namespace)
 
     def log_table(self) -> None:
-        """Write the table to the log, as name servers do every ten minutes."""
+        """Write the begin of the table to the log, as name servers do every ten minutes."""
         log.info("configTable SIZE: %d", len(self._table))
-        for namespace, entries in self._table.items():
-            for key, value in entries.items():
-                log.info("configTable NS: %s Key: %s Value: %s", namespace, key, value)
+        entries = (
+            (namespace, key, value)
+            for namespace, entries in self._table.items()
+            for key, value in entries.items()
+        )
+        for entry in islice(entries, _LOGGED):
+            log.info(
+                "configTable NS: %s Key: %s Value: %s",
+                *(shown(text, _LOGGED_CHARACTERS) for text in entry),
+            )
+        if (left := sum(map(len, self._table.values())) - _LOGGED) > 0:
+            log.info("configTable: %d more entries", left)
 
 
 def _encoded(table: Mapping[str, Mapping[str, str]], changes: _Changes) -> Iterator[bytes]:

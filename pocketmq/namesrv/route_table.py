@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,9 @@ from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 log = logging.getLogger("pocketmq.namesrv.route_table")
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 MASTER_ID = 0
 LIVENESS_WINDOW = 120_000
@@ -88,6 +91,9 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerAddress, BrokerLive] = {}
         self._filter_servers: dict[BrokerAddress, list[str]] = {}
+        # What a connection that ends takes with it, and the groups that an address is in.
+        self._by_channel: dict[object, set[BrokerAddress]] = {}
+        self._by_address: dict[str, set[str]] = {}
 
     @property
     def version(self) -> tuple[int, int]:
@@ -140,12 +146,13 @@ class RouteTable:
         group.enable_acting_master = header.enable_acting_master is True
         group.zone_name = header.zone_name
         # An address has one id: a slave that became master loses its old one.
-        group.broker_addrs = {
+        addresses = {
             broker_id: address
             for broker_id, address in group.broker_addrs.items()
             if address != at.address or broker_id == header.broker_id
         }
-        group.broker_addrs[header.broker_id] = at.address
+        addresses[header.broker_id] = at.address
+        self._set_addresses(group, addresses)
 
         master = header.broker_id == MASTER_ID
         acting = (
@@ -175,6 +182,8 @@ class RouteTable:
         window = header.heartbeat_timeout_millis
         if at not in self._live:
             self._log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
+        self._disconnect(at)
+        self._by_channel.setdefault(channel, set()).add(at)
         self._live[at] = BrokerLive(
             broker_name=header.broker_name,
             last_update=self._clock(),
@@ -276,26 +285,35 @@ class RouteTable:
         if group is None:
             return
         self._changes += 1
-        group.broker_addrs = {i: a for i, a in group.broker_addrs.items() if a != address}
+        self._set_addresses(group, {i: a for i, a in group.broker_addrs.items() if a != address})
         if not group.broker_addrs:
             self._remove_group(broker_name)
         elif group.enable_acting_master and min(group.broker_addrs) > MASTER_ID:
             self.topics.wipe_write_perm(broker_name)
+
+    def _set_addresses(self, group: BrokerData, addresses: dict[int, str]) -> None:
+        for address in set(group.broker_addrs.values()).difference(addresses.values()):
+            _discard(self._by_address, address, group.broker_name)
+        for address in addresses.values():
+            self._by_address.setdefault(address, set()).add(group.broker_name)
+        group.broker_addrs = addresses
 
     def _remove_group(self, broker_name: str) -> None:
         self._leave_cluster(self._brokers.pop(broker_name))
         self.topics.drop_broker(broker_name)
 
     def _leave_cluster(self, group: BrokerData) -> None:
-        names = self._clusters[group.cluster]
-        names.discard(group.broker_name)
-        if not names:
-            del self._clusters[group.cluster]
+        _discard(self._clusters, group.cluster, group.broker_name)
 
     def channel_lost(self, channel: object) -> None:
         """Remove the brokers (of a container there may be several) that registered over it."""
-        for at in [at for at, live in self._live.items() if live.channel is channel]:
+        for at in list(self._by_channel.get(channel, ())):
             self._remove_address(at)
+
+    def _disconnect(self, at: BrokerAddress) -> None:
+        live = self._live.get(at)
+        if live is not None:
+            _discard(self._by_channel, live.channel, at)
 
     def expire(self) -> list[object]:
         """Remove brokers that were silent for longer than their window; return their channels."""
@@ -312,10 +330,12 @@ class RouteTable:
         """Remove an address without a live broker. Under another broker name it may be in a second
         group, which nothing else would remove; the reference removes it from one group only."""
         self._changes += 1
+        self._disconnect(at)
         del self._live[at]
         self._filter_servers.pop(at, None)
-        for group in list(self._brokers.values()):
-            if at.address in group.broker_addrs.values() and (
+        for name in list(self._by_address.get(at.address, ())):
+            group = self._brokers[name]
+            if (
                 group.cluster == at.cluster
                 or BrokerAddress(group.cluster, at.address) not in self._live
             ):
@@ -350,12 +370,10 @@ class RouteTable:
             return None
         groups = [self._brokers[name] for name in names]
         filter_servers = {
-            at.address: servers
-            for at, servers in self._filter_servers.items()
-            if any(
-                at.cluster == group.cluster and at.address in group.broker_addrs.values()
-                for group in groups
-            )
+            address: self._filter_servers[at]
+            for group in groups
+            for address in group.broker_addrs.values()
+            if (at := BrokerAddress(group.cluster, address)) in self._filter_servers
         }
         if self._config.support_acting_master and not topic.startswith(
             SYNC_BROKER_MEMBER_GROUP_PREFIX
@@ -402,6 +420,14 @@ class RouteTable:
             names += sorted(groups)
         addresses = (a for group in self._brokers.values() for a in group.broker_addrs.values())
         return list(dict.fromkeys(names)), next(addresses, None)
+
+
+def _discard(table: dict[K, set[V]], key: K, value: V) -> None:
+    """Remove a value, and the key of the last one."""
+    values = table[key]
+    values.discard(value)
+    if not values:
+        del table[key]
 
 
 def _with_acting_master(group: BrokerData) -> BrokerData:

@@ -27,6 +27,8 @@ class TopicQueueTable:
     def __init__(self) -> None:
         self.changes = 0
         self._topics: dict[str, dict[str, QueueData]] = {}
+        #: The same by broker name; looking for a group's topics among all would take too long.
+        self._groups: dict[str, dict[str, QueueData]] = {}
         self._log = LimitedLog(log)
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
@@ -86,8 +88,7 @@ class TopicQueueTable:
                 self._topics[topic.topic_name] = rows
             elif known is not None and known != queues:
                 self._log.info("topic changed, %s OLD: %s NEW: %s", topic.topic_name, known, queues)
-            rows[broker_name] = queues
-            self.changes += 1
+            self._set(rows, topic.topic_name, queues)
 
     def register_mappings(
         self, broker_name: str, mappings: Mapping[str, TopicQueueMappingInfo], *, changed: bool
@@ -108,37 +109,54 @@ class TopicQueueTable:
     def add(self, topic: str, rows: Iterable[QueueData]) -> None:
         """Set the queues of a topic at the groups that `rows` name."""
         for queues in rows:
-            self._topics.setdefault(topic, {})[queues.broker_name] = queues
-            self.changes += 1
+            self._set(self._topics.setdefault(topic, {}), topic, queues)
+
+    def _set(self, rows: dict[str, QueueData], topic: str, queues: QueueData) -> None:
+        rows[queues.broker_name] = queues
+        self._groups.setdefault(queues.broker_name, {})[topic] = queues
+        self.changes += 1
 
     def drop(self, topic: str) -> None:
         """Forget a topic."""
         self.changes += 1
-        self._topics.pop(topic, None)
+        for broker_name in self._topics.pop(topic, ()):
+            self._forget(broker_name, topic)
         self._mappings.pop(topic, None)
 
     def drop_at(self, topic: str, broker_names: Iterable[str]) -> None:
         """Forget a topic's queues at some groups."""
-        rows = self._topics.get(topic)
-        if rows is None:
-            return
-        self.changes += 1
-        mappings = self._mappings.get(topic, {})
         for broker_name in broker_names:
-            if rows.pop(broker_name, None) is not None:
+            if topic in self._groups.get(broker_name, ()):
                 self._log.info("topic %s is no longer at %s", topic, broker_name)
-            mappings.pop(broker_name, None)
-        if not rows:
-            del self._topics[topic]
-        if not mappings:
-            self._mappings.pop(topic, None)
+                self._drop_row(topic, broker_name)
 
     def drop_broker(self, broker_name: str, *, keep: Collection[str] = ()) -> None:
         """Forget all queues of a group except those of the topics in `keep`."""
         kept = set(keep)
-        for topic in self.names_at((broker_name,)):
-            if topic not in kept:
-                self.drop_at(topic, (broker_name,))
+        topics = [topic for topic in self._groups.get(broker_name, ()) if topic not in kept]
+        for topic in topics:
+            self._drop_row(topic, broker_name)
+        if topics:
+            self._log.info("%d topics are no longer at %s", len(topics), broker_name)
+
+    def _drop_row(self, topic: str, broker_name: str) -> None:
+        self.changes += 1
+        self._forget(broker_name, topic)
+        rows = self._topics[topic]
+        del rows[broker_name]
+        if not rows:
+            del self._topics[topic]
+        if topic in self._mappings:
+            mappings = self._mappings[topic]
+            mappings.pop(broker_name, None)
+            if not mappings:
+                del self._mappings[topic]
+
+    def _forget(self, broker_name: str, topic: str) -> None:
+        topics = self._groups[broker_name]
+        del topics[topic]
+        if not topics:
+            del self._groups[broker_name]
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Take the write permission from all topics of a group; return their number."""
@@ -152,7 +170,7 @@ class TopicQueueTable:
         return self._set_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        rows = [rows[broker_name] for rows in self._topics.values() if broker_name in rows]
+        rows = self._groups.get(broker_name, {}).values()
         self.changes += 1
         for queues in rows:
             queues.perm = change(queues.perm)

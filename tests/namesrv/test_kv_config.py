@@ -218,3 +218,17 @@ async def test_the_table_in_the_log(path: Path, caplog: pytest.LogCaptureFixture
         "configTable SIZE: 1",
         "configTable NS: NS Key: key Value: value",
     ]
+
+
+def test_a_large_table_does_not_fill_the_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = {"N": {f"k{number}": "a\n" + "v" * 5000 for number in range(1500)}}
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"configTable": table}))
+    config = open_config(path)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        config.log_table()
+    assert len(caplog.messages) == 1002
+    assert caplog.messages[-1] == "configTable: 500 more entries"
+    assert max(map(len, caplog.messages)) < 2000
+    assert not any("\n" in line for line in caplog.messages)
