@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pocketmq.blocking_thread import BlockingThread
+
+MOST_TOGETHER: Final = 1000
+"""Changes in one write: they are checked and made on the event loop, in one go."""
 
 C = TypeVar("C")
 
@@ -51,7 +54,8 @@ class ChangeQueue(Generic[C]):
             self._thread = BlockingThread(self._name)
         errors: Sequence[Exception | None]
         while self._waiting:
-            batch, self._waiting = self._waiting, []
+            batch = self._waiting[:MOST_TOGETHER]
+            del self._waiting[:MOST_TOGETHER]
             try:
                 errors = await self._write([change for change, _ in batch], self._thread)
             except Exception as failure:

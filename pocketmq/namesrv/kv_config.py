@@ -165,7 +165,7 @@ class KVConfig:
                     "updated" if key in entries else "new",
                     namespace,
                     key,
-                    value,
+                    shown(value, _LOGGED_CHARACTERS),
                 )
                 entries[key] = value
         return errors

@@ -174,6 +174,18 @@ async def test_changes_during_a_write_share_the_next_one(path: Path) -> None:
     assert json.loads(read(str(path))) == {"configTable": {"NS": {"key": "49"}}}
 
 
+async def test_a_write_has_a_bounded_number_of_changes(path: Path) -> None:
+    file = HeldFile(path)
+    config = KVConfig(file)
+    changes = [asyncio.create_task(config.put("NS", str(each), "")) for each in range(2500)]
+    for done in 0, 1000, 2000:
+        await file.begun()
+        assert len(config.namespace("NS") or ()) == done
+        file.go_on()
+    await asyncio.gather(*changes)
+    assert open_config(path).namespace("NS") == {str(each): "" for each in range(2500)}
+
+
 async def test_a_failed_write_fails_the_changes_in_it_only(path: Path) -> None:
     file = HeldFile(path)
     config = KVConfig(file)
