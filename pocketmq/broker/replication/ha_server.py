@@ -101,6 +101,12 @@ class HaServer:
         """Return what each slave has acknowledged."""
         return [connection.feed.acked for connection in self.connections]
 
+    def copies(self) -> list[tuple[int, int]]:
+        """Return what each slave has: from which physical offset on, and up to which."""
+        return [
+            (connection.feed.holds_from, connection.feed.acked) for connection in self.connections
+        ]
+
     def in_sync(self) -> int:
         """Return how many slaves lag behind by less than haMaxGapNotInSync."""
         end = self._store.commit_log.written

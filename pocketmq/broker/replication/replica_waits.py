@@ -30,9 +30,11 @@ class ReplicaWaits:
         # (end offset, acknowledgements that are needed, deadline, listener), ends and deadlines
         # rising.
         self._waiting: deque[tuple[int, int, float, ReplicaListener]] = deque()
+        # What lies before the first file of a slave that came empty must hold up nothing else.
+        self._passed: deque[tuple[int, int, float, ReplicaListener]] = deque()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._passed)
 
     def add(self, end: int, needed: int, deadline: float, listener: ReplicaListener) -> None:
         """Call `listener` when the log is replicated up to `end`: at once if it is."""
@@ -41,29 +43,35 @@ class ReplicaWaits:
         else:
             self._waiting.append((end, needed, deadline, listener))
 
-    def acked(self) -> None:
-        """Look again: a replica has reported, or the replicas that count have changed."""
+    def acked(self, begin: int = 0) -> None:
+        """Look again: a replica has reported, or the replicas that count have changed. Some replica
+        has nothing from before the physical offset `begin`."""
         waiting = self._waiting
-        while waiting and self._replicated(waiting[0][0], waiting[0][1]):
-            _call(waiting.popleft()[3], True)
+        while waiting and waiting[0][0] <= begin:
+            self._passed.append(waiting.popleft())
+        for waits in (self._passed, waiting):
+            while waits and self._replicated(waits[0][0], waits[0][1]):
+                _call(waits.popleft()[3], True)
 
     def expire(self, now: float) -> float | None:
         """Give up the waits whose deadline is over; return the next deadline, None without one."""
-        waiting = self._waiting
-        while waiting and waiting[0][2] <= now:
-            _call(waiting.popleft()[3], False)
-        return waiting[0][2] if waiting else None
+        for waits in (self._passed, self._waiting):
+            while waits and waits[0][2] <= now:
+                _call(waits.popleft()[3], False)
+        return min((waits[0][2] for waits in (self._passed, self._waiting) if waits), default=None)
 
     def fail_all(self) -> None:
         """Give up every wait."""
-        while self._waiting:
-            _call(self._waiting.popleft()[3], False)
+        for waits in (self._passed, self._waiting):
+            while waits:
+                _call(waits.popleft()[3], False)
 
 
-def enough(acks: Iterable[int], end: int, needed: int) -> bool:
-    """Return whether `needed` replicas, the master among them, have the log up to `end`; `acks` has
-    what each slave's connection has acknowledged."""
-    return needed <= 1 or sum(ack >= end for ack in acks) >= needed - 1
+def enough(copies: Iterable[tuple[int, int]], end: int, needed: int) -> bool:
+    """Return whether `needed` replicas, the master among them, have the message that ends at the
+    physical offset `end`; `copies` is what each slave has, from which offset on and up to which:
+    one that came empty lacks what was stored before its first file, also what still waits."""
+    return needed <= 1 or sum(begin < end <= ack for begin, ack in copies) >= needed - 1
 
 
 def _call(listener: ReplicaListener, done: bool) -> None:
