@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import itertools
 import logging
 import os
 import pickle
 import pkgutil
 import shutil
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -21,6 +23,7 @@ import msgspec
 from tests.fast_files import memory_directory
 
 from . import plan as plans
+from .bugs import BUGS
 from .engine import patches
 from .engine.scheduler import scheduler
 from .plan import Plan
@@ -36,6 +39,7 @@ PACKAGES: Final = (
 )  # fmt: skip
 """What runs in the simulation. All of it is imported before it begins: later, and in each run
 anew, it would take a second."""
+SEEDS_APART: Final = 1_000_000
 LEFT_OUT: Final = ("tracing",)  # starts threads of its own
 MOST_SHOWN: Final = 15
 
@@ -49,7 +53,9 @@ def main() -> int:
     parser.add_argument("--double", type=int, help="run each so-many-th seed twice and compare")
     parser.add_argument("--plan", type=Path, help="a plan to run, in place of the seed's")
     parser.add_argument("--show-plan", action="store_true")
-    parser.add_argument("--bug", help="plant this bug first; see tests/dst/bugs.py")
+    parser.add_argument("--bug", choices=BUGS, help="a bug that `__main__` has planted")
+    parser.add_argument("--bugs", help="find each of these bugs (a;b;c), or all")
+    parser.add_argument("--processes", type=int, default=1, help="at the same time")
     parser.add_argument("--trace", type=Path, help="a file for all steps")
     parser.add_argument("--log", default="CRITICAL", help="level of what the product logs")
     parser.add_argument("--go-on", action="store_true", help="after a seed that fails")
@@ -57,10 +63,10 @@ def main() -> int:
     logging.basicConfig(level=options.log, format="%(message)s")
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Format())
-    if options.bug:
-        from .bugs import BUGS, plant
-
-        plant(BUGS[options.bug])
+    if options.bugs:
+        return _find_bugs(options)
+    if options.processes > 1:
+        return _side_by_side(options)
     patches.adapt()
     for package in PACKAGES:
         paths = importlib.import_module(package).__path__
@@ -77,8 +83,12 @@ def main() -> int:
 def _run_all(options: argparse.Namespace) -> int:
     seeds = virtual = cpu = 0.0
     failed: list[int] = []
-    for seed in range(options.seed, options.seed + options.seeds):
+    for seed in itertools.count(options.seed):
+        if seeds == options.seeds:
+            break
         plan = plans.draw(seed, options.seconds)
+        if options.bug and options.seeds > 1 and not BUGS[options.bug].fits(plan):
+            continue
         if options.plan:
             plan = msgspec.json.decode(options.plan.read_bytes(), type=Plan)
         if options.show_plan:
@@ -112,6 +122,36 @@ def _run_all(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _find_bugs(options: argparse.Namespace) -> int:
+    """Plant one bug after the other, each in a process that has imported nothing yet."""
+    missed = []
+    for name in BUGS if options.bugs == "all" else options.bugs.split(";"):
+        command = [sys.executable, "-m", "tests.dst", str(options.seed), "--bug", name]
+        command += ["--seeds", str(options.seeds), "--seconds", str(options.seconds)]
+        began = patches.real_time()
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = run.stdout.splitlines()
+        checks = tuple(f"  {check} " for check in BUGS[name].checks.split())
+        found = [line.strip() for line in lines if line.startswith(checks)]
+        if not found:
+            missed.append(name)
+        told = found[0] if found else "not found: " + "; ".join(lines[:3]) + run.stderr[-500:]
+        print(f"{name}: {told}")
+        print(f"    {lines[-1] if lines else ''}, {patches.real_time() - began:.0f} s", flush=True)
+    return 1 if missed else 0
+
+
+def _side_by_side(options: argparse.Namespace) -> int:
+    """Processes with seeds of their own."""
+    command = [sys.executable, "-m", "tests.dst", *sys.argv[1:]]
+    place = command.index(str(options.seed), 3)
+    processes = []
+    for number in range(options.processes):
+        command[place] = str(options.seed + number * SEEDS_APART)
+        processes.append(subprocess.Popen([*command, "--processes", "1"]))
+    return max(process.wait() for process in processes)
+
+
 def in_child(plan: Plan, trace: Path | None, *, perturb: int = 0) -> Outcome:
     """Run a plan in a forked process; `perturb` shifts what its objects' addresses will be."""
     directory = tempfile.mkdtemp(prefix="pocketmq-dst-", dir=memory_directory())
@@ -136,8 +176,8 @@ def in_child(plan: Plan, trace: Path | None, *, perturb: int = 0) -> Outcome:
     shutil.rmtree(directory)
     if not told:
         return Outcome(plan, [f"the process ended with status {status}"])
-    outcome: Outcome = pickle.loads(told)
-    return outcome
+    returned: Outcome = pickle.loads(told)
+    return returned
 
 
 def _run(plan: Plan, trace: Path | None, directory: Path) -> Outcome:

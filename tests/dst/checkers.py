@@ -211,7 +211,8 @@ def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
         )
         if promised and not count and not excused:
             yield f"A5 {send.name} was committed, and never came"
-        if count > 1 and not history.server_faults:
+        asked = (send.ended or send.began) + 10 * SECOND
+        if count > 1 and not history.disturbed(send.began, asked):
             yield f"A5 {send.name} was committed {count} times"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from pocketmq import (
@@ -64,7 +65,7 @@ class Clients:
         self.under_way: dict[str, int] = {}
         self.succeeded: dict[str, int] = {}
         for client in plan.clients:
-            cluster.add(client.name, lambda machine, client=client: self._run(machine, client))
+            cluster.add(client.name, partial(self._run, client))
 
     @property
     def now(self) -> int:
@@ -77,7 +78,7 @@ class Clients:
         if process is not None and name in self.leaving and machine.running:
             process.loop.tell(self.leaving[name].set)
 
-    async def _run(self, machine: Machine, client: Client) -> None:
+    async def _run(self, client: Client, machine: Machine) -> None:
         self.leaving[client.name] = asyncio.Event()
         match client.role:
             case "produce":
@@ -107,6 +108,8 @@ class Clients:
             producer = Producer(group, **options)
         async with producer:
             await _Producing(self, machine, client, producer).run()
+            # It stays until it is told to leave: brokers ask it about transactions.
+            await self.leaving[client.name].wait()
 
     def _check(self, message: MessageExt) -> TransactionState:
         """What became of a local transaction."""
@@ -186,12 +189,8 @@ class Clients:
                     address = route.broker_datas[0].broker_addrs[0]
                     connection = await Connection.open(address)
                     try:
-                        popping = PopClient(
-                            _Asking(connection),
-                            client.flow,
-                            client.group,
-                            BROKER_NAME,  # type: ignore[arg-type]
-                        )
+                        asking: Any = _Asking(connection)
+                        popping = PopClient(asking, client.flow, client.group, BROKER_NAME)
                         while not leaving.is_set():
                             await self._pop_once(machine, client, popping)
                     finally:

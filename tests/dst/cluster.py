@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class Cluster:
         if plan.cluster == "group":
             self.add(CONTROLLER, self._controller)
         for number, name in enumerate(plan.brokers):
-            self.add(name, lambda machine, number=number: self._broker(machine, number))
+            self.add(name, partial(self._broker, number))
 
     @property
     def machines(self) -> dict[str, Machine]:
@@ -109,7 +110,7 @@ class Cluster:
         await NameServer(config).start()
         await forever()
 
-    async def _broker(self, machine: Machine, number: int) -> None:
+    async def _broker(self, number: int, machine: Machine) -> None:
         plan = self.plan
         settings = {
             "brokerName": BROKER_NAME,

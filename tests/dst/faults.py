@@ -97,6 +97,12 @@ class Faults:
 
         self._cluster.scheduler.after(delay, act)
 
+    def lose_master(self) -> None:
+        """At the end, lose the master's machine with its disk for good."""
+        now = self._cluster.scheduler.now
+        self._history.server_faults.append((now, now + 10 * AFTERMATH))
+        self._cluster.lose_master()
+
     def _boot(self, machine: Machine) -> None:
         if machine.running and machine.name in self._clients.leaving:
             self._later(SECOND, self._boot, machine)  # it has not left yet

@@ -64,13 +64,16 @@ class Simulation:
         self._root = root
         self.history = History()
         self._late: list[str] = []
+        self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
         shutil.rmtree(root, ignore_errors=True)
-        self.cluster = Cluster(plan, scheduler, root, self._report)
+        self.cluster = Cluster(plan, scheduler, root, self.report)
         self._auditor = Auditor(plan, self.cluster, self.history)
         self._clients = Clients(plan, self.cluster, self.history)
         self._faults = Faults(plan, self.cluster, self._clients, self.history)
 
-    def _report(self, machine: str, what: str, text: str, error: BaseException | None) -> None:
+    def report(self, machine: str, what: str, text: str, error: BaseException | None) -> None:
+        if machine in self._bad_disks:
+            return  # it says so, and may refuse to start
         told = "".join(traceback.format_exception(error)) if error is not None else ""
         self.history.errors.append(f"{machine}, {what}: {text}\n{told}".strip())
 
@@ -131,7 +134,7 @@ class Simulation:
         clients.producing = False
         self._wait(ANSWERS, self._all_answered, "not all sends had an answer")
         if plan.lost_master:
-            self.cluster.lose_master()
+            self._faults.lose_master()
         self._wait(DRAIN, self._all_came, "not everything came")
         auditor.finishing = True
         if self._wait(READ, lambda: auditor.done, "not all groups were at the end of all topics"):
@@ -184,14 +187,12 @@ class _Errors(logging.Handler):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(logging.ERROR)
-        self._history = simulation.history
+        self._report = simulation.report
         self._scheduler = simulation.cluster.scheduler
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = f"{self._scheduler.machine}, {record.name}: {record.getMessage()}"
-        if record.exc_info and record.exc_info[1] is not None:
-            text += "\n" + "".join(traceback.format_exception(record.exc_info[1]))
-        self._history.errors.append(text)
+        error = record.exc_info[1] if record.exc_info else None
+        self._report(str(self._scheduler.machine), record.name, record.getMessage(), error)
 
 
 def _hang(*_: object) -> None:

@@ -308,7 +308,7 @@ class End(asyncio.Transport):
             if isinstance(protocol, asyncio.BufferedProtocol):
                 view = memoryview(data)
                 while view:
-                    buffer = protocol.get_buffer(len(view))
+                    buffer: Any = protocol.get_buffer(len(view))
                     size = min(len(buffer), len(view))
                     buffer[:size] = view[:size]
                     protocol.buffer_updated(size)

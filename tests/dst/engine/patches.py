@@ -135,7 +135,8 @@ _flock, _lockf, _getrlimit = fcntl.flock, fcntl.lockf, resource.getrlimit
 def _opened(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
     machine = scheduler.machine
     if machine is not None:
-        machine.disk.check("create" if flags & os.O_CREAT else "open")
+        makes = flags & os.O_CREAT and not os.path.exists(path)
+        machine.disk.check("create" if makes else "open")
     return _open(path, flags, *arguments, **options)
 
 

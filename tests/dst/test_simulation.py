@@ -1,0 +1,57 @@
+"""The whole cluster from seeds that are this commit's, and bugs that have to be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .bugs import BUGS, changed
+
+PROJECT = Path(__file__).parents[2]
+CPU = 25
+PATIENCE = 1200
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.dst", *arguments]
+    environment = os.environ | {"POCKETMQ_PURE_PYTHON": "1"}
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=PATIENCE,
+        check=False,
+    )  # fmt: skip
+
+
+def first_seed() -> int:
+    """Another one for each commit."""
+    git = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    return int(git.stdout[:8] or "1", 16)
+
+
+@pytest.mark.timeout(PATIENCE)
+def test_seeds_of_this_commit() -> None:
+    """Every promise is kept, and runs of one seed are the same."""
+    run = simulate(
+        str(first_seed()), "--seeds", "1000", "--cpu", str(CPU), "--seconds", "15", "--double", "5"
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.timeout(PATIENCE)
+def test_planted_bugs_are_found() -> None:
+    """A sample; `python -m tests.dst --bugs all --seeds 200` looks for each of them."""
+    run = simulate("1", "--seeds", "6", "--seconds", "15", "--bugs", "delayed too early")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_bugs_have_a_place(name: str) -> None:
+    """The line that each of them changes is there, once."""
+    bug = BUGS[name]
+    source = PROJECT / f"{bug.module.replace('.', '/')}.py"
+    assert changed(source.read_text(), bug) != source.read_text()
