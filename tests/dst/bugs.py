@@ -36,8 +36,8 @@ BUGS: Final = {
         "pocketmq.store.recovery.flush",
         "            file.sync()\n",
         "            pass\n",
-        "A1 A2",
-        lambda plan: plan.cuts_power,
+        "A1 A2 L",
+        lambda plan: plan.cuts_power and plan.cluster == "single",
     ),
     "answer before the flush": Bug(
         "pocketmq.store.recovery.flush",
@@ -52,7 +52,7 @@ BUGS: Final = {
         "    def rename(",
         "\n    def rename(",
         "A1 A2 L",
-        lambda plan: plan.cuts_power,
+        lambda plan: plan.cuts_power and plan.cluster == "single",
     ),
     "confirmed by one": Bug(
         "pocketmq.broker.controller.replica",

@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many, from `seed` on")
     parser.add_argument("--cpu", type=float, help="stop after so much processor time, seconds")
     parser.add_argument("--double", type=int, help="run each so-many-th seed twice and compare")
+    parser.add_argument("--perturb", type=int, default=0, help="shift all addresses")
     parser.add_argument("--plan", type=Path, help="a plan to run, in place of the seed's")
     parser.add_argument("--show-plan", action="store_true")
     parser.add_argument("--bug", choices=BUGS, help="a bug that `__main__` has planted")
@@ -93,7 +94,7 @@ def _run_all(options: argparse.Namespace) -> int:
             plan = msgspec.json.decode(options.plan.read_bytes(), type=Plan)
         if options.show_plan:
             print(msgspec.json.format(msgspec.json.encode(plan)).decode())
-        outcome = in_child(plan, options.trace)
+        outcome = in_child(plan, options.trace, perturb=options.perturb)
         if options.double and seed % options.double == 0:
             again = in_child(plan, None, perturb=seed % 5000 + 1)
             cpu += again.cpu

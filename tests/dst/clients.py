@@ -42,6 +42,9 @@ KEYS: Final = 5
 LARGEST: Final = 3_000
 LOOK: Final = 2.0
 """How often an administrator looks at offsets, seconds."""
+SETTLED: Final = 6.0
+"""How long before everything is read: a member of a group shows the last messages only after its
+master has told it that all have them, with the next heartbeat."""
 SCRATCH: Final = "scratch"
 
 
@@ -443,6 +446,7 @@ class Auditor:
                 await asyncio.sleep(LOOK)
                 with contextlib.suppress(RemotingError):
                     await self._look(admin)
+            await asyncio.sleep(SETTLED)
             while not self.done:
                 try:
                     await self._look(admin)

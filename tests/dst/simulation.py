@@ -107,8 +107,7 @@ class Simulation:
 
     def _wait(self, limit: int, done: Callable[[], bool], late: str) -> bool:
         """Let time pass until `done`, at most `limit`; then it is `late`."""
-        self._scheduler.run(self._scheduler.now + limit, done)
-        if done():
+        if self._scheduler.run(self._scheduler.now + limit, done):
             return True
         self._late.append(f"L {late} within {limit // SECOND} s")
         return False

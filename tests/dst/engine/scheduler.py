@@ -142,18 +142,21 @@ class Scheduler:
     def after(self, nanoseconds: float, action: Callable[..., object], *arguments: Any) -> Event:
         return self.at(self.now + nanoseconds, action, *arguments)
 
-    def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass, at most up to `until`; stop early when `done` says so after an event."""
+    def run(self, until: int, done: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass, at most up to `until`; stop early, and return True, when `done` says so
+        after an event."""
         heap = self._heap
-        while heap and heap[0].key[0] <= until and not done():
+        while heap and heap[0].key[0] <= until:
+            if done():
+                return True
             event = heapq.heappop(heap)
             if event.action is None:
                 continue
             self.now = max(self.now, event.key[0])
             self.events += 1
             event.action(*event.arguments)
-        if not done():
-            self.now = max(self.now, until)
+        self.now = max(self.now, until)
+        return done()
 
     # Strands
 
