@@ -162,7 +162,7 @@ def in_child(plan: Plan, trace: Path | None, *, perturb: int = 0) -> Outcome:
         os.close(reading)
         junk = [bytearray(48 + n % 400) for n in range(perturb)][::3]
         try:
-            outcome = _run(plan, trace, Path(directory))
+            outcome = _run(plan, trace and trace.absolute(), Path(directory))
             with os.fdopen(writing, "wb") as pipe:
                 pickle.dump(outcome, pipe)
         except BaseException:
@@ -183,7 +183,8 @@ def in_child(plan: Plan, trace: Path | None, *, perturb: int = 0) -> Outcome:
 
 def _run(plan: Plan, trace: Path | None, directory: Path) -> Outcome:
     scheduler.begin(plan.seed)
-    simulation = Simulation(plan, scheduler, directory / "run")
+    os.chdir(directory)  # answers name files: they are to be the same in each run
+    simulation = Simulation(plan, scheduler, Path("run"))
     budget = max(LEAST_CPU, CPU_PER_SECOND * plan.seconds)
     if trace is None:
         return simulation.run(budget)
