@@ -15,8 +15,8 @@ Check = Callable[[Plan, History], Iterator[str]]
 
 UNFLUSHED: Final = 12 * SECOND
 """How long a message may be unwritten with ASYNC_FLUSH: flushCommitLogThoroughInterval."""
-EARLY: Final = 1_100 * MILLISECOND
-"""By how much a delayed message may be early: the timer's precision, and rounding."""
+EARLY: Final = 5 * MILLISECOND
+"""By how much a delayed message may seem early: times are rounded to milliseconds."""
 LOCK_LIFE: Final = 60 * SECOND
 
 
