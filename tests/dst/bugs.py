@@ -74,7 +74,7 @@ BUGS: Final = {
         "            return self.position\n        # What",
         "        return self.next_offset\n        # What",
         "A2 A7",
-        lambda plan: any(client.role == "push" for client in plan.clients),
+        lambda plan: any(f.kind == "kill" and f.target.startswith("push") for f in plan.faults),
     ),
     "lock of another": Bug(
         "pocketmq.broker.tables.queue_locks",
@@ -85,8 +85,8 @@ BUGS: Final = {
     ),
     "delayed too early": Bug(
         "pocketmq.broker.delayed.schedule",
-        "for level, due in self._due.items() if due <= now]",
-        "for level, due in self._due.items() if due <= now + 1000]",
+        "            if due > now:\n",
+        "            if due > now + 1000:\n",
         "A4",
         lambda plan: "delayed" in plan.flows and all(f.kind != "clock" for f in plan.faults),
     ),

@@ -12,8 +12,9 @@ import pytest
 from .bugs import BUGS, changed
 
 PROJECT = Path(__file__).parents[2]
-CPU = 25
+CPU = 22
 PATIENCE = 1200
+SAMPLE = "delayed too early;transaction not ended"
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +38,7 @@ def first_seed() -> int:
 def test_seeds_of_this_commit() -> None:
     """Every promise is kept, and runs of one seed are the same."""
     run = simulate(
-        str(first_seed()), "--seeds", "1000", "--cpu", str(CPU), "--seconds", "15", "--double", "5"
+        str(first_seed()), "--seeds", "1000", "--cpu", str(CPU), "--seconds", "12", "--double", "5"
     )
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -45,7 +46,7 @@ def test_seeds_of_this_commit() -> None:
 @pytest.mark.timeout(PATIENCE)
 def test_planted_bugs_are_found() -> None:
     """A sample; `python -m tests.dst --bugs all --seeds 200` looks for each of them."""
-    run = simulate("1", "--seeds", "6", "--seconds", "15", "--bugs", "delayed too early")
+    run = simulate("1", "--seeds", "3", "--seconds", "12", "--bugs", SAMPLE)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
