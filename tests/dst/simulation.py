@@ -163,7 +163,7 @@ class Simulation:
         wanted: dict[str, set[str]] = {}
         for send in self.history.sends.values():
             lost = send.transactional and send.fate != "commit"
-            if send.place is not None and not lost and send.topic != "scratch":
+            if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
                 wanted.setdefault(send.topic, set()).add(send.name)
         groups = {c.group: c.flow for c in self._plan.clients if c.group}
         handled = self.history.handled
