@@ -107,6 +107,12 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             if delivery.at <= cut and not delivery.again:
                 key = (delivery.group, place.topic, place.queue)
                 seen[key] = max(seen[key], place.offset)
+    read_ahead: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
+    for send in history.sends.values():
+        before = any((send.ended or 0) <= cut for cut in history.power_cuts)
+        if send.place is not None and send.queue_known and before:
+            queue = send.place.topic, send.place.queue
+            read_ahead[queue] = max(read_ahead[queue], send.place.offset)
     for group, topic in groups.items():
         if topic == "scratch":
             continue
@@ -115,7 +121,8 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             if place.topic != topic or stored.name in done[group]:
                 continue
             # A queue that a power cut made shorter, and that has grown again.
-            if not plan.synchronous and place.offset <= seen[group, topic, place.queue]:
+            known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
+            if not plan.synchronous and place.offset <= known:
                 continue
             yield f"A2 {stored.name} at {place} was never handled in group {group}"
 
