@@ -459,6 +459,9 @@ class Network:
             if future.done():  # given up meanwhile
                 end.abort()
                 return
+            if end.gone:  # a reset was quicker than the caller's look at its socket
+                future.set_exception(_error(errno.ECONNRESET))
+                return
             end.protocol = factory()
             end.protocol.connection_made(end)
             future.set_result((end, end.protocol))
