@@ -284,6 +284,10 @@ class RouteTable:
         """Ask again now; None when the name server does not know the topic."""
         return await self._ask(topic, topic in self._published, timeout)
 
+    def learn(self, topic: str, data: TopicRouteData) -> None:
+        """Take what a name server has just said of a topic that exists."""
+        self._learn(TopicRoute(topic, data))
+
     def doubt(self, topic: str, now: float) -> None:
         """A send or pull by this route failed: ask again in the background, at most once a
         second (`now` in clock seconds)."""
