@@ -47,6 +47,7 @@ class Cluster:
         self.network = Network(scheduler)
         self.mains: dict[str, Main] = {}
         self._promoted = False
+        self._stub: ControllerStub | None = None
         self._root = root
         self._report = report
         for name in plan.name_server_machines:
@@ -64,6 +65,13 @@ class Cluster:
     def namesrv(self) -> str:
         names = self.plan.name_server_machines
         return ";".join(f"{self.machines[name].ip}:{NAMES_PORT}" for name in names)
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether every member of a controller group is in its SyncStateSet."""
+        if self._stub is None:
+            return self.plan.cluster != "group"
+        return len(self._stub.decides.members) == len(self.plan.brokers)
 
     def add(self, name: str, main: Callable[[Machine], Coroutine[Any, Any, None]]) -> Machine:
         """A machine that runs `main`, once it is booted."""
@@ -138,7 +146,7 @@ class Cluster:
         await forever()
 
     async def _controller(self, machine: Machine) -> None:
-        stub = ControllerStub()
+        stub = self._stub = ControllerStub()
         stub.server = RemotingServer(stub.server.dispatcher, host=machine.ip, port=CONTROLLER_PORT)
         stub.leader = f"{machine.ip}:{CONTROLLER_PORT}"
         await stub.server.start()

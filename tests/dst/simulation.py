@@ -24,6 +24,8 @@ from .plan import Plan
 BOOT: Final = 60 * SECOND
 SENDS: Final = 30 * SECOND
 """How long after the last fault every producer has to succeed."""
+JOINED: Final = 60 * SECOND
+"""How long after that every member of a group has what the others have."""
 ANSWERS: Final = 20 * SECOND
 """How long after the producers stopped every call has ended."""
 DRAIN: Final = 120 * SECOND
@@ -130,6 +132,7 @@ class Simulation:
         self._wait(
             SENDS, lambda: producers <= clients.succeeded.keys(), "not all producers could send"
         )
+        self._wait(JOINED, lambda: self.cluster.in_sync, "not all members were in the SyncStateSet")
         clients.producing = False
         self._wait(ANSWERS, self._all_answered, "not all sends had an answer")
         if plan.lost_master:
