@@ -47,6 +47,7 @@ MOST_SHOWN: Final = 15
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.dst")
     parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("more", type=int, nargs="*", help="other seeds to run")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of faults, virtual")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from `seed` on")
     parser.add_argument("--cpu", type=float, help="stop after so much processor time, seconds")

@@ -1,4 +1,4 @@
-"""The whole cluster from seeds that are this commit's, and bugs that have to be found."""
+"""The whole cluster from a few seeds, and bugs that have to be found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from .bugs import BUGS, changed
 
 PROJECT = Path(__file__).parents[2]
-CPU = 22
+FIRST, COUNT = "8", "8"  # every kind of cluster, kills, a power cut, a lost master
 PATIENCE = 1200
 SAMPLE = "delayed too early;transaction not ended"
 
@@ -26,20 +26,11 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def first_seed() -> int:
-    """Another one for each commit."""
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
-    return int(git.stdout[:8] or "1", 16)
-
-
 @pytest.mark.timeout(PATIENCE)
-def test_seeds_of_this_commit() -> None:
-    """Every promise is kept, and runs of one seed are the same."""
-    run = simulate(
-        str(first_seed()), "--seeds", "1000", "--cpu", str(CPU), "--seconds", "12", "--double", "5"
-    )
+def test_a_few_seeds() -> None:
+    """Every promise is kept, and runs of one seed are the same. `make dst` looks for seeds of which
+    that is not true: here it would make every other change look wrong."""
+    run = simulate(FIRST, "--seeds", COUNT, "--seconds", "12", "--double", "5")
     assert run.returncode == 0, run.stdout + run.stderr
 
 
