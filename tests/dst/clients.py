@@ -485,7 +485,9 @@ class Auditor:
             if topic == SCRATCH and topic not in existing:
                 continue
             for queue in await admin.queues(topic):
-                async for message in admin.messages(queue, await admin.min_offset(queue)):
+                begin = await admin.min_offset(queue)
+                self._history.begins[topic, queue.queue_id] = begin
+                async for message in admin.messages(queue, begin):
                     place = Place(topic, queue.broker_name, queue.queue_id, message.queue_offset)
                     body = bytes(message.body)
                     number = message.properties.get("name", "")

@@ -100,6 +100,7 @@ class History:
     handled: names of messages by group.
     server_faults: when a broker was killed, cut off and so on; see `disturbed`.
     stored: what an administrator found in the end.
+    begins: the first offset of each topic's queue then; what was before it has expired.
     """
 
     sends: dict[str, Send] = field(default_factory=dict)
@@ -108,6 +109,7 @@ class History:
     operations: list[Operation] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     power_cuts: list[Nanoseconds] = field(default_factory=list)
     server_faults: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
