@@ -22,13 +22,14 @@ QUICK := tests/message tests/remoting tests/store/encoding tests/store/log tests
 QUICK_MARKS := not interop and not crash and not spark and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help accelerator demo test quick fuzz lint format bench bench-full docs java chromium prometheus clean
+.PHONY: help accelerator demo test quick fuzz dst lint format bench bench-full docs java chromium prometheus clean
 
 help:
 	@echo 'make demo     install into $(VENV) and run the main job: send, kill, pull, Spark SQL'
 	@echo 'make test     install into $(VENV) and run every test (ARGS="-k store" chooses)'
 	@echo 'make quick    the tests of codecs, stores and rules: a minute, for the inner loop'
 	@echo 'make fuzz     property tests with many examples (FUZZ=tests/message chooses)'
+	@echo 'make dst      simulate the whole cluster under faults, on every processor (SECONDS=7200: how long)'
 	@echo 'make lint     ruff and mypy --strict'
 	@echo 'make format   let ruff rewrite what it can'
 	@echo 'make bench    measure against the official broker in turn (Java, Maven, Go)'
@@ -51,6 +52,12 @@ quick: $(INSTALLED) $(COMPILED)
 fuzz: $(INSTALLED) $(COMPILED)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 --timeout 3600 -m 'hypothesis and $(QUICK_MARKS)' \
 		$(FUZZ) $(ARGS)
+
+# Seeds of its own in each run. A failure prints the command that repeats it.
+SECONDS ?= 600
+dst: $(INSTALLED)
+	$(BIN)/python -m tests.dst $$(date +%s)00000 --seeds 100000000 --cpu $(SECONDS) --double 50 \
+		--processes $$(nproc) --go-on $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -37,8 +37,8 @@ ABORT_FILE: Final = "abort"
 _UNLOCK_SECONDS: Final = 30.0
 _UNKNOWN: Final = 0  # of process ids
 
-# POSIX record locks do not exclude the process that holds them.
-_locked_here: set[Path] = set()
+# POSIX record locks do not exclude the process that holds them. A forked child does not hold them.
+_locked_here: set[tuple[int, Path]] = set()
 
 
 class StoreLock:
@@ -68,8 +68,9 @@ class StoreLock:
 
     def _acquire_root(self) -> None:
         root = self._root.resolve()
-        if root in _locked_here:
-            raise StoreLocked(self._root, str(os.getpid()))
+        process = os.getpid()
+        if (process, root) in _locked_here:
+            raise StoreLocked(self._root, str(process))
         fd = os.open(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -81,7 +82,7 @@ class StoreLock:
                 raise StoreLocked(self._root, self._holder()) from None
             raise
         self._fd = fd
-        _locked_here.add(root)
+        _locked_here.add((process, root))
 
     def _acquire_log(self) -> None:
         directory = self._log_directory
@@ -121,7 +122,7 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)  # which gives up the record lock
             self._fd = -1
-            _locked_here.discard(self._root.resolve())
+            _locked_here.discard((os.getpid(), self._root.resolve()))
 
     def _holder(self) -> str | None:
         content = self._files.read(self._abort)
@@ -195,7 +196,7 @@ def _holder_of_lock(root: Path) -> int | None:
     path = root / LOCK_FILE
     if not path.exists():
         return None
-    if root.resolve() in _locked_here:
+    if (os.getpid(), root.resolve()) in _locked_here:
         return os.getpid()  # asking for the lock would end it
     access = os.O_RDONLY if sys.platform == "linux" else os.O_RDWR
     with os.fdopen(open_regular(path, access), "rb" if access == os.O_RDONLY else "r+b") as file:

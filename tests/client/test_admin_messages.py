@@ -13,6 +13,7 @@ from pocketmq.client.errors import TopicNotExist
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.send_result import SendResult
 from pocketmq.message.message import Message, MessageQueue
+from tests.client.fake_cluster import FakeBroker, FakeCluster
 from tests.client.real_cluster import RealCluster
 from tests.client.waiting import until
 
@@ -97,6 +98,32 @@ async def test_every_message_of_a_queue_is_iterated_over_up_to_the_end_that_it_h
         assert [m.body async for m in admin.messages(queue, 99)] == [b"99", b"later"]
         with pytest.raises(TopicNotExist):
             [m async for m in admin.messages(MessageQueue("nope", "b0", 0))]
+
+
+async def test_messages_come_from_the_master_that_the_name_servers_name_now(
+    cluster: FakeCluster,
+) -> None:
+    """The one before it may have come back as a slave, which answers, and has fewer messages."""
+    before, after = cluster["a"], FakeBroker("a")
+    queue = MessageQueue("T", "a", 0)
+    before.store("T", 0, b"old")
+    for body in (b"old", b"new"):
+        after.store("T", 0, body)
+    await after.start()
+    try:
+        async with Admin(namesrv=cluster.namesrv) as admin:
+            cluster.name_server.put("T", [before])
+            assert [m.body async for m in admin.messages(queue)] == [b"old"]
+            cluster.name_server.put("T", [after])
+            message = await admin.message_at(queue, 1)
+            assert message is not None
+            assert message.body == b"new"
+            cluster.name_server.put("T", [before])
+            assert [m.body async for m in admin.messages(queue)] == [b"old"]
+            cluster.name_server.put("T", [after])
+            assert [m.body async for m in admin.messages(queue)] == [b"old", b"new"]
+    finally:
+        await after.stop()
 
 
 async def test_a_dead_letter_is_delivered_again_to_its_group_only(real: RealCluster) -> None:

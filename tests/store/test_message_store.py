@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -15,6 +16,7 @@ from pocketmq.message.record import decode, iter_records
 from pocketmq.message.tags import tag_hash
 from pocketmq.store.errors import RecordNotFound, StoreClosed, StoreLocked
 from pocketmq.store.results import GetStatus, PutResult, PutStatus
+from pocketmq.store.store_lock import Recovery, recovery_of
 from tests.store.conftest import StoreBench
 
 PROJECT = Path(__file__).parents[2]
@@ -422,6 +424,16 @@ async def test_only_one_store_per_directory(bench: Any) -> None:
     await store.close()
     again = bench.open()
     await again.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_does_not_hold_the_lock_of_its_parent(bench: StoreBench) -> None:
+    """The parent has recovered the store; the child, which asks under its own id, sees that."""
+    bench.open()
+    child = os.fork()
+    if not child:
+        os._exit(recovery_of(bench.root) is not Recovery.NONE)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 async def test_a_closed_store_refuses_and_can_be_closed_again(bench: Any) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Final, Protocol, cast
 
 from pocketmq.broker.controller.ha_frames import (
@@ -235,7 +236,7 @@ class GroupConnection(ReportProtocol):
         begins = False
         try:
             frames = self._reader.feed(data)
-            for frame, following in zip(frames, [*frames[1:], None], strict=True):
+            for frame, following in zip_longest(frames, frames[1:]):
                 if isinstance(frame, Handshake):
                     answer, more = replica.greeted(link, frame, now)
                     orders += more

@@ -41,6 +41,7 @@ class Feed:
         acked: physical offset up to which the slave has the log; NOT_YET before its first report.
         next: physical offset of the next byte to send; NOT_YET before the first report.
         began: physical offset at which the transfer began.
+        holds_from: physical offset before which the slave has nothing, since it came empty; else 0.
         last_heard, last_sent: when the slave last sent something, and when it was last sent
             something.
     """
@@ -54,6 +55,7 @@ class Feed:
         now: float,
     ) -> None:
         self.acked = self.next = self.began = NOT_YET
+        self.holds_from = 0
         self.last_heard = self.last_sent = now
         self._batch_size = batch_size
         self._heartbeat = heartbeat_interval
@@ -74,7 +76,7 @@ class Feed:
 
     def _begin(self, offset: int, log: LogSpan) -> None:
         if offset == 0:
-            offset = max(log.end - log.end % log.file_size, log.begin)
+            offset = self.holds_from = max(log.end - log.end % log.file_size, log.begin)
         elif offset < log.begin:
             raise UnfitSlave(
                 f"its log ends at the physical offset {offset}, but this one begins at "

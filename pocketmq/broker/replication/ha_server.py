@@ -105,6 +105,12 @@ class HaServer:
         """Return the offset that each slave has acknowledged."""
         return [connection.feed.acked for connection in self.connections]
 
+    def copies(self) -> list[tuple[int, int]]:
+        """Return what each slave has, as physical offsets from and to."""
+        return [
+            (connection.feed.holds_from, connection.feed.acked) for connection in self.connections
+        ]
+
     def in_sync(self) -> int:
         """Return the number of slaves whose lag is less than haMaxGapNotInSync."""
         end = self._store.commit_log.written

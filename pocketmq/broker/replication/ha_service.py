@@ -95,11 +95,11 @@ class HaService:
         self.server.hurry()
 
     def _replicated(self, end: int, needed: int) -> bool:
-        return enough(self.server.acks(), end, needed)
+        return enough(self.server.copies(), end, needed)
 
     def _on_ack(self) -> None:
         self.review()
-        self._waits.acked()
+        self._waits.acked(max((begin for begin, _ in self.server.copies()), default=0))
 
     def _expire(self) -> None:
         self._timer = None

@@ -29,9 +29,12 @@ class ReplicaWaits:
         self._replicated = replicated
         # (end offset, needed acknowledgements, deadline, listener); ends and deadlines increase.
         self._waiting: deque[tuple[int, int, float, ReplicaListener]] = deque()
+        # Waits for messages before the first file of a slave that came empty: they must not hold up
+        # the others.
+        self._passed: deque[tuple[int, int, float, ReplicaListener]] = deque()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._passed)
 
     def add(self, end: int, needed: int, deadline: float, listener: ReplicaListener) -> None:
         """Call `listener` when the log is replicated up to `end`: at once if it is."""
@@ -40,30 +43,36 @@ class ReplicaWaits:
         else:
             self._waiting.append((end, needed, deadline, listener))
 
-    def acked(self) -> None:
-        """Check again: a replica has reported, or the set of replicas has changed."""
+    def acked(self, begin: int = 0) -> None:
+        """Check again: a replica has reported, or the set of replicas has changed. Some replica has
+        nothing before the physical offset `begin`."""
         waiting = self._waiting
-        while waiting and self._replicated(waiting[0][0], waiting[0][1]):
-            _call(waiting.popleft()[3], True)
+        while waiting and waiting[0][0] <= begin:
+            self._passed.append(waiting.popleft())
+        for waits in (self._passed, waiting):
+            while waits and self._replicated(waits[0][0], waits[0][1]):
+                _call(waits.popleft()[3], True)
 
     def expire(self, now: float) -> float | None:
         """Fail the waits whose deadline has passed; return the next deadline, None if there is
         none."""
-        waiting = self._waiting
-        while waiting and waiting[0][2] <= now:
-            _call(waiting.popleft()[3], False)
-        return waiting[0][2] if waiting else None
+        for waits in (self._passed, self._waiting):
+            while waits and waits[0][2] <= now:
+                _call(waits.popleft()[3], False)
+        return min((waits[0][2] for waits in (self._passed, self._waiting) if waits), default=None)
 
     def fail_all(self) -> None:
         """Fail all waits."""
-        while self._waiting:
-            _call(self._waiting.popleft()[3], False)
+        for waits in (self._passed, self._waiting):
+            while waits:
+                _call(waits.popleft()[3], False)
 
 
-def enough(acks: Iterable[int], end: int, needed: int) -> bool:
-    """Tell whether `needed` replicas, including the master, have the log up to `end`; `acks` has
-    the acknowledged offset of each slave's connection."""
-    return needed <= 1 or sum(ack >= end for ack in acks) >= needed - 1
+def enough(copies: Iterable[tuple[int, int]], end: int, needed: int) -> bool:
+    """Tell whether `needed` replicas, including the master, have the message that ends at the
+    physical offset `end`. `copies`: what each slave has, as physical offsets from and to. A slave
+    that came empty lacks what was stored before its first file, including messages that wait."""
+    return needed <= 1 or sum(begin < end <= ack for begin, ack in copies) >= needed - 1
 
 
 def _call(listener: ReplicaListener, done: bool) -> None:

@@ -103,8 +103,7 @@ class MessageAdmin(Servers):
         Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
-        wrapped = self._queue(queue)
-        await self.topic_route(queue.topic)
+        wrapped = await self._queue_now(queue)
         puller = Puller(
             self._instance,
             TOOLS_GROUP,
@@ -126,6 +125,13 @@ class MessageAdmin(Servers):
             message.topic = self._namespace.unwrap(message.topic)
         return result
 
+    async def _queue_now(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as the servers know it, which is asked of its present master from now on: a
+        former one may be a slave by now, and lack messages. Raises TopicNotExist."""
+        wrapped = self._queue(queue)
+        self._instance.routes.learn(wrapped.topic, await self.topic_route(queue.topic))
+        return wrapped
+
     def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
         """Yield every message of a queue from an offset up to the current end.
 
@@ -138,8 +144,7 @@ class MessageAdmin(Servers):
         return self._messages(queue, offset)
 
     async def _messages(self, queue: MessageQueue, offset: int) -> AsyncIterator[MessageExt]:
-        await self.topic_route(queue.topic)
-        end = await self._offsets.max(self._queue(queue))
+        end = await self._offsets.max(await self._queue_now(queue))
         while offset < end:
             result = await self.read(queue, offset)
             for message in result.messages:

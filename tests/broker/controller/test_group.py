@@ -340,6 +340,22 @@ async def test_two_slaves_with_one_id_are_told_apart_in_the_log(
     await until(lambda: said in caplog.text, PATIENCE)
 
 
+async def test_what_a_slave_says_may_come_in_pieces(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = await group.start("a")
+    host, _, port = master.components.replication.ha_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for byte in encode_handshake(Handshake(7)):
+        writer.write(bytes([byte]))
+        for _ in range(3):  # the master reads it
+            await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        await reader.readexactly(20)  # the answer
+    writer.close()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_a_master_whose_identity_another_broker_has_taken_says_so(
     group: Group, caplog: pytest.LogCaptureFixture
 ) -> None:

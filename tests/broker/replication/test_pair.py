@@ -33,7 +33,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.store.results import PutStatus
 from pocketmq.types import SendStatus
 from tests.broker.conftest import SUBSCRIPTION, SUSPEND
-from tests.broker.replication.pair import FILE, Pair, classic, client_of, running
+from tests.broker.replication.pair import FILE, Pair, classic, client_of, reporter, running
 from tests.client.waiting import until
 from tests.monitoring.pages import scrape
 from tests.store.conftest import put
@@ -390,6 +390,21 @@ async def test_the_progress_of_delay_levels_and_the_request_modes_are_copied(pai
             assert (await copy.request(code)).body == (await client.request(code)).body
         answer = await copy.request(RequestCode.GET_ALL_DELAY_OFFSET)
         assert b"{1:1}" in answer.body
+
+
+async def test_what_waits_when_an_empty_slave_comes_is_confirmed_if_the_slave_gets_it(
+    pair: Pair,
+) -> None:
+    master = await pair.start(0, in_sync_replicas=2)
+    log = master.store.commit_log
+    large = b"x" * 100_000  # two in a file
+    async with client_of(master) as client, reporter(master) as slave:
+        before, _, after = [asyncio.ensure_future(client.send("T", large)) for _ in range(3)]
+        await until(lambda: log.end > FILE + len(large))
+        await slave.report(0)
+        await slave.report(log.end)
+        assert (await after).code == ResponseCode.SUCCESS
+        assert (await before).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
 async def test_an_empty_slave_gets_the_newest_file(pair: Pair) -> None:

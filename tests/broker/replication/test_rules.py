@@ -60,8 +60,8 @@ class Pair(RuleBasedStateMachine):
         self.is_forked = False
 
     def _replicated(self, end: int, needed: int) -> bool:
-        acks = [self.link.feed.acked] if self.link is not None else []
-        return enough(acks, end, needed)
+        feed = self.link.feed if self.link is not None else None
+        return enough([(feed.holds_from, feed.acked)] if feed is not None else [], end, needed)
 
     @property
     def slave_end(self) -> int:
@@ -212,6 +212,17 @@ def test_an_empty_slave_gets_the_newest_file() -> None:
     assert feed.next_frame(log, 5.5) == Head(200, 0)
 
 
+def test_an_empty_slave_does_not_confirm_what_lies_before_its_first_file() -> None:
+    feed = Feed(batch_size=1000, heartbeat_interval=5, housekeeping_interval=20, now=0)
+    log = LogSpan(0, 200, FILE)
+    feed.report(0, log, 0)
+    feed.report(200, log, 0)
+    copies = [(feed.holds_from, feed.acked)]
+    assert [enough(copies, end, 2) for end in (100, 192, 193, 200, 201)] == [
+        False, False, True, True, False
+    ]  # fmt: skip
+
+
 def test_frames_end_with_the_file() -> None:
     feed = Feed(batch_size=50, heartbeat_interval=5, housekeeping_interval=20, now=0)
     log = LogSpan(0, 200, FILE)
@@ -245,7 +256,9 @@ def test_a_frame_that_does_not_fit(head: Head, own_end: int, text: str) -> None:
 def test_waits_are_answered_in_order_and_expire() -> None:
     acks = {"a": 0, "b": 0}
     told: list[tuple[str, bool]] = []
-    waits = ReplicaWaits(lambda end, needed: enough(acks.values(), end, needed))
+    waits = ReplicaWaits(
+        lambda end, needed: enough([(0, ack) for ack in acks.values()], end, needed)
+    )
 
     def tell(name: str) -> Callable[[bool], None]:
         return lambda done: told.append((name, done))

@@ -1,0 +1,324 @@
+"""What users were promised, against what the clients saw. Each check yields what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from .engine.scheduler import EPOCH, MILLISECOND, SECOND
+from .history import Delivery, History, Place, Send, Stored
+from .plan import Plan
+
+Check = Callable[[Plan, History], Iterator[str]]
+
+UNFLUSHED: Final = 12 * SECOND
+"""How long a message may be unwritten with ASYNC_FLUSH: flushCommitLogThoroughInterval."""
+EARLY: Final = 5 * MILLISECOND
+"""By how much a delayed message may seem early: times are rounded to milliseconds."""
+LOCK_LIFE: Final = 60 * SECOND
+
+
+def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
+    """A1: what was acknowledged is stored, at the place that was told, as it was sent; and not
+    twice, if it was handed over once."""
+    by_name: defaultdict[str, list[Stored]] = defaultdict(list)
+    for stored in history.stored:
+        by_name[stored.name].append(stored)
+    lost: list[Send] = []
+    for send in history.sends.values():
+        found = by_name.get(send.name, [])
+        for stored in found:
+            if stored.body != send.body or stored.number != send.name:
+                yield f"A1 {stored.place} does not hold what was sent as {send.name}"
+            if stored.place.topic != send.topic:
+                yield f"A1 {send.name} was sent to {send.topic} and is at {stored.place}"
+        if send.topic == "scratch" or send.transactional:
+            continue
+        if send.retries == 0 and len(found) > 1 and not _may_come_twice(plan, send):
+            yield f"A1 {send.name} was handed over once, and is at {[s.place for s in found]}"
+        if send.place is None or not promised(plan, send):
+            continue
+        if not found:
+            lost.append(send)
+        elif send.queue_known and send.place not in [stored.place for stored in found]:
+            yield f"A1 {send.name} was stored at {send.place}, and is at {found[0].place}"
+    for stored in history.stored:
+        if stored.name not in history.sends:
+            yield f"A1 {stored.place} holds {stored.name!r}, which nobody sent"
+    yield from _check_lost(plan, history, lost)
+
+
+def _may_come_twice(plan: Plan, send: Send) -> bool:
+    """A timed message that was delivered, and not noted as such when the power went."""
+    return not send.queue_known
+
+
+def promised(plan: Plan, send: Send) -> bool:
+    """Whether the producer was told that it is kept."""
+    return send.place is not None and (send.confirmed or plan.cluster == "single")
+
+
+def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]:
+    """With ASYNC_FLUSH, a power cut may take the last messages, and none in between."""
+    if not lost:
+        return
+    excused: set[str] = set()
+    if not plan.synchronous:
+        for cut in history.power_cuts:
+            missing = {send.name for send in lost}
+            before = [
+                send
+                for send in history.sends.values()
+                if send.queue_known and send.place is not None and (send.ended or 0) <= cut
+                and send.topic != "scratch"
+            ]  # fmt: skip
+            by_queue: defaultdict[tuple[str, int], list[Send]] = defaultdict(list)
+            for send in before:
+                assert send.place is not None
+                by_queue[send.topic, send.place.queue].append(send)
+            for sends in by_queue.values():
+                sends.sort(key=lambda send: send.place or Place("", "", 0, 0), reverse=True)
+                for send in sends:
+                    if send.name not in missing or (send.ended or 0) < cut - UNFLUSHED:
+                        break
+                    excused.add(send.name)
+            excused |= {
+                send.name
+                for send in lost
+                if not send.queue_known and cut - UNFLUSHED <= (send.ended or 0) <= cut
+            }
+    if any(fault.kind == "full disk" for fault in plan.faults):
+        # A full disk makes brokers remove the oldest file of the log.
+        for send in lost:
+            assert send.place is not None
+            queue = send.place.topic, send.place.queue
+            if send.queue_known and send.place.offset < history.begins.get(queue, 0):
+                excused.add(send.name)
+    for send in lost:
+        if send.name not in excused:
+            yield f"A1 {send.name} was acknowledged for {send.place}, and is nowhere"
+
+
+def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
+    """A2: each stored message came to each group at least once, and was handled."""
+    groups = {c.group: c.flow for c in plan.clients if c.group}
+    done: defaultdict[str, set[str]] = defaultdict(set)
+    seen: defaultdict[tuple[str, str, int], int] = defaultdict(lambda: -1)
+    for delivery in history.deliveries:
+        if delivery.ended is not None:
+            done[delivery.group].add(delivery.name)
+        place = delivery.place
+        for cut in history.power_cuts:
+            if delivery.at <= cut and not delivery.again:
+                key = (delivery.group, place.topic, place.queue)
+                seen[key] = max(seen[key], place.offset)
+    read_ahead: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
+    for send in history.sends.values():
+        before = any((send.ended or 0) <= cut for cut in history.power_cuts)
+        if send.place is not None and send.queue_known and before:
+            queue = send.place.topic, send.place.queue
+            read_ahead[queue] = max(read_ahead[queue], send.place.offset)
+    for group, topic in groups.items():
+        if topic == "scratch":
+            continue
+        for stored in history.stored:
+            place = stored.place
+            if place.topic != topic or stored.name in done[group]:
+                continue
+            # A queue that a power cut made shorter, and that has grown again.
+            known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
+            if not plan.synchronous and place.offset <= known:
+                continue
+            yield f"A2 {stored.name} at {place} was never handled in group {group}"
+
+
+def bodies_are_whole(plan: Plan, history: History) -> Iterator[str]:
+    """A2: what came is what was sent."""
+    for delivery in history.deliveries:
+        send = history.sends.get(delivery.name)
+        if send is None or send.body != delivery.body:
+            yield f"A2 {delivery.client} got {delivery.body[:40]!r} from {delivery.place}"
+
+
+def in_order(plan: Plan, history: History) -> Iterator[str]:
+    """A3: within one life of an orderly consumer the offsets of a queue rise, unless it lost the
+    queue meanwhile; and messages of one key are stored in the order in which they were sent."""
+    groups = {c.group for c in plan.clients if c.role == "orderly"}
+    last: dict[tuple[str, str, int], Delivery] = {}
+    owner: dict[tuple[str, str, int], Delivery] = {}
+    for delivery in history.deliveries:
+        if delivery.group not in groups:
+            continue
+        place = delivery.place
+        queue = (delivery.group, place.broker, place.queue)
+        before, previous = last.get(queue), owner.get(queue)
+        same = before is not None and (before.client, before.life) == (
+            delivery.client, delivery.life
+        )  # fmt: skip
+        if before is not None and same and place.offset < before.place.offset:
+            again = history.disturbed(before.at, delivery.at)
+            if not again and previous is before:
+                yield f"A3 {delivery.client} got {place} after {before.place}"
+        if before is not None and same and place.offset > before.place.offset + 1:
+            yield f"A3 {delivery.client} got {place} right after {before.place}"
+        last[queue] = owner[queue] = delivery
+    keyed: defaultdict[tuple[str, str, str, int], list[Send]] = defaultdict(list)
+    for send in history.sends.values():
+        if send.key and send.place is not None:
+            life = send.name.rpartition(".")[0]
+            keyed[life, send.key, send.place.broker, send.place.queue].append(send)
+    for sends in keyed.values():
+        sends.sort(key=lambda send: send.began)
+        for one, other in pairwise(sends):
+            if one.place is not None and other.place is not None and one.place > other.place:
+                if not plan.synchronous and history.power_cuts:
+                    continue  # the queue was made shorter
+                yield f"A3 {one.name} is at {one.place}, the later {other.name} at {other.place}"
+
+
+def one_owner_at_a_time(plan: Plan, history: History) -> Iterator[str]:
+    """A8: two orderly consumers never work on one queue at the same time."""
+    groups = {c.group for c in plan.clients if c.role == "orderly"}
+    busy: dict[tuple[str, str, int], Delivery] = {}
+    paused = {f.target for f in plan.faults if f.kind in ("pause", "partition")}
+    for delivery in history.deliveries:
+        if delivery.group not in groups:
+            continue
+        queue = (delivery.group, delivery.place.broker, delivery.place.queue)
+        before = busy.get(queue)
+        busy[queue] = delivery
+        if before is None or before.client == delivery.client:
+            continue
+        overlaps = before.ended is not None and before.ended > delivery.at
+        # A broker that was started again knows no locks; who slept too long has lost its own.
+        excused = history.disturbed(before.at - LOCK_LIFE, delivery.at) or before.client in paused
+        if overlaps and not excused:
+            yield f"A8 {before.client} and {delivery.client} had {delivery.place} at once"
+
+
+def not_too_early(plan: Plan, history: History) -> Iterator[str]:
+    """A4: no delayed message comes before its time."""
+    if any(fault.kind == "clock" for fault in plan.faults):
+        return  # a clock that was set forward lets them come
+    for delivery in history.deliveries:
+        send = history.sends.get(delivery.name)
+        if send is not None and send.due and delivery.at < send.due - EARLY:
+            early = (send.due - delivery.at) // MILLISECOND
+            yield f"A4 {delivery.name} came {early} ms early to {delivery.client}"
+
+
+def transactions_end_as_decided(plan: Plan, history: History) -> Iterator[str]:
+    """A5: what was committed is there, and what was rolled back is not."""
+    visible = Counter(stored.name for stored in history.stored)
+    visible.update({d.name: 1 for d in history.deliveries if d.name not in visible})
+    for send in history.sends.values():
+        if not send.transactional:
+            continue
+        count = visible[send.name]
+        if count and send.fate != "commit":
+            yield f"A5 {send.name} is visible, and its fate is {send.fate or 'open'}"
+        promised = send.place is not None and send.confirmed and send.fate == "commit"
+        excused = not plan.synchronous and any(
+            (send.ended or 0) - UNFLUSHED <= cut for cut in history.power_cuts
+        )
+        if promised and not count and not excused:
+            yield f"A5 {send.name} was committed, and never came"
+        asked = (send.ended or send.began) + 10 * SECOND
+        if count > 1 and not history.disturbed(send.began, asked):
+            yield f"A5 {send.name} was committed {count} times"
+
+
+def invisible_for_a_while(plan: Plan, history: History) -> Iterator[str]:
+    """A6: what was popped comes to nobody else within its invisible time."""
+    if any(fault.kind == "clock" for fault in plan.faults):
+        return
+    last: dict[Place, Delivery] = {}
+    for delivery in history.deliveries:
+        if not delivery.visible_again:
+            continue
+        before = last.get(delivery.place)
+        last[delivery.place] = delivery
+        if before is None or history.disturbed(before.at, delivery.at):
+            continue
+        if before.acknowledged and (before.ended or 0) < delivery.at:
+            yield f"A6 {delivery.place} came again after it was acknowledged"
+        elif delivery.at - before.at < before.visible_again - _wall(before.at) - 50 * MILLISECOND:
+            yield f"A6 {delivery.place} came again within its invisible time"
+
+
+def _wall(now: int) -> int:
+    return EPOCH + now
+
+
+def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
+    """A7: a group's offset never passes a message that nobody has handled."""
+    begun: dict[tuple[str, str, str, int, int], int] = {}
+    for delivery in history.deliveries:
+        place = delivery.place
+        key = (delivery.group, place.topic, place.broker, place.queue, place.offset)
+        if delivery.ended is not None or delivery.again == 0:
+            begun.setdefault(key, delivery.at)
+    stored: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for each in history.stored:
+        stored[each.place.topic, each.place.broker, each.place.queue].append(each.place.offset)
+    told: set[tuple[str, Place]] = set()
+    for commit in history.commits:
+        if commit.topic == "scratch" or (history.power_cuts and not plan.synchronous):
+            continue
+        for offset in stored[commit.topic, commit.broker, commit.queue]:
+            place = Place(commit.topic, commit.broker, commit.queue, offset)
+            if offset >= commit.offset or (commit.group, place) in told:
+                continue
+            at = begun.get((commit.group, *place))
+            if at is None or at > commit.at:
+                told.add((commit.group, place))
+                yield f"A7 group {commit.group} had committed {commit.offset}, not handled {place}"
+
+
+def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
+    """What was stored before its topic was deleted is not in the topic that was made later."""
+    deletions = [o for o in history.operations if o.what == "delete" and o.ok]
+    changes = [o for o in history.operations if o.what in ("delete", "create")]
+    names = {stored.name for stored in history.stored if stored.place.topic == "scratch"}
+    for send in history.sends.values():
+        if send.topic != "scratch" or send.place is None or send.ended is None:
+            continue
+        ended = send.ended
+        # A slave copies the tables of its master now and then.
+        if plan.lost_master:
+            continue
+        if send.name in names and any(ended <= deletion.began for deletion in deletions):
+            yield f"D1 {send.name} is there, though its topic was deleted since"
+        if send.name in names or not promised(plan, send):
+            continue
+        touched = any(change.ended is None or change.ended >= send.began for change in changes)
+        made = any(change.what == "create" and change.ok for change in changes)
+        if not touched and made and not (history.power_cuts and not plan.synchronous):
+            yield f"D1 {send.name} was stored at {send.place} since the last change, and is not"
+
+
+def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
+    """A10: no error in the log, no exception that nobody catches."""
+    yield from (f"A10 {error}" for error in history.errors)
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    stored_once_where_told,
+    delivered_to_each_group,
+    bodies_are_whole,
+    in_order,
+    not_too_early,
+    transactions_end_as_decided,
+    invisible_for_a_while,
+    committed_is_done,
+    one_owner_at_a_time,
+    deleted_is_gone,
+    nothing_unexpected,
+)
+
+
+def wrong(plan: Plan, history: History) -> list[str]:
+    """Everything that is wrong."""
+    return [text for check in CHECKS for text in check(plan, history)]

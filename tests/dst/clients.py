@@ -1,0 +1,510 @@
+"""Those who use the cluster, by the client's public names, and tell the history what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final
+
+from pocketmq import (
+    Admin,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SendResult,
+    TransactionProducer,
+    TransactionState,
+)
+from pocketmq.client.consumer.consumed_message import ConsumedMessage
+from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.producer.producer_options import ProducerOptions
+from pocketmq.client.send_result import SendStatus
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.frames.frame import Command
+from pocketmq.remoting.headers import Header
+from tests.broker.pop.consuming import PopClient
+
+from .cluster import BROKER_NAME, Cluster
+from .engine.machine import Machine
+from .engine.scheduler import MILLISECOND, SECOND
+from .history import Commit, Delivery, History, Operation, Place, Send, Stored
+from .plan import Client, Plan
+
+TIMEOUT: Final = 6.0
+LEVELS: Final = (0, 1, 5, 10)
+"""Seconds of the delay levels that are used, by level."""
+INVISIBLE: Final = 6.0
+KEYS: Final = 5
+LARGEST: Final = 3_000
+LOOK: Final = 2.0
+"""How often an administrator looks at offsets, seconds."""
+SETTLED: Final = 6.0
+"""How long before everything is read: a member of a group shows the last messages only after its
+master has told it that all have them, with the next heartbeat."""
+SCRATCH: Final = "scratch"
+
+
+class Failure(Exception):
+    """What a handler raises now and then."""
+
+
+class Clients:
+    """Attributes:
+    producing: whether producers go on.
+    ready: the topics are there.
+    settled: of `Auditor`: everything has come.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, history: History) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.history = history
+        self.producing = True
+        self.leaving: dict[str, asyncio.Event] = {}
+        self.under_way: dict[str, int] = {}
+        self.succeeded: dict[str, int] = {}
+        for client in plan.clients:
+            cluster.add(client.name, partial(self._run, client))
+
+    @property
+    def now(self) -> int:
+        return self.cluster.scheduler.now
+
+    def leave(self, name: str) -> None:
+        """Have a client shut down in good order; it ends by itself."""
+        machine = self.cluster.machines[name]
+        process = machine.process
+        if process is not None and name in self.leaving and machine.running:
+            process.loop.tell(self.leaving[name].set)
+
+    async def _run(self, client: Client, machine: Machine) -> None:
+        self.leaving[client.name] = asyncio.Event()
+        match client.role:
+            case "produce":
+                await self._produce(machine, client)
+            case "push" | "orderly":
+                await self._push(machine, client)
+            case "pull":
+                await self._pull(machine, client)
+            case "pop":
+                await self._pop(machine, client)
+            case _:
+                await self._administer(machine, client)
+
+    # Producers
+
+    async def _produce(self, machine: Machine, client: Client) -> None:
+        options: ProducerOptions = {
+            "namesrv": self.cluster.namesrv,
+            "timeout": TIMEOUT,
+            "retries": client.retries,
+        }
+        group = f"producers-{client.flow}"
+        producer: Producer
+        if client.flow == "transacted":
+            producer = TransactionProducer(group, check=self._check, **options)
+        else:
+            producer = Producer(group, **options)
+        async with producer:
+            await _Producing(self, machine, client, producer).run()
+            # It stays until it is told to leave: brokers ask it about transactions.
+            await self.leaving[client.name].wait()
+
+    def _check(self, message: MessageExt) -> TransactionState:
+        """What became of a local transaction."""
+        send = self.history.sends[name_of(message.body)]
+        if send.fate:
+            return TransactionState[send.fate.upper()]
+        asker = self.cluster.machines[send.client].process
+        if send.error or asker is None or asker.life != life_of(send.name):
+            send.fate = "rollback"
+            return TransactionState.ROLLBACK
+        return TransactionState.UNKNOWN
+
+    # Consumers
+
+    def _delivered(
+        self, machine: Machine, client: Client, message: MessageExt, broker: str
+    ) -> Delivery:
+        process = machine.process
+        assert process is not None
+        place = Place(message.topic, broker, message.queue_id, message.queue_offset)
+        body = bytes(message.body)
+        delivery = Delivery(
+            self.now, name_of(body), client.group, client.name, process.life, place, body,
+            message.reconsume_times,
+        )  # fmt: skip
+        self.history.delivered(delivery)
+        return delivery
+
+    async def _push(self, machine: Machine, client: Client) -> None:
+        failed: set[str] = set()
+
+        async def handle(message: ConsumedMessage) -> None:
+            delivery = self._delivered(machine, client, message, message.broker_name)
+            if (work := machine_random(machine)) < 0.3:
+                await asyncio.sleep(work)
+            if machine_random(machine) < client.fails and delivery.name not in failed:
+                failed.add(delivery.name)
+                raise Failure
+            self.history.done(delivery, self.now)
+
+        consumer = PushConsumer(
+            client.group,
+            {client.flow: "*"},
+            handler=handle,
+            namesrv=self.cluster.namesrv,
+            start="begin",
+            orderly=client.role == "orderly",
+            start_timeout=3600,
+        )
+        async with consumer:
+            await self.leaving[client.name].wait()
+
+    async def _pull(self, machine: Machine, client: Client) -> None:
+        consumer = PullConsumer(
+            client.group, namesrv=self.cluster.namesrv, start="begin", start_timeout=3600
+        )
+        leaving = self.leaving[client.name]
+        async with consumer:
+            await consumer.subscribe(client.flow)
+            while not leaving.is_set():
+                messages = await consumer.poll(timeout=1.0)
+                found = [
+                    self._delivered(machine, client, message, message.broker_name)
+                    for message in messages
+                ]
+                if machine_random(machine) < 0.1:
+                    await asyncio.sleep(0.2)
+                for delivery in found:
+                    self.history.done(delivery, self.now)
+
+    async def _pop(self, machine: Machine, client: Client) -> None:
+        leaving = self.leaving[client.name]
+        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
+            while not leaving.is_set():
+                try:
+                    route = await admin.topic_route(client.flow)
+                    address = route.broker_datas[0].broker_addrs[0]
+                    connection = await Connection.open(address)
+                    try:
+                        asking: Any = _Asking(connection)
+                        popping = PopClient(asking, client.flow, client.group, BROKER_NAME)
+                        while not leaving.is_set():
+                            await self._pop_once(machine, client, popping)
+                    finally:
+                        await connection.close()
+                except (RemotingError, KeyError, IndexError, AssertionError, OSError):
+                    await asyncio.sleep(0.5)
+
+    async def _pop_once(self, machine: Machine, client: Client, popping: PopClient) -> None:
+        messages = await popping.pop(
+            invisible_time=int(INVISIBLE * 1000), poll_time=2_000, max_msg_nums=8
+        )
+        for message in messages:
+            record, handle = message.record, message.handle
+            process = machine.process
+            assert process is not None
+            place = Place(
+                handle.stored_topic(client.flow, client.group),
+                BROKER_NAME,
+                handle.queue_id,
+                handle.queue_offset or 0,
+            )
+            delivery = Delivery(
+                self.now, name_of(message.body), client.group, client.name, process.life, place,
+                message.body, record.reconsume_times,
+                visible_again=(handle.pop_time + handle.invisible_time) * MILLISECOND,
+            )  # fmt: skip
+            self.history.delivered(delivery)
+            if machine_random(machine) < 0.05:
+                continue  # it comes again
+            await popping.ack(message)
+            delivery.acknowledged = True
+            self.history.done(delivery, self.now)
+
+    # Administrators
+
+    async def _administer(self, machine: Machine, client: Client) -> None:
+        """Delete topics and create them anew, and send groups back to the beginning."""
+        async with Admin(namesrv=self.cluster.namesrv, start_timeout=3600) as admin:
+            while self.producing:
+                await asyncio.sleep(2.0 + 6 * machine_random(machine))
+                resets = [c for c in self.plan.clients if c.group.startswith("reset-")]
+                if resets and machine_random(machine) < 0.4:
+                    group, topic = resets[0].group, resets[0].flow
+                    await self._operate("reset", group, admin.reset_offsets(group, topic, "begin"))
+                    continue
+                await self._operate("delete", SCRATCH, admin.delete_topic(SCRATCH))
+                await asyncio.sleep(2 * machine_random(machine))
+                queues = 1 + int(3 * machine_random(machine))
+                made = False
+                while not made:
+                    create = admin.create_topic(SCRATCH, queues=queues, allow_shrink=True)
+                    made = await self._operate("create", SCRATCH, create)
+                    await asyncio.sleep(0.5)
+
+    async def _operate(self, what: str, subject: str, call: Coroutine[Any, Any, object]) -> bool:
+        operation = Operation(self.now, what, subject)
+        self.history.operations.append(operation)
+        try:
+            await call
+            operation.ok = True
+        except RemotingError as error:
+            operation.ok = False
+            operation.error = str(error)
+        operation.ended = self.now
+        return operation.ok
+
+
+class _Asking:
+    """A connection as PopClient wants it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def request(self, code: int, header: Header) -> Command:
+        return await self._connection.request(code, header, timeout=TIMEOUT)
+
+
+class _Producing:
+    """One life of a producer."""
+
+    def __init__(
+        self, clients: Clients, machine: Machine, client: Client, producer: Producer
+    ) -> None:
+        process = machine.process
+        assert process is not None
+        self._clients = clients
+        self._machine = machine
+        self._process = process
+        self._client = client
+        self._producer = producer
+        self._leaving = clients.leaving[client.name]
+        self._numbers = 0
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def _going_on(self) -> bool:
+        return self._clients.producing and not self._leaving.is_set()
+
+    async def run(self) -> None:
+        rate = self._client.rate
+        if self._client.flow == "ordered":
+            await asyncio.gather(*(self._one_key(f"key{n}", rate / KEYS) for n in range(KEYS)))
+            return
+        while self._going_on:
+            task = asyncio.ensure_future(self._once())
+            self._tasks[task] = None
+            task.add_done_callback(lambda task: self._tasks.pop(task, None))
+            pace = 1 / rate if machine_random(self._machine) < 0.9 else 0.001
+            await asyncio.sleep(pace)
+        await asyncio.gather(*self._tasks)
+
+    async def _once(self) -> None:
+        match self._client.flow:
+            case "batch":
+                size = 2 + int(8 * machine_random(self._machine))
+                await self._batch([self._made() for _ in range(size)])
+            case "delayed":
+                await self._delayed()
+            case "transacted":
+                await self._transaction()
+            case _:
+                send = self._made()
+                await self._send(send, self._message(send))
+
+    async def _one_key(self, key: str, rate: float) -> None:
+        await asyncio.sleep(machine_random(self._machine) / rate)
+        while self._going_on:
+            send = self._made()
+            send.key = key
+            await self._send(send, self._message(send), key=key)
+            await asyncio.sleep(1 / rate)
+
+    def _made(self) -> Send:
+        self._numbers += 1
+        name = f"{self._client.name}.{self._process.life}.{self._numbers}"
+        size = int(LARGEST ** machine_random(self._machine))
+        body = f"{name}|".encode() + self._process.random.randbytes(size)
+        clients = self._clients
+        send = clients.history.sends[name] = Send(
+            name, self._client.flow, body, self._client.name, clients.now, self._client.retries
+        )
+        return send
+
+    def _message(self, send: Send, **fields: Any) -> Message:
+        return Message(
+            send.topic, send.body, keys=[send.name], properties={"name": send.name}, **fields
+        )
+
+    async def _send(self, send: Send, message: Message, key: str | None = None) -> None:
+        try:
+            self._answered(send, await self._producer.send(message, key=key))
+        except RemotingError as error:
+            self._failed(send, error)
+
+    async def _batch(self, sends: list[Send]) -> None:
+        try:
+            results: list[Any] = list(
+                await self._producer.send_batch([self._message(send) for send in sends])
+            )
+        except BatchSendError as error:
+            results = list(error.results)
+        except RemotingError as error:
+            results = [error] * len(sends)
+        for send, result in zip(sends, results, strict=True):
+            if isinstance(result, SendResult):
+                self._answered(send, result)
+            else:
+                self._failed(send, result)
+
+    async def _delayed(self) -> None:
+        send = self._made()
+        send.queue_known = False
+        if machine_random(self._machine) < 0.5:
+            level = 1 + int(3 * machine_random(self._machine))
+            seconds, fields = float(LEVELS[level]), {"delay_level": level}
+        else:
+            seconds = 0.5 + round(12 * machine_random(self._machine), 3)
+            fields = {"delay": seconds}  # type: ignore[dict-item]
+        send.due = send.began + int(seconds * SECOND)
+        await self._send(send, self._message(send, **fields))
+
+    async def _transaction(self) -> None:
+        send = self._made()
+        send.queue_known, send.transactional = False, True
+        drawn = machine_random(self._machine)
+        fate = "commit" if drawn < 0.6 else "rollback"
+        producer = self._producer
+        assert isinstance(producer, TransactionProducer)
+        try:
+            async with producer.transaction(self._message(send)) as transaction:
+                if machine_random(self._machine) < 0.2:
+                    await asyncio.sleep(3 * machine_random(self._machine))
+                send.fate = send.fate or fate  # the local transaction
+                if machine_random(self._machine) < 0.2:
+                    transaction.unknown()
+                elif send.fate == "rollback":
+                    transaction.rollback()
+            self._answered(send, transaction.half)
+        except RemotingError as error:
+            self._failed(send, error)
+
+    def _answered(self, send: Send, result: SendResult) -> None:
+        clients = self._clients
+        send.ended = clients.now
+        send.confirmed = result.status is SendStatus.SEND_OK
+        queue = result.queue
+        send.place = Place(send.topic, queue.broker_name, queue.queue_id, result.queue_offset)
+        if send.began >= clients.history.calm > 0:
+            clients.succeeded.setdefault(send.client, clients.now)
+
+    def _failed(self, send: Send, error: object) -> None:
+        send.ended = self._clients.now
+        send.error = repr(error)
+
+
+class Auditor:
+    """An administrator that nothing happens to: makes the topics, looks at offsets meanwhile, and
+    reads everything in the end.
+
+    Attributes:
+        ready: the topics exist.
+        finishing: it is to read everything, once no group lags; `hurried`: even if one does.
+    done: it has read everything.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, history: History) -> None:
+        self.ready = False
+        self.finishing = False
+        self.hurried = False
+        self.done = False
+        self.error: RemotingError | None = None
+        self.lags: dict[str, int] = {}
+        self._plan = plan
+        self._cluster = cluster
+        self._history = history
+        cluster.add("auditor", self._run)
+
+    async def _run(self, machine: Machine) -> None:
+        async with Admin(namesrv=self._cluster.namesrv, start_timeout=3600) as admin:
+            for topic in self._plan.flows:
+                while True:
+                    try:
+                        await admin.create_topic(topic, queues=self._plan.queues)
+                        await admin.queues(topic)
+                        break
+                    except RemotingError:
+                        await asyncio.sleep(0.2)
+            self.ready = True
+            while not self.finishing:
+                await asyncio.sleep(LOOK)
+                with contextlib.suppress(RemotingError):
+                    await self._look(admin)
+            await asyncio.sleep(SETTLED)
+            while not self.done:
+                try:
+                    await self._look(admin)
+                    self.lags = await self._lag(admin)
+                    if self.hurried or not any(self.lags.values()):
+                        await self._read(admin)
+                        self.done = True
+                        return
+                except RemotingError as error:
+                    self.error = error
+                await asyncio.sleep(1.0)
+
+    def _groups(self) -> dict[str, str]:
+        return {
+            client.group: client.flow
+            for client in self._plan.clients
+            if client.role in ("push", "orderly", "pull") and client.flow != SCRATCH
+        }
+
+    async def _look(self, admin: Admin) -> None:
+        for group, topic in self._groups().items():
+            for queue in await admin.queues(topic):
+                offset = await admin.group_offset(group, queue)
+                if offset is not None:
+                    place = (topic, queue.broker_name, queue.queue_id)
+                    commit = Commit(self._cluster.scheduler.now, group, *place, offset)
+                    self._history.commits.append(commit)
+
+    async def _lag(self, admin: Admin) -> dict[str, int]:
+        return {group: await admin.lag(group, topic) for group, topic in self._groups().items()}
+
+    async def _read(self, admin: Admin) -> None:
+        stored = []
+        existing = set(await admin.topics())
+        for topic in self._plan.flows:
+            if topic == SCRATCH and topic not in existing:
+                continue
+            for queue in await admin.queues(topic):
+                begin = await admin.min_offset(queue)
+                self._history.begins[topic, queue.queue_id] = begin
+                async for message in admin.messages(queue, begin):
+                    place = Place(topic, queue.broker_name, queue.queue_id, message.queue_offset)
+                    body = bytes(message.body)
+                    number = message.properties.get("name", "")
+                    stored.append(Stored(place, name_of(body), body, number))
+        self._history.stored = stored
+
+
+def name_of(body: bytes) -> str:
+    return body.partition(b"|")[0].decode("ascii", "replace")
+
+
+def life_of(name: str) -> int:
+    return int(name.split(".")[1])
+
+
+def machine_random(machine: Machine) -> float:
+    """Drawn by the process that runs on it."""
+    process = machine.process
+    assert process is not None
+    return process.random.random()

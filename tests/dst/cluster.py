@@ -1,0 +1,164 @@
+"""The servers of a plan, as processes on machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import load_broker_config
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NameServer
+from pocketmq.remoting.serving.server import RemotingServer
+from pocketmq.remoting.settings.properties_file import format_properties
+from tests.broker.controller.controller_stub import ControllerStub
+
+from .engine.machine import Machine
+from .engine.network import Network
+from .engine.scheduler import MILLISECOND, Scheduler
+from .plan import Plan
+
+Main = Callable[[], Coroutine[Any, Any, None]]
+
+NAMES_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+CONTROLLER_PORT: Final = 9878
+CONTROLLER: Final = "controller"
+BROKER_NAME: Final = "broker-a"
+ELECTION: Final = 0.5
+"""How often the controller looks whether its master is alive, seconds."""
+
+
+class Cluster:
+    """Machines by name, and what runs on each of them when it is started."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        scheduler: Scheduler,
+        root: Path,
+        report: Callable[[str, str, str, BaseException | None], object],
+    ) -> None:
+        self.plan = plan
+        self.scheduler = scheduler
+        self.network = Network(scheduler)
+        self.mains: dict[str, Main] = {}
+        self._promoted = False
+        self._stub: ControllerStub | None = None
+        self._root = root
+        self._report = report
+        for name in plan.name_server_machines:
+            self.add(name, self._name_server)
+        if plan.cluster == "group":
+            self.add(CONTROLLER, self._controller)
+        for number, name in enumerate(plan.brokers):
+            self.add(name, partial(self._broker, number))
+
+    @property
+    def machines(self) -> dict[str, Machine]:
+        return self.network.machines
+
+    @property
+    def namesrv(self) -> str:
+        names = self.plan.name_server_machines
+        return ";".join(f"{self.machines[name].ip}:{NAMES_PORT}" for name in names)
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether every member of a controller group is in its SyncStateSet."""
+        if self._stub is None:
+            return self.plan.cluster != "group"
+        return len(self._stub.decides.members) == len(self.plan.brokers)
+
+    def add(self, name: str, main: Callable[[Machine], Coroutine[Any, Any, None]]) -> Machine:
+        """A machine that runs `main`, once it is booted."""
+
+        def report(what: str, text: str, error: BaseException | None) -> None:
+            self._report(name, what, text, error)
+
+        ip = f"10.0.0.{len(self.machines) + 1}"
+        machine = Machine(self.scheduler, self.network, name, ip, self._root / name, report)
+        machine.disk.keeps = self.plan.cuts_power
+        self.machines[name] = machine
+        self.mains[name] = lambda: main(machine)
+        return machine
+
+    def boot(self, name: str) -> None:
+        """Start what belongs on a machine, if it does not run."""
+        machine = self.machines[name]
+        if not machine.running:
+            machine.boot(self.mains[name])
+
+    def lose_master(self) -> None:
+        """Lose the first broker's machine with its disk, and let the slave be the master, as an
+        operator does it: by another start."""
+        master, slave = (self.machines[name] for name in self.plan.brokers)
+        self._promoted = True
+        master.cut_power()
+        master.disk.wipe()
+        if slave.running:
+            slave.kill()
+        self.boot(slave.name)
+
+    def address(self, name: str, port: int) -> str:
+        return f"{self.machines[name].ip}:{port}"
+
+    # What runs
+
+    async def _name_server(self, machine: Machine) -> None:
+        config = NamesrvConfig(
+            bind_address=machine.ip,
+            listen_port=NAMES_PORT,
+            kv_config_path=str(machine.root / "kv.json"),
+            config_store_path=str(machine.root / "namesrv.properties"),
+        )
+        await NameServer(config).start()
+        await forever()
+
+    async def _broker(self, number: int, machine: Machine) -> None:
+        plan = self.plan
+        settings = {
+            "brokerName": BROKER_NAME,
+            "bindAddress": machine.ip,
+            "brokerIP1": machine.ip,
+            "listenPort": str(BROKER_PORT),
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(machine.root / "store"),
+            "haAllowedAddresses": "10.0.0.0/24",
+            "slaveReadEnable": "true",
+            **plan.settings,
+        }
+        if self._promoted:
+            settings["brokerRole"] = "ASYNC_MASTER"
+        elif plan.cluster == "slave" and number:
+            settings |= {
+                "brokerRole": "SLAVE",
+                "brokerId": "1",
+                "haMasterAddress": self.address(plan.brokers[0], BROKER_PORT + 1),
+            }
+        elif plan.cluster == "group":
+            settings["controllerAddr"] = self.address(CONTROLLER, CONTROLLER_PORT)
+        config, _ = load_broker_config(format_properties(settings))
+        await Broker(config).start()
+        await forever()
+
+    async def _controller(self, machine: Machine) -> None:
+        stub = self._stub = ControllerStub()
+        stub.server = RemotingServer(stub.server.dispatcher, host=machine.ip, port=CONTROLLER_PORT)
+        stub.leader = f"{machine.ip}:{CONTROLLER_PORT}"
+        await stub.server.start()
+        began = self.scheduler.now
+        while True:
+            await asyncio.sleep(ELECTION)
+            stub.now = (self.scheduler.now - began) // MILLISECOND
+            decides = stub.decides
+            alive = decides.alive(stub.now)
+            if decides.master not in alive and (decides.master or decides.members & alive):
+                decides.elect(stub.now)
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()

@@ -1,0 +1,160 @@
+"""What goes wrong, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from .clients import Clients
+from .cluster import Cluster
+from .engine.disk import SYNC
+from .engine.machine import Machine
+from .engine.scheduler import SECOND
+from .history import History
+from .plan import Fault, Plan
+
+AFTERMATH: Final = 20 * SECOND
+"""How long after its end a fault still explains what clients see."""
+
+
+class Faults:
+    """The faults of a plan."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, clients: Clients, history: History) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._clients = clients
+        self._history = history
+        self._over = False
+        self._broken_disks: set[str] = set()
+
+    def begin(self) -> None:
+        """Have all of them happen, from now on."""
+        scheduler = self._cluster.scheduler
+        for fault in self._plan.faults:
+            scheduler.after(fault.at * SECOND, self._happen, fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if self._over:
+            return
+        machines, network = self._cluster.machines, self._cluster.network
+        machine = machines[fault.target]
+        others = [machines[name] for name in fault.others if name in machines]
+        now = self._cluster.scheduler.now
+        length = int(fault.seconds * SECOND)
+        self._cluster.scheduler.step("fault", fault.kind, fault.target, fault.seconds)
+        if self._concerns_servers(fault):
+            self._history.server_faults.append((now, now + length + AFTERMATH))
+        match fault.kind:
+            case "kill":
+                machine.kill()
+                self._later(length, self._boot, machine)
+            case "power":
+                machine.cut_power()
+                self._history.power_cuts.append(now)
+                self._later(length, self._boot, machine)
+            case "leave":
+                self._clients.leave(fault.target)
+                self._later(length, self._boot, machine)
+            case "pause":
+                machine.pause()
+                self._later(length, machine.resume)
+            case "partition":
+                network.cut([machine], others)
+                if fault.both:
+                    network.cut(others, [machine])
+                self._later(length, self._heal, machine, others)
+            case "reset":
+                network.break_connections(machine, others[0])
+            case "slow link":
+                network.slow(machine, others[0], float(fault.amount))
+                self._later(length, network.slow, machine, others[0], 1.0)
+            case "slow disk":
+                longest = int(float(fault.amount) * SECOND)
+                machine.disk.sync_time = (longest // 10, longest)
+                self._later(length, self._quick_disk, machine)
+            case "disk error":
+                self._break_disk(machine, str(fault.amount))
+                # Only a start makes a broker trust its disk again.
+                self._later(length, self._replace_process, machine)
+            case "full disk":
+                machine.disk.full = True
+                self._later(length, self._empty_disk, machine)
+            case "clock":
+                machine.step_clock(int(float(fault.amount) * SECOND))
+            case _:
+                raise ValueError(fault.kind)
+
+    def _concerns_servers(self, fault: Fault) -> bool:
+        servers = {*self._plan.brokers, *self._plan.name_server_machines, "controller"}
+        return fault.target in servers or bool(servers & set(fault.others))
+
+    def _later(self, delay: int, action: Callable[..., object], *arguments: object) -> None:
+        def act() -> None:
+            if not self._over:
+                action(*arguments)
+
+        self._cluster.scheduler.after(delay, act)
+
+    def lose_master(self) -> None:
+        """At the end, lose the master's machine with its disk for good."""
+        now = self._cluster.scheduler.now
+        self._history.server_faults.append((now, now + 10 * AFTERMATH))
+        self._cluster.lose_master()
+
+    def _boot(self, machine: Machine) -> None:
+        if machine.running and machine.name in self._clients.leaving:
+            self._later(SECOND, self._boot, machine)  # it has not left yet
+            return
+        self._cluster.boot(machine.name)
+
+    def _heal(self, machine: Machine, others: list[Machine]) -> None:
+        network = self._cluster.network
+        network.heal([machine], others)
+        network.heal(others, [machine])
+
+    def _quick_disk(self, machine: Machine) -> None:
+        machine.disk.sync_time = SYNC
+
+    def _empty_disk(self, machine: Machine) -> None:
+        machine.disk.full = False
+
+    def _break_disk(self, machine: Machine, operation: str) -> None:
+        self._broken_disks.add(machine.name)
+
+        def fails(asked: str) -> int:
+            if asked != operation:
+                return 0
+            machine.disk.fails = None  # once
+            return errno.EIO
+
+        machine.disk.fails = fails
+
+    def _replace_process(self, machine: Machine) -> None:
+        self._broken_disks.discard(machine.name)
+        machine.disk.fails = None
+        machine.kill()
+        self._cluster.boot(machine.name)
+
+    def end(self) -> None:
+        """From now on nothing goes wrong any more, and everything runs."""
+        self._over = True
+        cluster = self._cluster
+        self._history.calm = cluster.scheduler.now
+        cluster.scheduler.step("calm")
+        cluster.network.heal()
+        cluster.network.at_full_speed()
+        for machine in list(cluster.machines.values()):
+            self._quick_disk(machine)
+            self._empty_disk(machine)
+            machine.disk.fails = None
+            machine.resume()
+            if machine.name in self._broken_disks:
+                machine.kill()
+        for name in list(cluster.machines):
+            machine = cluster.machines[name]
+            event = self._clients.leaving.get(name)
+            if machine.running and event is not None and event.is_set():
+                machine.kill()  # it was about to leave
+            cluster.boot(name)

@@ -1,0 +1,128 @@
+"""What the clients called, what they were answered, and what came to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Nanoseconds = int
+
+
+class Place(NamedTuple):
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Send:
+    """A message that a producer was asked to send.
+
+    Attributes:
+        place: where it was stored, as the producer was told; None while it was told nothing, or
+            that it failed, with `error`.
+        queue_known: whether `place` is where it will be in the end (not of delayed messages).
+        due: when a delayed message may come at the earliest, if clocks go right.
+        fate: of a transaction: commit, rollback, or "" while the local one has not run.
+        asked: when the application decided its fate.
+    """
+
+    name: str
+    topic: str
+    body: bytes
+    client: str
+    began: Nanoseconds
+    retries: int
+    key: str = ""
+    ended: Nanoseconds | None = None
+    place: Place | None = None
+    confirmed: bool = False
+    error: str = ""
+    queue_known: bool = True
+    due: Nanoseconds = 0
+    transactional: bool = False
+    fate: str = ""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message that came to a consumer; `ended` is when its handler was done with it."""
+
+    at: Nanoseconds
+    name: str
+    group: str
+    client: str
+    life: int
+    place: Place
+    body: bytes
+    again: int
+    ended: Nanoseconds | None = None
+    acknowledged: bool = False
+    visible_again: Nanoseconds = 0
+
+
+@dataclass(slots=True)
+class Operation:
+    """An administrator's call; `ok` is None while there is no answer."""
+
+    began: Nanoseconds
+    what: str
+    subject: str
+    ended: Nanoseconds | None = None
+    ok: bool | None = None
+    error: str = ""
+
+
+class Commit(NamedTuple):
+    """A group's offset, as an administrator read it."""
+
+    at: Nanoseconds
+    group: str
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+
+
+class Stored(NamedTuple):
+    place: Place
+    name: str
+    body: bytes
+    number: str
+
+
+@dataclass
+class History:
+    """Attributes:
+    sends: by name.
+    handled: names of messages by group.
+    server_faults: when a broker was killed, cut off and so on; see `disturbed`.
+    stored: what an administrator found in the end.
+    begins: the first offset of each topic's queue then; what was before it has expired.
+    """
+
+    sends: dict[str, Send] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    handled: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    operations: list[Operation] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    stored: list[Stored] = field(default_factory=list)
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    power_cuts: list[Nanoseconds] = field(default_factory=list)
+    server_faults: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    calm: Nanoseconds = 0
+
+    def delivered(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+    def done(self, delivery: Delivery, now: Nanoseconds) -> None:
+        """Its handler has returned, or its acknowledgement was answered."""
+        delivery.ended = now
+        self.handled[delivery.group].add(delivery.name)
+
+    def disturbed(self, begin: Nanoseconds, end: Nanoseconds) -> bool:
+        """Whether anything happened to a broker in between."""
+        return any(at <= end and until >= begin for at, until in self.server_faults)

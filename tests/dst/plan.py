@@ -1,0 +1,239 @@
+"""What a run consists of, drawn from its seed: the cluster, who uses it, and what goes wrong.
+
+A plan is plain data. It can be kept, printed, and made smaller, while the seed stays the same.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import msgspec
+
+Seconds = float
+
+FLOWS: Final = ("plain", "batch", "ordered", "delayed", "transacted", "popped", "scratch")
+"""Topics, and with them kinds of producers and consumers."""
+CONTROLLER_MEMBERS: Final = 3
+
+
+class Fault(msgspec.Struct, omit_defaults=True):
+    """`kind` happens to `target` at `at`, seconds after the cluster is ready.
+
+    Attributes:
+        seconds: how long it lasts, or until the process is started again.
+        others: machines on the other side of a partition or a link.
+        both: whether a partition cuts both ways.
+        amount: a factor, or seconds, or the name of an operation.
+    """
+
+    at: Seconds
+    kind: str
+    target: str
+    seconds: Seconds = 0.0
+    others: list[str] = []
+    both: bool = True
+    amount: float | str = 0.0
+
+
+class Client(msgspec.Struct, omit_defaults=True):
+    """`role` is produce, push, pull, pop, or administer; `rate` messages a second."""
+
+    name: str
+    role: str
+    flow: str
+    group: str = ""
+    rate: float = 0.0
+    retries: int = 2
+    fails: float = 0.0
+
+
+class Plan(msgspec.Struct, omit_defaults=True):
+    """Attributes:
+    seconds: how long things may go wrong.
+    cluster: single, slave (a master and its slave), or group (with a controller).
+    settings: of the brokers, by RocketMQ's names.
+    lost_master: at the end the master's disk is gone, and the slave has to have everything.
+    """
+
+    seed: int
+    seconds: Seconds
+    cluster: str = "single"
+    name_servers: int = 1
+    queues: int = 2
+    settings: dict[str, str] = {}
+    clients: list[Client] = []
+    faults: list[Fault] = []
+    lost_master: bool = False
+
+    @property
+    def brokers(self) -> list[str]:
+        counts = {"single": 1, "slave": 2, "group": CONTROLLER_MEMBERS}
+        return [f"broker{number}" for number in range(counts[self.cluster])]
+
+    @property
+    def name_server_machines(self) -> list[str]:
+        return [f"names{number}" for number in range(self.name_servers)]
+
+    @property
+    def flows(self) -> list[str]:
+        return list(dict.fromkeys(client.flow for client in self.clients))
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether a message is on the disk before it is acknowledged."""
+        return self.settings.get("flushDiskType") == "SYNC_FLUSH"
+
+    @property
+    def cuts_power(self) -> bool:
+        return any(fault.kind == "power" for fault in self.faults)
+
+
+def draw(seed: int, seconds: Seconds) -> Plan:
+    """Expand a seed."""
+    chance = Random(f"{seed} plan")
+    plan = Plan(seed, seconds)
+    plan.cluster = chance.choices(("single", "slave", "group"), (4, 3, 3))[0]
+    plan.name_servers = chance.choice((1, 1, 2))
+    plan.queues = chance.choice((1, 2, 3, 4))
+    plan.settings = _settings(plan, chance)
+    flows = chance.sample(FLOWS, chance.choice((1, 2, 2, 3)))
+    for flow in flows:
+        plan.clients += _clients(flow, chance)
+    plan.faults = _faults(plan, chance)
+    plan.lost_master = plan.cluster == "slave" and replicates(plan) and chance.random() < 0.4
+    return plan
+
+
+def replicates(plan: Plan) -> bool:
+    """Whether a message is on a slave before it is acknowledged."""
+    return plan.settings.get("inSyncReplicas") == "2" and plan.settings["brokerRole"] != "SLAVE"
+
+
+def _settings(plan: Plan, chance: Random) -> dict[str, str]:
+    values: dict[str, str | int] = {
+        "mappedFileSizeCommitLog": chance.choice((64, 256, 1024)) * 1024,
+        "mappedFileSizeConsumeQueue": chance.choice((2_000, 20_000)),
+        "mappedFileSizeTimerLog": 65_536,
+        "maxHashSlotNum": 1_000,
+        "maxIndexNum": 4_000,
+        "flushDiskType": chance.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
+        "transactionTimeOut": 2_000,
+        "transactionCheckInterval": 3_000,
+        "transactionCheckMax": 1_000,
+        "timerPrecisionMs": chance.choice((100, 1_000)),
+        "vipChannelEnable": "false",
+    }
+    if plan.cluster == "slave":
+        values["brokerRole"] = chance.choice(("ASYNC_MASTER", "SYNC_MASTER", "SYNC_MASTER"))
+        values["inSyncReplicas"] = 2 if values["brokerRole"] == "SYNC_MASTER" else 1
+    elif plan.cluster == "group":
+        values |= {
+            "brokerRole": "SLAVE",
+            "brokerId": -1,
+            "enableControllerMode": "true",
+            "allAckInSyncStateSet": "true",
+            "minInSyncReplicas": chance.choice((1, 2)),
+            "syncBrokerMetadataPeriod": 1_000,
+            "messageIndexEnable": "false",
+        }
+    return {name: str(value) for name, value in values.items()}
+
+
+def _clients(flow: str, chance: Random) -> list[Client]:
+    def consumers(role: str, group: str, fewest: int, most: int) -> list[Client]:
+        return [
+            Client(f"{group}-{number}", role, flow, group)
+            for number in range(chance.randint(fewest, most))
+        ]
+
+    rate = chance.choice((1.0, 4.0, 10.0, 25.0))
+    found = [
+        Client(f"send-{flow}-{number}", "produce", flow, rate=rate, retries=chance.choice((0, 2)))
+        for number in range(chance.choice((1, 1, 2)))
+    ]
+    match flow:
+        case "ordered":
+            found += consumers("orderly", "orderly", 1, 3)
+        case "popped":
+            found += consumers("pop", "pop", 1, 2)
+        case "scratch":
+            found += consumers("push", "scratch", 1, 1)
+            found.append(Client("admin", "administer", flow))
+        case _:
+            found += consumers("push", f"push-{flow}", 1, 3)
+            if chance.random() < 0.4:
+                found += consumers("pull", f"pull-{flow}", 1, 2)
+            if chance.random() < 0.3:
+                found += consumers("push", f"reset-{flow}", 1, 1)
+    fails = chance.choice((0.0, 0.0, 0.02))
+    for client in found:
+        client.fails = fails
+    return found
+
+
+def _faults(plan: Plan, chance: Random) -> list[Fault]:
+    """Some of them single, some in bursts: two that overlap find more than ten that do not."""
+    faults: list[Fault] = []
+    if chance.random() < 0.05:
+        return faults
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        start = chance.uniform(0.05, 0.9) * plan.seconds
+        for _ in range(chance.choice((1, 1, 2, 4))):
+            at = min(start + chance.expovariate(0.5), plan.seconds)
+            faults.append(_fault(plan, chance, round(at, 6)))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _fault(plan: Plan, chance: Random, at: Seconds) -> Fault:
+    clients = [client.name for client in plan.clients]
+    servers = plan.brokers
+    everyone = servers + plan.name_server_machines + clients
+    power = 3 if plan.cluster == "single" or plan.synchronous else 0
+    kind = chance.choices(
+        ("kill", "power", "kill client", "leave", "pause", "partition", "reset", "slow link",
+         "slow disk", "disk error", "full disk", "clock", "kill names"),
+        (4, power, 3, 2, 3, 4, 2, 2, 3, 1, 1, 1, 1),
+    )[0]  # fmt: skip
+    back = round(chance.choice((0.1, 1.0, 3.0, 12.0)) * chance.uniform(0.5, 1.5), 3)
+    match kind:
+        case "kill" | "power" | "full disk":
+            return Fault(at, kind, chance.choice(servers), back)
+        case "kill names":
+            return Fault(at, "kill", chance.choice(plan.name_server_machines), back)
+        case "kill client":
+            return Fault(at, "kill", chance.choice(clients), back)
+        case "leave":
+            return Fault(at, kind, chance.choice(clients), back)
+        case "pause":
+            seconds = round(chance.choice((1.0, 5.0, 20.0, 60.0)) * chance.uniform(0.5, 1.5), 3)
+            return Fault(at, kind, chance.choice(everyone), seconds)
+        case "partition":
+            target = chance.choice(servers + servers + everyone)
+            rest = [name for name in everyone if name != target]
+            if plan.cluster == "group":
+                rest.append("controller")
+            others = rest if chance.random() < 0.4 else chance.sample(rest, (len(rest) + 1) // 2)
+            return Fault(at, kind, target, back, others, both=chance.random() < 0.6)
+        case "reset":
+            target = chance.choice(servers)
+            other = chance.choice([name for name in everyone if name != target])
+            return Fault(at, kind, target, others=[other])
+        case "slow link":
+            target = chance.choice(servers)
+            other = chance.choice([name for name in everyone if name != target])
+            factor = chance.choice((5.0, 50.0, 200.0))
+            return Fault(at, kind, target, back * 4, [other], amount=factor)
+        case "slow disk":
+            longest = chance.choice((0.05, 0.5, 3.0))
+            return Fault(at, kind, chance.choice(servers), back * 4, amount=longest)
+        case "disk error":
+            operation = chance.choice(("sync", "write", "allocate", "create", "rename"))
+            return Fault(at, kind, chance.choice(servers), back + 2.0, amount=operation)
+    target = chance.choice(everyone)
+    if target in servers:
+        # Forward for as much as one likes; back only as far as delays may be late.
+        step = chance.choice((-15.0, -2.0, 2.0, 3600.0))
+    else:
+        step = chance.choice((-3600.0, -5.0, 5.0, 3600.0))
+    return Fault(at, "clock", target, amount=step)

@@ -1,0 +1,218 @@
+"""One plan, from the first boot to the verdict."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import shutil
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from . import checkers
+from .clients import Auditor, Clients
+from .cluster import Cluster
+from .engine import patches
+from .engine.scheduler import SECOND, Scheduler
+from .faults import Faults
+from .history import History
+from .plan import Plan
+
+BOOT: Final = 60 * SECOND
+SENDS: Final = 30 * SECOND
+"""How long after the last fault every producer has to succeed."""
+JOINED: Final = 60 * SECOND
+"""How long after that every member of a group has what the others have."""
+ANSWERS: Final = 20 * SECOND
+"""How long after the producers stopped every call has ended."""
+DRAIN: Final = 120 * SECOND
+"""How long after the last send everything has to have come."""
+READ: Final = 60 * SECOND
+MOST_SHOWN: Final = 20
+
+
+@dataclass
+class Outcome:
+    """Attributes:
+    wrong: what was promised and not kept; empty is good.
+    digest: the same in each run of a plan.
+    """
+
+    plan: Plan
+    wrong: list[str] = field(default_factory=list)
+    digest: int = 0
+    virtual: float = 0.0
+    cpu: float = 0.0
+    sent: int = 0
+    delivered: int = 0
+    steps: list[tuple[Any, ...]] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
+
+
+class Hung(BaseException):
+    """The budget of processor time is used up."""
+
+
+class Simulation:
+    """Runs a plan once, in this process, which is used up by it."""
+
+    def __init__(self, plan: Plan, scheduler: Scheduler, root: Path) -> None:
+        scheduler.begin(plan.seed)
+        self._plan = plan
+        self._scheduler = scheduler
+        self._root = root
+        self.history = History()
+        self._late: list[str] = []
+        self._bad_disks = {f.target for f in plan.faults if f.kind in ("disk error", "full disk")}
+        shutil.rmtree(root, ignore_errors=True)
+        self.cluster = Cluster(plan, scheduler, root, self.report)
+        self._auditor = Auditor(plan, self.cluster, self.history)
+        self._clients = Clients(plan, self.cluster, self.history)
+        self._faults = Faults(plan, self.cluster, self._clients, self.history)
+
+    def report(self, machine: str, what: str, text: str, error: BaseException | None) -> None:
+        if machine in self._bad_disks:
+            return  # it says so, and may refuse to start
+        told = "".join(traceback.format_exception(error)) if error is not None else ""
+        self.history.errors.append(f"{machine}, {what}: {text}\n{told}".strip())
+
+    def run(self, budget: float) -> Outcome:
+        """Run to the end; a run that takes more processor time than `budget` seconds has hung."""
+        outcome = Outcome(self._plan)
+        logging.getLogger("pocketmq").addHandler(_Errors(self))
+        gc.collect()
+        gc.disable()  # what it would find, and when, is not the seed's
+        began = patches.real_cpu_time()
+        signal.signal(signal.SIGPROF, _hang)
+        signal.setitimer(signal.ITIMER_PROF, budget)
+        try:
+            self._pass()
+        except Hung:
+            self._late.append(f"L the run took more than {budget:g} s of processor time")
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        outcome.wrong = [f"guard: {what}" for what in patches.escapes]
+        outcome.wrong += self._late
+        outcome.wrong += checkers.wrong(self._plan, self.history)
+        outcome.cpu = patches.real_cpu_time() - began
+        outcome.digest = self._scheduler.digest
+        outcome.virtual = self._scheduler.now / SECOND
+        outcome.sent = len(self.history.sends)
+        outcome.delivered = len(self.history.deliveries)
+        outcome.steps = list(self._scheduler.steps)
+        outcome.blocked = list(self._blocked())
+        shutil.rmtree(self._root, ignore_errors=True)
+        return outcome
+
+    def _wait(self, limit: int, done: Callable[[], bool], late: str) -> bool:
+        """Let time pass until `done`, at most `limit`; then it is `late`."""
+        if self._scheduler.run(self._scheduler.now + limit, done):
+            return True
+        self._late.append(f"L {late} within {limit // SECOND} s")
+        return False
+
+    def _pass(self) -> None:
+        plan, scheduler, clients, auditor = (
+            self._plan, self._scheduler, self._clients, self._auditor,
+        )  # fmt: skip
+        for name in list(self.cluster.machines):
+            if name not in {client.name for client in plan.clients}:
+                scheduler.after(scheduler.chance.random() * SECOND, self.cluster.boot, name)
+        if not self._wait(BOOT, lambda: auditor.ready, "the cluster was not ready"):
+            return
+        for client in plan.clients:
+            scheduler.after(scheduler.chance.random() * SECOND, self.cluster.boot, client.name)
+        self._faults.begin()
+        scheduler.run(scheduler.now + int(plan.seconds * SECOND))
+        self._faults.end()
+        producers = {client.name for client in plan.clients if client.role == "produce"}
+        self._wait(
+            SENDS, lambda: producers <= clients.succeeded.keys(), "not all producers could send"
+        )
+        self._wait(JOINED, lambda: self.cluster.in_sync, "not all members were in the SyncStateSet")
+        clients.producing = False
+        self._wait(ANSWERS, self._all_answered, "not all sends had an answer")
+        if plan.lost_master:
+            self._faults.lose_master()
+        if not self._wait(DRAIN, self._all_came, "not everything came") and self._may_lose:
+            self._late.pop()  # what is missing is for the checkers to judge
+        # Some may be of a send that ended unknown, or may be lost: the checkers judge that, too.
+        scheduler.run(scheduler.now + DRAIN, self._none_comes_again)
+        auditor.finishing = True
+        if self._wait(READ, lambda: auditor.done, "not all groups were at the end of all topics"):
+            return
+        self._late[-1] += f": {auditor.lags}, {auditor.error!r}"
+        auditor.hurried = True
+        self._wait(READ, lambda: auditor.done, "the topics could not be read")
+
+    @property
+    def _may_lose(self) -> bool:
+        """Whether power was cut while messages were acknowledged before they were on the disk."""
+        return bool(self.history.power_cuts) and not self._plan.synchronous
+
+    def _open_sends(self) -> list[str]:
+        """Those that a living producer waits for."""
+        found = []
+        for send in self.history.sends.values():
+            process = self.cluster.machines[send.client].process
+            life = int(send.name.split(".")[1])
+            if send.ended is None and process is not None and process.life == life:
+                found.append(send.name)
+        return found
+
+    def _all_answered(self) -> bool:
+        return not self._open_sends()
+
+    def _all_came(self) -> bool:
+        """Whether each group has got everything that was acknowledged, as far as one can tell."""
+        if self._scheduler.now < self._next_look:
+            return False
+        self._next_look = self._scheduler.now + SECOND // 2
+        wanted: dict[str, set[str]] = {}
+        for send in self.history.sends.values():
+            lost = send.transactional and send.fate != "commit"
+            if checkers.promised(self._plan, send) and not lost and send.topic != "scratch":
+                wanted.setdefault(send.topic, set()).add(send.name)
+        groups = {c.group: c.flow for c in self._plan.clients if c.group}
+        handled = self.history.handled
+        return all(wanted.get(topic, set()) <= handled[group] for group, topic in groups.items())
+
+    def _none_comes_again(self) -> bool:
+        """Whether what came to a group was handled in the end: what failed comes later again."""
+        handled = self.history.handled
+        return all(
+            delivery.name in handled[delivery.group]
+            for delivery in self.history.deliveries
+            if delivery.place.topic != "scratch"
+        )
+
+    _next_look = 0
+
+    def _blocked(self) -> list[str]:
+        return [
+            f"{machine.name} {strand.name} waits for {strand.waits_for}"
+            for machine in self.cluster.machines.values()
+            if machine.process is not None
+            for strand in machine.process.strands
+            if strand.waits_for
+        ]
+
+
+class _Errors(logging.Handler):
+    """Keeps what the product logs as an error."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(logging.ERROR)
+        self._report = simulation.report
+        self._scheduler = simulation.cluster.scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._report(str(self._scheduler.machine), record.name, record.getMessage(), error)
+
+
+def _hang(*_: object) -> None:
+    raise Hung
