@@ -70,9 +70,8 @@ BUGS: Final = {
     ),
     "commit of what is only read": Bug(
         "pocketmq.client.consumer.fetch.process_queue",
-        "        first = next(iter(self.unfinished), None)\n        if first is None:\n"
-        "            return self.position\n        # What",
-        "        return self.next_offset\n        # What",
+        "return min(first, self.buffer[0].queue_offset) if self.buffer else first",
+        "return self.next_offset",
         "A2 A7",
         lambda plan: any(f.kind == "kill" and f.target.startswith("push") for f in plan.faults),
     ),
@@ -109,8 +108,8 @@ BUGS: Final = {
     ),
     "route lost with an old connection": Bug(
         "pocketmq.namesrv.route_table",
-        "for at, live in self._live.items() if live.channel is channel]",
-        "for at, live in self._live.items() if live.channel is channel or channel]",
+        "        self._disconnect(at)\n        self._by_channel.setdefault(",
+        "        self._by_channel.setdefault(",
         "L",
         lambda plan: plan.cluster != "single",
     ),
