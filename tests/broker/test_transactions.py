@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tarfile
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -47,6 +46,7 @@ from tests.broker.transacting import (
     records,
     start_clocked,
 )
+from tests.unpacking import unpack
 
 __all__ = ["broker", "clock", "produce", "producer", "start_clocked"]
 
@@ -678,8 +678,7 @@ async def test_pending_halves_of_the_official_broker_are_asked(
     start_clocked: StartClocked, produce: Produce, clock: Clock, tmp_path: Path
 ) -> None:
     """Its store has nine halves, six of them ended by one op, and copies of the three others."""
-    with tarfile.open(GOLDEN / "store-5.3.3-clean.tar.gz") as archive:
-        archive.extractall(tmp_path / "golden", filter="data")
+    unpack(GOLDEN / "store-5.3.3-clean.tar.gz", tmp_path / "golden")
     broker = await start_clocked(
         store_path_root_dir=str(tmp_path / "golden"),
         mapped_file_size_commit_log=131072,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pocketmq.message.record import iter_records
 from tests.interop.harness import official, ours, tables, wire
 from tests.interop.harness.cluster import Cluster
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
+from tests.unpacking import unpack
 
 QUERY_MESSAGE, GET_MAX_OFFSET, QUERY_CONSUME_QUEUE = 12, 30, 321
 GOLDEN = PROJECT / "tests" / "data" / "golden"
@@ -175,8 +175,7 @@ def test_our_broker_finds_by_the_official_index(
     java: JavaPeer, official_namesrv: Server, tmp_path: Path
 ) -> None:
     store = tmp_path / "golden"
-    with tarfile.open(GOLDEN / "store-5.3.3-clean.tar.gz") as archive:
-        archive.extractall(store, filter="data")
+    unpack(GOLDEN / "store-5.3.3-clean.tar.gz", store)
     keyed = [
         message
         for message in json.loads((GOLDEN / "store-5.3.3-clean.json").read_text())

@@ -6,7 +6,6 @@ On the way each broker registers with the other make's name server.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pocketmq.store.snapshot.store_snapshot import write_snapshot
 from tests.interop.harness import official, ours
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
 from tests.interop.harness.wire import until
+from tests.unpacking import unpack
 
 GOLDEN = PROJECT / "tests" / "data" / "golden"
 
@@ -185,8 +185,7 @@ def test_official_broker_serves_a_store_that_we_repaired(java: JavaPeer, tmp_pat
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Message]]:
     """A copy of a store that the official broker wrote, and the list of its messages."""
     store = tmp_path / "golden"
-    with tarfile.open(GOLDEN / f"{request.param}.tar.gz") as archive:
-        archive.extractall(store, filter="data")
+    unpack(GOLDEN / f"{request.param}.tar.gz", store)
     return store, json.loads((GOLDEN / f"{request.param}.json").read_text())
 
 

@@ -7,7 +7,6 @@ put into the files by hand, as a later release would.
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from tests.interop.harness import official, ours, tables, wire
 from tests.interop.harness.official import PROJECT, JavaPeer, Server
+from tests.unpacking import unpack
 
 QUERY_OFFSET, UPDATE_OFFSET, UPDATE_TOPIC, UPDATE_GROUP, FORBIDDEN = 14, 15, 17, 200, 353
 ALL_TOPICS, ALL_GROUPS, ALL_OFFSETS = 21, 201, 43
@@ -30,8 +30,7 @@ def store(tmp_path: Path) -> Path:
     """The golden store with unknown keys, in the documents and in their entries."""
     directory = tmp_path / "store"
     archive_path = PROJECT / "tests" / "data" / "golden" / "store-5.3.3-clean.tar.gz"
-    with tarfile.open(archive_path) as archive:
-        archive.extractall(directory, filter="data")
+    unpack(archive_path, directory)
     for name, table, key in (
         ("topics.json", "topicConfigTable", "Golden_plain"),
         ("subscriptionGroup.json", "subscriptionGroupTable", GROUP),

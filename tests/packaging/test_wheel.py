@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pocketmq._accelerator import MODULES
 from pocketmq._extras import EXTRAS
 from pocketmq.remoting.serving.service import ExitCode
 from tests.cli.running import PROJECT, Running
+from tests.unpacking import unpack
 
 pytest.importorskip("hatchling", reason="pip install 'pocketmq[test]'")
 
@@ -153,8 +153,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sources(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist, unpacked: what a checkout is without its links at the top level."""
     target = tmp_path_factory.mktemp("sources")
-    with tarfile.open(sdist) as tar:
-        tar.extractall(target, filter="data")
+    unpack(sdist, target)
     [directory] = target.iterdir()
     return directory
 

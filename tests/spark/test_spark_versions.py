@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 
 from pocketmq.testing import RocketMQ
 from tests.store.made_store import golden_rows
+from tests.unpacking import unpack
 
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
@@ -168,8 +168,7 @@ def fetched(version: str) -> Path:
     ]
     subprocess.run([*pip, "--dest", arriving, f"pyspark=={version}.*"], check=True)
     [archive] = arriving.glob("pyspark-*.tar.gz")
-    with tarfile.open(archive) as content:
-        content.extractall(arriving, filter="data")
+    unpack(archive, arriving)
     archive.unlink()
     [unpacked] = arriving.iterdir()
     for name in ("bin", "jars"):  # where a wheel has them

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import tarfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +23,7 @@ from pocketmq.store.index.index_worker import IndexWorker, MakeWorker
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.numpy_loader import numpy_loader
 from pocketmq.store.results import PutResult
+from tests.unpacking import unpack
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
@@ -213,8 +213,7 @@ class GoldenStore(NamedTuple):
 async def golden(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[GoldenStore]:
     name = request.param
     root = tmp_path / f"golden-{name}"
-    with tarfile.open(GOLDEN / f"store-5.3.3-{name}.tar.gz") as archive:
-        archive.extractall(root, filter="data")
+    unpack(GOLDEN / f"store-5.3.3-{name}.tar.gz", root)
     messages = json.loads((GOLDEN / f"store-5.3.3-{name}.json").read_text("utf-8"))
     bench = StoreBench(root)
     yield GoldenStore(name, bench, messages)

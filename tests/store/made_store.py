@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import struct
-import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.store.files import Files
 from pocketmq.store.log.checkpoint import Checkpoint
 from pocketmq.store.store_lock import StoreLock
+from tests.unpacking import unpack
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 V4 = pack_host("10.1.2.3", 40001)
@@ -148,9 +148,7 @@ def damage(path: Path, at: int, change: Callable[[int], int] = lambda byte: byte
 
 
 def unpack_golden(name: str, directory: Path) -> Path:
-    with tarfile.open(GOLDEN / f"store-5.3.3-{name}.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory
+    return unpack(GOLDEN / f"store-5.3.3-{name}.tar.gz", directory)
 
 
 def golden_rows(name: str) -> dict[int, dict[str, Any]]:
