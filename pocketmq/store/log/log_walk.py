@@ -177,6 +177,9 @@ def magic_places(file: MappedFile, start: int) -> Iterator[int]:
     """Return where records may begin, judged by their magic, in rising order within each extent."""
     magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
     for begin, end in file.data_extents(start):
+        # Before 3.11.5, Python's `find` reads the byte after `end`, which may be after the mapping
+        # (https://github.com/python/cpython/issues/105235). No record begins in the last bytes.
+        end = min(end, file.size - 1)
         found = [(file.map.find(magic, begin, end), magic) for magic in magics]
         while found := [(at, magic) for at, magic in found if at >= 0]:
             at, magic = min(found)
