@@ -111,7 +111,9 @@ def python_with(directory: Path, packages: tuple[str, ...]) -> Path:
         source = Path(origin.origin).parents[1] / name
         if source.exists():
             (own / name).symlink_to(source)
-    (own / "sitecustomize.py").write_text(HIDE)
+    # Not `sitecustomize`: Debian's Python has one, which comes first.
+    (own / "hide_msgspec.py").write_text(HIDE)
+    (own / "hide_msgspec.pth").write_text("import hide_msgspec\n")
     return directory / "bin" / "python"
 
 
