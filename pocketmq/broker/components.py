@@ -135,6 +135,7 @@ class Components:
         self._auth = auth
         self._creations = CreationTimes(tables.topics.is_system)
         self.light = LightClients()
+        tables.offsets.log_flushed = store.all_flushed
         self._latency = RpcLatency(listeners=self._creations.listeners)
         self._measuring = measuring
         self._tracing = tracing

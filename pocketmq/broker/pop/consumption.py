@@ -51,7 +51,6 @@ class PopConsumption:
     ) -> None:
         self._config = config
         directory: Path = tables.directory
-        tables.offsets.log_flushed = store.all_flushed
         self.in_flight = InFlight()
         self.orders = OrderTable(
             directory / "consumerOrderInfo.json",

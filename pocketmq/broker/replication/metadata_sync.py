@@ -16,6 +16,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -294,37 +295,46 @@ class MetadataSync:
         log.info("topic %s was deleted at the master, and is deleted here", name)
 
     async def _copy_offsets(self) -> None:
-        answer = await self._progress("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if answer is not None:
-            body = ConsumerOffsetSerializeWrapper.decode(answer.body)
-            offsets = self._tables.offsets
-            self._hold(
-                "consumer offsets",
-                answer,
-                lambda: offsets.follow(body.offset_table, body.data_version),
-            )
+        def read(body: bytes) -> Callable[[], None]:
+            copied = ConsumerOffsetSerializeWrapper.decode(body)
+            return partial(self._tables.offsets.follow, copied.offset_table, copied.data_version)
+
+        await self._copy_progress("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET, read)
 
     async def _copy_delay_offsets(self) -> None:
-        answer = await self._progress("delay levels", RequestCode.GET_ALL_DELAY_OFFSET)
-        if answer is not None:
-            body = DelayOffsetSerializeWrapper.decode(answer.body)
+        def read(body: bytes) -> Callable[[], None]:
+            copied = DelayOffsetSerializeWrapper.decode(body)
             offsets = self._delayed.delay_offsets
-            self._hold(
-                "delay levels",
-                answer,
-                lambda: offsets.follow(body.offset_table, body.data_version),
-            )
+            return partial(offsets.follow, copied.offset_table, copied.data_version)
+
+        await self._copy_progress("delay levels", RequestCode.GET_ALL_DELAY_OFFSET, read)
         await self._delayed.schedule.save()
 
-    async def _progress(self, what: str, code: RequestCode) -> Command | None:
-        """Request the progress of the master; return None while earlier progress still waits for
-        the log: newer progress would have to wait even longer."""
-        self._use_progress()
-        return None if what in self._ahead else await self._answer(code)
+    async def _copy_timers(self) -> None:
+        def read(body: bytes) -> Callable[[], None]:
+            copied = TimerCheckpointBody.decode(body)
+            return partial(self._delayed.timer.master_at, copied.read_time, copied.queue_offset)
 
-    def _hold(self, what: str, answer: Command, use: Callable[[], None]) -> None:
-        self._ahead[what] = int(answer.ext_fields.get(LOG_END, "0")), use
+        try:
+            await self._copy_progress("timers", RequestCode.GET_TIMER_CHECK_POINT, read)
+        except RemotingError as error:
+            if error.code not in (
+                ResponseCode.SYSTEM_ERROR,  # the master has no timed messages
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,  # an older release
+            ):
+                raise
+
+    async def _copy_progress(
+        self, what: str, code: RequestCode, read: Callable[[bytes], Callable[[], None]]
+    ) -> None:
+        """Request progress of the master; `read(body)` returns what uses it. Do not request it
+        while earlier progress still waits for the log: newer progress would wait even longer."""
         self._use_progress()
+        if what not in self._ahead:
+            answer = await self._answer(code)
+            log_end = int(answer.ext_fields.get(LOG_END, "0"))
+            self._ahead[what] = log_end, read(answer.body)
+            self._use_progress()
 
     def _use_progress(self) -> None:
         """Use the copied progress for which this broker has the part of the log that it refers to.
@@ -350,19 +360,3 @@ class MetadataSync:
             await self._ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         )
         self._modes.follow(body.message_request_mode_map)
-
-    async def _copy_timers(self) -> None:
-        try:
-            answer = await self._progress("timers", RequestCode.GET_TIMER_CHECK_POINT)
-        except RemotingError as error:
-            if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-                return  # the master has no timed messages, or is an older release
-            raise
-        if answer is not None:
-            progress = TimerCheckpointBody.decode(answer.body)
-            timer = self._delayed.timer
-            self._hold(
-                "timers",
-                answer,
-                lambda: timer.master_at(progress.read_time, progress.queue_offset),
-            )
