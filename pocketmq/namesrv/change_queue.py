@@ -15,11 +15,11 @@ C = TypeVar("C")
 
 
 class ChangeQueue(Generic[C]):
-    """Gives changes to `write`, in order: those that come during one write go together into the
-    next, so that a file is not written as a whole for each of them.
+    """Passes changes to `write`, in order. Changes that arrive during a write share the next one,
+    so that the whole file is not written for each of them.
 
-    `write(changes, thread)` returns an error, or None, for each change, and does what blocks on the
-    thread. If it raises, that is the error of all of them.
+    `write(changes, thread)` uses `thread` for calls that block, and returns an error or None for
+    each change. If it raises, all its changes fail with that error.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ChangeQueue(Generic[C]):
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, change: C) -> None:
-        """Return when the change is written. Raises its error; it is not made then."""
+        """Wait until the change is written. Raises its error; then it is not made."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((change, done))
         if self._task is None:
@@ -42,7 +42,7 @@ class ChangeQueue(Generic[C]):
         await done
 
     async def stop(self) -> None:
-        """Write what waits, and end the thread."""
+        """Write the pending changes, and end the thread."""
         if self._task is not None:
             await asyncio.wait([self._task])
         if self._thread is not None:

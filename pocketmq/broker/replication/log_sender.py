@@ -45,7 +45,7 @@ class CopyTurns:
         self._scheduled = False
 
     def add(self, sender: LogSender, *, is_behind: bool) -> None:
-        """Let it send in one of the next turns; before all others that are behind, if it is not."""
+        """Let `sender` send in a later turn; before those that are behind, unless it is one."""
         (self._behind if is_behind else self._new).append(sender)
         if not self._scheduled:
             self._scheduled = True
@@ -59,7 +59,7 @@ class CopyTurns:
                 left -= max(sender.take_turn(min(left, MOST)), LEAST)
                 if sender.has_more:
                     self._behind.append(sender)
-        finally:  # the others go on if one fails
+        finally:  # a sender that fails must not stop the others
             self._scheduled = bool(self._new or self._behind)
             if self._scheduled:
                 asyncio.get_running_loop().call_soon(self._turn)

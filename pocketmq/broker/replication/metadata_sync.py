@@ -240,7 +240,7 @@ class MetadataSync:
         # Messages copied until now are older than the master's answer. So if their topic is missing
         # in the answer, it was deleted after they were stored.
         entered = self._store.commit_log.whole
-        # Those that the answer does not have were deleted: they are not asked for again.
+        # Topics that are missing in the answer were deleted, and are not requested again.
         begun, self._begun = self._begun, {}
         try:
             answer = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)

@@ -14,7 +14,7 @@ MOST_CONNECTIONS: Final = 100
 MOST_FROM_ADDRESS: Final = 50
 PAUSE_SECONDS: Final = 0.02
 MOST_READS: Final = 256
-"""Those before a pause, of a slave that is sent nothing."""
+"""Reads before a pause while nothing is sent to the slave."""
 _BUFFER: Final = 4096
 _READS_AFTER_PAUSE: Final = 2
 _BYTES_OF_READ: Final = 32 * 1024  # of the log; slaves report for each frame, or each piece of one
@@ -60,7 +60,7 @@ class ReportProtocol(asyncio.BufferedProtocol):
             self._pause.cancel()
 
     def may_report(self, size: int) -> None:
-        """A frame with so many bytes of the log is sent."""
+        """Record that a frame is sent: the slave may report it."""
         self._reads = min(self._reads + 1 + size // _BYTES_OF_READ, MOST_READS)
 
     def received(self, data: bytes) -> None:

@@ -1,7 +1,8 @@
-"""New SQL92 expressions of clients, compiled a little at a time.
+"""Compiles new SQL92 expressions of clients in steps.
 
-A long one takes up to a twentieth of a second. So all but the shortest are compiled in steps,
-between which other clients have their turn, and those that send little have most of the time.
+A long expression takes up to a twentieth of a second. So all but the shortest are compiled in
+steps. Other requests are handled between the steps, and get most of the time while clients that
+send little are active.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger(__name__)
 
-#: Characters of expressions that wait before those that are longer.
+#: The longest expression that counts as short, in characters.
 SHORT: Final = 512
-#: Bytes of all that wait, as `Budget` shares them out.
+#: Memory of all waiting requests, in bytes; `Budget` limits the share of each client.
 MAX_BYTES: Final = 64 << 20
 _OVERHEAD: Final = 1024
-#: How long others have their turn while they want it, as a multiple of what a step took.
+#: The pause after a step while light clients are active, as a multiple of the step's time.
 _REST: Final = 3
 
 
 class CompileQueue:
-    """The expressions that wait to be compiled, for requests that are handled then.
+    """Compiles expressions, and then handles the requests that wait for them.
 
-    Each connection has one of them compiled at a time, and connections with short ones take every
+    One expression per connection is compiled at a time; connections with short ones get every
     second step. Gives way to `light`, whose times are those of `clock`.
     """
 
@@ -59,7 +60,7 @@ class CompileQueue:
         self._scheduled = False
 
     def __len__(self) -> int:
-        """How many expressions wait."""
+        """Return the number of expressions that wait."""
         return len(self._jobs)
 
     def then(
@@ -150,7 +151,7 @@ class CompileQueue:
 
 
 class _Job:
-    """An expression that is compiled."""
+    """An expression to compile, and the requests that wait for it."""
 
     __slots__ = ("connection", "steps", "text", "waiting")
 
@@ -162,8 +163,8 @@ class _Job:
 
 
 class _Waiting:
-    """A request, how many of its expressions are `left`, and those that are `compiled`: the handler
-    finds what is in use."""
+    """A request, the number of its expressions that are `left`, and those that are `compiled`: this
+    reference keeps them in the cache for the handler."""
 
     __slots__ = ("compiled", "handler", "left", "request", "size")
 

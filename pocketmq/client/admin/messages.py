@@ -126,8 +126,8 @@ class MessageAdmin(Servers):
         return result
 
     async def _queue_now(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the servers know it, which is asked of its present master from now on: a
-        former one may be a slave by now, and lack messages. Raises TopicNotExist."""
+        """Return the queue with its name at the brokers, and update its route: a former master may
+        be a slave by now, and lack messages. Raises TopicNotExist."""
         wrapped = self._queue(queue)
         self._instance.routes.learn(wrapped.topic, await self.topic_route(queue.topic))
         return wrapped

@@ -286,7 +286,7 @@ class RouteTable:
         return await self._ask(topic, topic in self._published, timeout)
 
     def learn(self, topic: str, data: TopicRouteData) -> None:
-        """Take what a name server has just said of a topic that exists."""
+        """Store a route that a name server has just returned for an existing topic."""
         self._learn(TopicRoute(topic, data))
 
     def doubt(self, topic: str, now: float) -> None:

@@ -86,9 +86,9 @@ class PopAccess:
             raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(header, topic))
 
     def group(self, name: str, pop_time: int, connection: RequestConnection) -> None:
-        """Check that there is the group of a message that was popped: a handle can be made up, and
-        what is redelivered makes a retry topic. Create one that a kill made unknown, where the
-        broker allows that."""
+        """Check that the group of a popped message exists: a client can make up a handle, and each
+        redelivery creates a retry topic. If the broker may create groups, create one that is
+        missing, as after a kill. Raises RemotingError (SUBSCRIPTION_GROUP_NOT_EXIST)."""
         if not self._groups.known(name) and (
             self._groups.is_deleted(name, pop_time) or self._groups.find(name, connection) is None
         ):
@@ -98,7 +98,7 @@ class PopAccess:
             )
 
     def knows(self, topic: str) -> bool:
-        """Tell whether there is a topic that messages are said to be popped from."""
+        """Tell whether a topic exists."""
         return self._topics.get(topic) is not None
 
     def is_deleted(self, topic: str, group: str, pop_time: int) -> bool:
@@ -134,8 +134,8 @@ class PopAccess:
             )
 
     def retry_topics(self, topic: str, group: str) -> list[tuple[TopicKind, TopicConfig]]:
-        """Return the retry topics that pops of a topic also read. That of v2 is read whatever the
-        settings: messages are there too if the name of v1 belongs or belonged to another group."""
+        """Return the retry topics that pops of a topic also read. The v2 topic is always one of
+        them: it also has messages if the v1 name belongs, or belonged, to another group."""
         config = self._config
         kinds = [TopicKind.RETRY_V2]
         if not config.enable_retry_topic_v2 or config.retrieve_message_from_pop_retry_topic_v1:
