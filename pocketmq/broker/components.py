@@ -17,7 +17,6 @@ from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.put_times import PutTimes
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.background import CallLater
-from pocketmq.broker.body_limits import limit_bodies
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.role_services import RoleServices
@@ -71,6 +70,7 @@ from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.body_limits import limit_bodies
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
