@@ -15,6 +15,8 @@ peer, so work and memory are proportional to its length.
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator, Mapping
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -110,6 +112,7 @@ def _decode_dialect(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 _json: Final = msgspec.json.Encoder().encode
+_ENTRIES_OF_STEP: Final = 200
 
 
 def encode(value: Any, *, standard: bool = False) -> bytes:
@@ -127,11 +130,28 @@ def encode(value: Any, *, standard: bool = False) -> bytes:
     return b"".join(parts)
 
 
+def encode_steps(table: Mapping[str, Any]) -> Generator[None, None, msgspec.Raw]:
+    """Write a table as a part of a value to encode; write some entries in each step."""
+    left = iter(dict(table).items())
+    pieces = []
+    while some := dict(islice(left, _ENTRIES_OF_STEP)):
+        pieces.append(encode(some)[1:-1])
+        yield
+    return msgspec.Raw(b"{%b}" % b",".join(filter(None, pieces)))
+
+
 def _write(value: Any, standard: bool, parts: list[bytes]) -> None:
     if isinstance(value, str | int | float):  # most are
         parts.append(_json(value))
     elif isinstance(value, dict):
-        _write_object([(_key(key, standard), item) for key, item in value.items()], standard, parts)
+        kinds = set(map(type, chain(value, value.values())))
+        if kinds == {str}:
+            parts.append(_json(value))
+        elif kinds == {int} and not standard:  # such as offsets by queue id
+            parts.append(str(value).replace(" ", "").encode())
+        else:
+            items = [(_key(key, standard), item) for key, item in value.items()]
+            _write_object(items, standard, parts)
     elif isinstance(value, msgspec.Struct):
         separator = b"{"
         for key, name, plain in _fields(type(value)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -217,15 +217,6 @@ class KVConfig:
             )
         if (left := sum(map(len, self._table.values())) - _LOGGED) > 0:
             log.info("configTable: %d more entries", left)
-
-
-def encode_list(entries: Mapping[str, str]) -> Generator[None, None, bytes]:
-    """Return values as the body of an answer, a `KVTable`; encode some in each step."""
-    pieces = []
-    for some in _amended(dict(entries), {}):
-        pieces.append(msgspec.json.encode(some)[1:-1])
-        yield
-    return b'{"table":{%b}}' % b",".join(pieces)
 
 
 def _encoded(table: Mapping[str, Mapping[str, str]], changes: _Changes) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.codes import VERSION, RequestCode
 from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import BatchRequestHeader
-from pocketmq.remoting.serving.body_limits import MOST, MOST_OBJECTS, MOST_UNUSUAL
+from pocketmq.remoting.serving.body_limits import MOST, MOST_LABORIOUS, MOST_OBJECTS, MOST_UNUSUAL
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206
@@ -248,6 +248,16 @@ async def test_long_bodies_have_to_be_standard_json(client: Client) -> None:
         answer = await client.request(RequestCode.HEART_BEAT, body=body)
         assert answer.code == code
     assert f"{MOST_UNUSUAL + 1} bytes and is not standard JSON" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("code", sorted(MOST_LABORIOUS))
+async def test_lists_of_things_that_are_much_work_are_shorter(
+    client: Client, code: RequestCode
+) -> None:
+    body = b'{"list":[' + b"{}," * MOST_LABORIOUS[code] + b"{}]}"
+    answer = await client.request(code, body=body)
+    assert answer.code == SYSTEM_ERROR
+    assert f"objects, {MOST_LABORIOUS[code]} are allowed" in (answer.remark or "")
 
 
 async def test_bodies_of_very_many_objects_are_refused(client: Client) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList
 from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
 from pocketmq.remoting.bodies.table import GroupList
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.conftest import Client, subscription
 
 NO_TOPIC = 17
@@ -113,6 +115,21 @@ async def test_all_groups_of_a_broker(client: Client, topic: str) -> None:
     assert (await of_all(ordered=True)).total_diff == 0
     await client.heartbeat("c1", subscription("other"), group="G")
     assert (await of_all()).total_diff == 1
+
+
+async def test_an_answer_that_fits_into_no_frame(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketmq.broker.processors.admin.consume_stats.MAX_FRAME", 100)
+    await client.send(topic)
+    await commit(client, "G", topic, 0, 1)
+    for code, fields in (
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "G"}),
+    ):
+        answer = await client.request(code, ext_fields=fields)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "the answer would have more than 100 bytes" in (answer.remark or "")
 
 
 async def test_times_of_the_queues(client: Client, topic: str) -> None:

@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message import fastjson
 from pocketmq.message.checksum import body_crc
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig, encode_list
+from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.bodies.cluster import GetBrokerMemberGroupResponseBody
 from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
@@ -74,19 +75,21 @@ class BrokerProcessor:
         if header.body_crc32 and header.body_crc32 != body_crc(request.body):
             self._log.warning("registration of %s: crc32 not match", header.broker_addr)
             return Response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = yield from _body_of(request)
+        told = yield from _body_of(request)
         self._check_cluster(request, "Update")
-        result = yield from self._routes.register_broker(header, body, request.connection)
+        result = yield from self._routes.register_broker(header, told, request.connection)
         if result is None:
             return Response(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        orders = None
+        body = b""
         if self._config.return_order_topic_config_to_broker:
             orders = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC_CONFIG)
+            if orders is not None:
+                body = fastjson.encode({"table": (yield from fastjson.encode_steps(orders))})
         return Response(
             header=RegisterBrokerResponseHeader(
                 ha_server_addr=result.ha_server_addr, master_addr=result.master_addr
             ),
-            body=b"" if orders is None else (yield from encode_list(orders)),
+            body=body,
         )
 
     async def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:

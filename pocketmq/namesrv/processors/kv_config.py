@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pocketmq.namesrv.kv_config import KVConfig, KVConfigError, encode_list
+from pocketmq.message import fastjson
+from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import (
     DeleteKVConfigRequestHeader,
@@ -75,4 +76,5 @@ class KVConfigProcessor:
         entries = None if namespace is None else self._kv_config.namespace(namespace)
         if entries is None:
             return Response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return Response(body=await self._long.run(request, encode_list(entries)))
+        table = await self._long.run(request, fastjson.encode_steps(entries))
+        return Response(body=fastjson.encode({"table": table}))

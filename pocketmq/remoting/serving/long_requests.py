@@ -35,6 +35,17 @@ LEAST_BYTES: Final = 192 << 10
 """What a request counts as at least, so that a thousand wait at most."""
 
 
+async def in_turns(steps: Steps[T]) -> T:
+    """Execute a step in each turn of the event loop, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
+
+
 class LongRequests:
     """Does the work of these requests. Gives way to `light`, whose times are those of `clock`."""
 
