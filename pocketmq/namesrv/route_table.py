@@ -49,16 +49,22 @@ MASTER_ID = 0
 LIVENESS_WINDOW = 120_000
 """Milliseconds that a broker is kept without a sign of life, unless it asks for another window."""
 
-MOST_BROKERS = 10_000
 LONGEST_NAME = 512
 """Characters of the name of a topic, broker or cluster."""
-MOST_ROWS = 1_000_000
-"""Topics of all broker groups together; a topic at two groups counts twice."""
 
 _TOPICS_OF_STEP = 500
 
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which brokers find the members of their group; no acting master is shown there."""
+
+
+class Limits(NamedTuple):
+    """The most `topics` of a broker group, `rows` (topics of all groups together; a topic at two
+    groups counts twice), and `brokers`."""
+
+    topics: int = MOST_TOPICS
+    rows: int = 1_000_000
+    brokers: int = 10_000
 
 
 class BrokerAddress(NamedTuple):
@@ -92,13 +98,17 @@ class RouteTable:
     Args:
         config: read at each use, so that changed settings count at once.
         clock: measures how long brokers are silent.
+        limits: of what the tables hold.
 
     Attributes:
         topics: the table of topic queues. Readers may ask it directly.
     """
 
-    def __init__(self, config: NamesrvConfig, *, clock: MonotonicClock) -> None:
+    def __init__(
+        self, config: NamesrvConfig, *, clock: MonotonicClock, limits: Limits | None = None
+    ) -> None:
         self._config = config
+        self._limits = limits or Limits()
         self._clock = clock
         self._log = LimitedLog(log)
         self.topics = TopicQueueTable()
@@ -230,9 +240,9 @@ class RouteTable:
         new = len(names.difference(known))
         at = BrokerAddress(header.cluster_name, header.broker_addr)
         for count, most, what in (
-            (len(known) + new, MOST_TOPICS, "topics of this group"),
-            (self.topics.rows + new, MOST_ROWS, "topics of all brokers"),
-            (len(self._live) + (at not in self._live), MOST_BROKERS, "brokers"),
+            (len(known) + new, self._limits.topics, "topics of this group"),
+            (self.topics.rows + new, self._limits.rows, "topics of all brokers"),
+            (len(self._live) + (at not in self._live), self._limits.brokers, "brokers"),
             (
                 max(map(len, names | {*at, header.broker_name})),
                 LONGEST_NAME,
@@ -398,11 +408,11 @@ class RouteTable:
         if unknown:
             self._log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
             return False
-        if self.topics.rows + len(rows) > MOST_ROWS or len(topic) > LONGEST_NAME:
+        if self.topics.rows + len(rows) > self._limits.rows or len(topic) > LONGEST_NAME:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"topic {shown(topic)} is not registered: all brokers together have at most "
-                f"{MOST_ROWS} topics, and names {LONGEST_NAME} characters",
+                f"{self._limits.rows} topics, and names {LONGEST_NAME} characters",
             )
         self.topics.add(topic, rows)
         self._log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])

@@ -187,30 +187,6 @@ async def test_long_bodies_are_refused_before_they_are_read(
     assert f"the body of request {int(code)} has 2097155 bytes" in str(answer.remark)
 
 
-async def test_the_tables_are_bounded(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pocketmq.namesrv.route_table.MOST_TOPICS", 3)
-    monkeypatch.setattr("pocketmq.namesrv.route_table.MOST_ROWS", 5)
-    monkeypatch.setattr("pocketmq.namesrv.route_table.MOST_BROKERS", 2)
-
-    async def remark(name: str, *topics: str) -> str | None:
-        address = f"{name}:10911"
-        answer = await register(connection, body(*topics), broker_name=name, address=address)
-        return answer.remark
-
-    assert await remark("b0", "A", "B", "C") is None
-    assert "4 topics of this group, at most 3" in str(await remark("b0", "A", "D"))
-    assert "6 topics of all brokers, at most 5" in str(await remark("b1", "A", "B", "C"))
-    assert "513 characters in a name, at most 512" in str(await remark("b1", "A", "x" * 513))
-    assert await remark("b1", "A", "B") is None
-    assert "3 brokers, at most 2" in str(await remark("b2"))
-    assert await remark("b1", "A", "B") is None
-    rows = TopicRouteData(queue_datas=[QueueData(broker_name="b0")]).encode()
-    answer = await ask(connection, RequestCode.REGISTER_TOPIC_IN_NAMESRV, rows, topic="E")
-    assert "at most 5 topics" in str(answer.remark)
-
-
 async def test_a_registration_without_a_body_has_no_topics(connection: Connection) -> None:
     assert (await connection.request(RequestCode.REGISTER_BROKER, header())).code == 0
     topics = await ok(connection, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)

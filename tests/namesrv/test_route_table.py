@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
+from pocketmq.namesrv.route_table import LIVENESS_WINDOW, Limits, RegisterBrokerResult, RouteTable
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.route import QueueData
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import RegisterBrokerRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock
 from tests.namesrv.conftest import Clock
@@ -471,3 +472,25 @@ def test_a_broker_that_leaves_takes_no_look_at_the_others(table: RouteTable) -> 
     assert len(table.topics.names()) == 40
     table.channel_lost(CHANNEL)
     assert is_empty(table)
+
+
+def test_the_tables_are_bounded() -> None:
+    limits = Limits(topics=3, rows=5, brokers=2)
+    table = RouteTable(NamesrvConfig(), clock=Clock(), limits=limits)
+
+    def refusal(name: str, *topics: str) -> str:
+        try:
+            registered(table, header(name, address=f"{name}:10911"), body(*topics), CHANNEL)
+        except RemotingError as error:
+            return error.remark
+        return ""
+
+    assert not refusal("b0", "A", "B", "C")
+    assert "4 topics of this group, at most 3" in refusal("b0", "A", "D")
+    assert "6 topics of all brokers, at most 5" in refusal("b1", "A", "B", "C")
+    assert "513 characters in a name, at most 512" in refusal("b1", "A", "x" * 513)
+    assert not refusal("b1", "A", "B")
+    assert "3 brokers, at most 2" in refusal("b2")
+    assert not refusal("b1", "A", "B")
+    with pytest.raises(RemotingError, match="at most 5 topics"):
+        table.register_topic("E", [QueueData(broker_name="b0")])
