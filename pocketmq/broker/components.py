@@ -6,6 +6,7 @@ module passes each component its dependencies; no component imports this module.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -17,7 +18,6 @@ from pocketmq.broker.acknowledge.put_safety import PutSafety
 from pocketmq.broker.acknowledge.put_times import PutTimes
 from pocketmq.broker.acknowledge.unwritten_sends import UnwrittenSends
 from pocketmq.broker.background import CallLater
-from pocketmq.broker.body_limits import limit_bodies
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.controller.group_replication import GroupReplication
 from pocketmq.broker.controller.role_services import RoleServices
@@ -70,15 +70,21 @@ from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.waiting.compile_queue import CompileQueue
+from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.body_limits import limit_bodies
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.light_clients import LightClients
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from pocketmq.broker.tracing import Tracing
+
+
+log = logging.getLogger(__name__)
 
 
 class Processor(Protocol):
@@ -183,6 +189,7 @@ class Components:
             store_host,
             clock,
         )
+        self._long = LongRequests(self.light, LimitedLog(log))
         self._compiling = CompileQueue(self.light)
         self.pulls = PullProcessor(
             config,
@@ -305,6 +312,7 @@ class Components:
                 tables.groups,
                 tables.offsets,
                 self._delayed.delay_offsets,
+                self._long,
             ),
             QueueLockProcessor(tables.locks, tables.client_ids, self._call_later),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
@@ -393,7 +401,13 @@ class Components:
                 self._announced,
                 wake_topic,
             ),
-            GroupProcessor(tables.groups, tables.offsets, tables.statistics, self.pop.forget_group),
+            GroupProcessor(
+                tables.groups,
+                tables.offsets,
+                tables.statistics,
+                self.pop.forget_group,
+                self._long,
+            ),
             ConnectionsProcessor(tables.consumers, tables.producers, clock, self._monotonic),
             ConsumeStatsProcessor(
                 config,
@@ -405,6 +419,7 @@ class Components:
                 tables.statistics,
                 self._address,
                 clock,
+                self._long,
             ),
             OffsetAdminProcessor(
                 config,

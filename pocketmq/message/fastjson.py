@@ -15,9 +15,12 @@ peer, so work and memory are proportional to its length.
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator, Mapping
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from pocketmq.message.fastjson_text import FastjsonError, has_reference, resolve, standard_json
 from pocketmq.message.message import MessageQueue
@@ -109,6 +112,7 @@ def _decode_dialect(data: bytes | bytearray | memoryview | str) -> Any:
 
 
 _json: Final = msgspec.json.Encoder().encode
+_ENTRIES_OF_STEP: Final = 200
 
 
 def encode(value: Any, *, standard: bool = False) -> bytes:
@@ -126,14 +130,39 @@ def encode(value: Any, *, standard: bool = False) -> bytes:
     return b"".join(parts)
 
 
+def encode_steps(table: Mapping[str, Any]) -> Generator[None, None, msgspec.Raw]:
+    """Write a table as a part of a value to encode; write some entries in each step."""
+    left = iter(dict(table).items())
+    pieces = []
+    while some := dict(islice(left, _ENTRIES_OF_STEP)):
+        pieces.append(encode(some)[1:-1])
+        yield
+    return msgspec.Raw(b"{%b}" % b",".join(filter(None, pieces)))
+
+
 def _write(value: Any, standard: bool, parts: list[bytes]) -> None:
     if isinstance(value, str | int | float):  # most are
         parts.append(_json(value))
     elif isinstance(value, dict):
-        _write_object([(_key(key, standard), item) for key, item in value.items()], standard, parts)
+        kinds = set(map(type, chain(value, value.values())))
+        if kinds == {str}:
+            parts.append(_json(value))
+        elif kinds == {int} and not standard:  # such as offsets by queue id
+            parts.append(str(value).replace(" ", "").encode())
+        else:
+            items = [(_key(key, standard), item) for key, item in value.items()]
+            _write_object(items, standard, parts)
     elif isinstance(value, msgspec.Struct):
-        fields = _fields(type(value))
-        _write_object([(key, getattr(value, name)) for key, name in fields], standard, parts)
+        separator = b"{"
+        for key, name, plain in _fields(type(value)):
+            if (item := getattr(value, name)) is not None:
+                parts += (separator, key, b":")
+                if plain:
+                    parts.append(_json(item))
+                else:
+                    _write(item, standard, parts)
+                separator = b","
+        parts.append(b"{}" if separator == b"{" else b"}")
     elif isinstance(value, MessageQueue):
         parts.append(_queue_json(value))
     elif isinstance(value, list | tuple | set | frozenset):
@@ -158,9 +187,31 @@ def _write_object(items: list[tuple[bytes, Any]], standard: bool, parts: list[by
 
 
 @functools.cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[bytes, str], ...]:
-    """Return the key of each field, as JSON, and its attribute."""
-    return tuple((_json(field.encode_name), field.name) for field in msgspec.structs.fields(kind))
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[bytes, str, bool], ...]:
+    """Return the key of each field, as JSON, its attribute, and whether msgspec writes its values
+    as fastjson does: it takes a tenth of the time."""
+    return tuple(
+        (_json(field.encode_name), field.name, _is_plain(msgspec.inspect.type_info(field.type)))
+        for field in msgspec.structs.fields(kind)
+    )
+
+
+def _is_plain(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _is_plain(kind.type)
+    if isinstance(kind, msgspec.inspect.ListType):
+        return _is_plain(kind.item_type)
+    if isinstance(kind, msgspec.inspect.DictType):
+        return isinstance(kind.key_type, msgspec.inspect.StrType) and _is_plain(kind.value_type)
+    if isinstance(kind, msgspec.inspect.StructType):
+        return all(plain for _, _, plain in _fields(kind.cls))
+    return isinstance(
+        kind,
+        msgspec.inspect.StrType
+        | msgspec.inspect.IntType
+        | msgspec.inspect.FloatType
+        | msgspec.inspect.BoolType,
+    )
 
 
 def _key(key: Any, standard: bool) -> bytes:

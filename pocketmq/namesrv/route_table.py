@@ -18,17 +18,25 @@ that is passed in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Mapping
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pocketmq.limited_log import LimitedLog
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.topic_queue_table import PERM_WRITE, TopicQueueTable
 from pocketmq.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
-from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
+from pocketmq.remoting.bodies.registration import (
+    MOST_TOPICS,
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+)
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
@@ -41,8 +49,22 @@ MASTER_ID = 0
 LIVENESS_WINDOW = 120_000
 """Milliseconds that a broker is kept without a sign of life, unless it asks for another window."""
 
+LONGEST_NAME = 512
+"""Characters of the name of a topic, broker or cluster."""
+
+_TOPICS_OF_STEP = 500
+
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which brokers find the members of their group; no acting master is shown there."""
+
+
+class Limits(NamedTuple):
+    """The most `topics` of a broker group, `rows` (topics of all groups together; a topic at two
+    groups counts twice), and `brokers`."""
+
+    topics: int = MOST_TOPICS
+    rows: int = 1_000_000
+    brokers: int = 10_000
 
 
 class BrokerAddress(NamedTuple):
@@ -76,13 +98,17 @@ class RouteTable:
     Args:
         config: read at each use, so that changed settings count at once.
         clock: measures how long brokers are silent.
+        limits: of what the tables hold.
 
     Attributes:
         topics: the table of topic queues. Readers may ask it directly.
     """
 
-    def __init__(self, config: NamesrvConfig, *, clock: MonotonicClock) -> None:
+    def __init__(
+        self, config: NamesrvConfig, *, clock: MonotonicClock, limits: Limits | None = None
+    ) -> None:
         self._config = config
+        self._limits = limits or Limits()
         self._clock = clock
         self._log = LimitedLog(log)
         self.topics = TopicQueueTable()
@@ -104,8 +130,11 @@ class RouteTable:
 
     def register_broker(
         self, header: RegisterBrokerRequestHeader, body: RegisterBrokerBody, channel: object
-    ) -> RegisterBrokerResult | None:
-        """Take a broker's registration; return None if it is refused.
+    ) -> Generator[None, None, RegisterBrokerResult | None]:
+        """Take a broker's registration, some topics in each step; return None if it is refused.
+
+        It ends early if the broker is removed between two steps. Let the steps of one registration
+        end before the next one.
 
         The first registration of a broker is refused if it lists exactly one topic: it is the
         update of one topic by a broker that this name server has forgotten, and its route would
@@ -113,7 +142,11 @@ class RouteTable:
         here nothing remains of it. Nor does anything remain of a registration that is older than
         another; in the reference it still sets the group's zone and enableActingMaster. A group
         whose broker names another cluster moves there; the reference lists it in both.
+
+        Raises:
+            RemotingError: the tables would become too large.
         """
+        self._check_size(header, body.topic_config_serialize_wrapper.topic_config_table)
         self._changes += 1
         at = BrokerAddress(header.cluster_name, header.broker_addr)
         wrapper = body.topic_config_serialize_wrapper
@@ -160,31 +193,14 @@ class RouteTable:
             and header.enable_acting_master is not None
             and header.broker_id == min(group.broker_addrs)
         )
-        if master or acting:
-            known = self._live.get(at)
-            changed = first or known is None or known.data_version != wrapper.data_version
-            self.topics.register(
-                header.broker_name,
-                topics.values(),
-                changed=changed,
-                read_only=acting and group.enable_acting_master,
-            )
-            self.topics.register_mappings(
-                header.broker_name, wrapper.topic_queue_mapping_info_map, changed=changed
-            )
-            if (
-                self._config.delete_topic_with_broker_registration
-                and not wrapper.topic_queue_mapping_info_map
-            ):
-                names = [topic.topic_name for topic in topics.values()]
-                self.topics.drop_broker(header.broker_name, keep=names)
-
+        known = self._live.get(at)
+        changed = first or known is None or known.data_version != wrapper.data_version
         window = header.heartbeat_timeout_millis
         if at not in self._live:
             self._log.info("new broker registered, %s HAService: %s", at, header.ha_server_addr)
         self._disconnect(at)
         self._by_channel.setdefault(channel, set()).add(at)
-        self._live[at] = BrokerLive(
+        live = self._live[at] = BrokerLive(
             broker_name=header.broker_name,
             last_update=self._clock(),
             window=LIVENESS_WINDOW if window is None else window,
@@ -196,7 +212,49 @@ class RouteTable:
             self._filter_servers[at] = body.filter_server_list
         else:
             self._filter_servers.pop(at, None)
+        if master or acting:
+            read_only = acting and group.enable_acting_master
+            left = iter(topics.values())
+            while some := list(islice(left, _TOPICS_OF_STEP)):
+                self.topics.register(header.broker_name, some, changed=changed, read_only=read_only)
+                yield
+                if self._live.get(at) is not live:
+                    return RegisterBrokerResult()
+            self.topics.register_mappings(
+                header.broker_name, wrapper.topic_queue_mapping_info_map, changed=changed
+            )
+            if (
+                self._config.delete_topic_with_broker_registration
+                and not wrapper.topic_queue_mapping_info_map
+            ):
+                names = [topic.topic_name for topic in topics.values()]
+                self.topics.drop_broker(header.broker_name, keep=names)
         return RegisterBrokerResult() if master else self._master_of(group)
+
+    def _check_size(
+        self, header: RegisterBrokerRequestHeader, topics: Mapping[str, TopicConfig]
+    ) -> None:
+        """Raise RemotingError if a registration would make the tables too large."""
+        known = self.topics.at(header.broker_name)
+        names = {topic.topic_name for topic in topics.values()}
+        new = len(names.difference(known))
+        at = BrokerAddress(header.cluster_name, header.broker_addr)
+        for count, most, what in (
+            (len(known) + new, self._limits.topics, "topics of this group"),
+            (self.topics.rows + new, self._limits.rows, "topics of all brokers"),
+            (len(self._live) + (at not in self._live), self._limits.brokers, "brokers"),
+            (
+                max(map(len, names | {*at, header.broker_name})),
+                LONGEST_NAME,
+                "characters in a name",
+            ),
+        ):
+            if count > most:
+                raise RemotingError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{shown(header.broker_name)} is not registered: there would be {count} "
+                    f"{what}, at most {most}",
+                )
 
     def _conflicts(
         self,
@@ -344,11 +402,18 @@ class RouteTable:
     # Topics
 
     def register_topic(self, topic: str, rows: Collection[QueueData]) -> bool:
-        """Add a topic by hand; return False, and do nothing, if a broker in it is unknown."""
+        """Add a topic by hand; return False, and do nothing, if a broker in it is unknown. Raises
+        RemotingError if there are too many topics."""
         unknown = [row.broker_name for row in rows if row.broker_name not in self._brokers]
         if unknown:
             self._log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
             return False
+        if self.topics.rows + len(rows) > self._limits.rows or len(topic) > LONGEST_NAME:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {shown(topic)} is not registered: all brokers together have at most "
+                f"{self._limits.rows} topics, and names {LONGEST_NAME} characters",
+            )
         self.topics.add(topic, rows)
         self._log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])
         return True

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
+from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.monitoring.health import Condition
 from pocketmq.monitoring.settings import ExporterType, exporter_type
@@ -25,7 +26,10 @@ from pocketmq.namesrv.processors.topic import TopicProcessor
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.namesrv.text_file import TextFile
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.body_limits import limit_bodies
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.light_clients import LightClients
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
 from pocketmq.remoting.serving.stop_steps import StopSteps, end_in_time
@@ -96,11 +100,13 @@ class NameServer:
             auth = self._own_auth = Auth(self.config, Path(self.config.auth_file_path))
         self.dispatcher = Dispatcher()
         self._settings = ConfigProcessor(self.config, self._settings_changed)
+        light = LightClients()
+        long = LongRequests(light, LimitedLog(log))
         for processor in (
             RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
-            BrokerProcessor(self.config, self.routes, self.kv_config),
-            TopicProcessor(self.config, self.routes),
-            KVConfigProcessor(self.kv_config),
+            BrokerProcessor(self.config, self.routes, self.kv_config, long),
+            TopicProcessor(self.config, self.routes, long),
+            KVConfigProcessor(self.kv_config, long),
             self._settings,
             AuthProcessor(auth.tables if auth is not None else None),
         ):
@@ -109,6 +115,7 @@ class NameServer:
         self._has_users = auth is not None
         if auth is not None:
             auth.protect(self.dispatcher)
+        limit_bodies(self.dispatcher)
         latency = RpcLatency()
         if exporter_type(self.config.metrics_exporter_type) is not ExporterType.DISABLE:
             self.dispatcher.measure(latency)
@@ -121,8 +128,7 @@ class NameServer:
             idle_timeout=self.config.server_channel_max_idle_time_seconds,
             max_connections_per_address=self.config.max_connections_per_address,
             name="name server",
-            # A registration of ten thousand topics takes a tenth of a second, once in 30 s.
-            address_rests=9.0,
+            light=light,
         )
         self._server.on_connection_lost.append(self._connection_lost)
         self._metrics = NamesrvMetrics(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from itertools import chain, islice
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -15,6 +16,8 @@ PERM_READ = 4
 PERM_WRITE = 2
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
+
+_TOPICS_OF_STEP = 2_000
 
 
 class TopicQueueTable:
@@ -47,18 +50,32 @@ class TopicQueueTable:
         """Return all topics."""
         return list(self._topics)
 
-    def names_at(self, broker_names: Collection[str]) -> list[str]:
-        """Topics with queues at any of these groups."""
-        wanted = set(broker_names)
-        return [topic for topic, rows in self._topics.items() if not wanted.isdisjoint(rows)]
+    def at(self, broker_name: str) -> Mapping[str, QueueData]:
+        """Return the queues of a group by topic."""
+        return self._groups.get(broker_name, {})
 
-    def names_by_unit(self, accept: Callable[[bool, bool], bool]) -> list[str]:
-        """Return the topics by the flags (unit, has a unit subscription) of their first group."""
+    @property
+    def rows(self) -> int:
+        """The number of topics at all groups; a topic at two groups counts twice."""
+        return sum(map(len, self._groups.values()))
+
+    def names_at(self, broker_names: Iterable[str]) -> list[str]:
+        """Topics with queues at any of these groups."""
+        return list(dict.fromkeys(chain.from_iterable(map(self.at, broker_names))))
+
+    def names_by_unit(
+        self, accept: Callable[[bool, bool], bool]
+    ) -> Generator[None, None, list[str]]:
+        """Return the topics by the flags (unit, has a unit subscription) of their first group; look
+        at some in each step."""
         result = []
-        for topic, rows in self._topics.items():
-            flag = next(iter(rows.values())).topic_sys_flag
-            if accept(bool(flag & UNIT_FLAG), bool(flag & UNIT_SUB_FLAG)):
-                result.append(topic)
+        for number, (topic, rows) in enumerate(list(self._topics.items()), 1):
+            for queues in islice(rows.values(), 1):
+                flag = queues.topic_sys_flag
+                if accept(bool(flag & UNIT_FLAG), bool(flag & UNIT_SUB_FLAG)):
+                    result.append(topic)
+            if not number % _TOPICS_OF_STEP:
+                yield
         return result
 
     def register(

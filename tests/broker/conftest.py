@@ -39,6 +39,7 @@ from pocketmq.remoting.headers import (
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.serving.server import RemotingServer
+from tests.namesrv.registrations import finished
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4  # sysFlag of a pull
 
@@ -79,7 +80,9 @@ class NameServerStub:
 
     def _register(self, request: Request[RegisterBrokerRequestHeader]) -> Response:
         if request.header.compressed:
-            body = RegisterBrokerBody.decode_compressed(request.body, request.version)
+            body = finished(
+                RegisterBrokerBody.decode_compressed_steps(request.body, request.version)
+            )
         else:
             body = RegisterBrokerBody.decode(request.body)
         self.registered.put_nowait((request.header, body))

@@ -7,7 +7,6 @@ import asyncio
 import msgspec
 import pytest
 
-from pocketmq.broker.body_limits import MOST, MOST_OBJECTS
 from pocketmq.broker.broker import Broker
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.heartbeat import (
@@ -21,6 +20,7 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.codes import VERSION, RequestCode
 from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import BatchRequestHeader
+from pocketmq.remoting.serving.body_limits import MOST, MOST_LABORIOUS, MOST_OBJECTS, MOST_UNUSUAL
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206
@@ -231,11 +231,33 @@ async def test_a_lock_of_very_many_queues_is_refused(client: Client, topic: str)
     assert answer.code == SYSTEM_ERROR
 
 
-@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
+OF_NAME_SERVER = {RequestCode.QUERY_DATA_VERSION, RequestCode.REGISTER_TOPIC_IN_NAMESRV}
+
+
+@pytest.mark.parametrize("code", sorted(MOST.keys() - OF_NAME_SERVER))
 async def test_bodies_that_are_too_long_are_refused(client: Client, code: RequestCode) -> None:
     answer = await client.request(code, body=b" " * (MOST[code] + 1))
     assert answer.code == SYSTEM_ERROR
     assert f"{MOST[code] + 1} bytes, {MOST[code]} are allowed" in (answer.remark or "")
+
+
+async def test_long_bodies_have_to_be_standard_json(client: Client) -> None:
+    """Others are read too, but their work is a hundred times as much."""
+    for size, code in ((MOST_UNUSUAL, 0), (MOST_UNUSUAL + 1, SYSTEM_ERROR)):
+        body = b'{clientID:"c"}'.ljust(size)
+        answer = await client.request(RequestCode.HEART_BEAT, body=body)
+        assert answer.code == code
+    assert f"{MOST_UNUSUAL + 1} bytes and is not standard JSON" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("code", sorted(MOST_LABORIOUS))
+async def test_lists_of_things_that_are_much_work_are_shorter(
+    client: Client, code: RequestCode
+) -> None:
+    body = b'{"list":[' + b"{}," * MOST_LABORIOUS[code] + b"{}]}"
+    answer = await client.request(code, body=body)
+    assert answer.code == SYSTEM_ERROR
+    assert f"objects, {MOST_LABORIOUS[code]} are allowed" in (answer.remark or "")
 
 
 async def test_bodies_of_very_many_objects_are_refused(client: Client) -> None:

@@ -7,7 +7,7 @@ from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList
 from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
 from pocketmq.remoting.bodies.table import GroupList
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.conftest import Client, subscription
 
 NO_TOPIC = 17
@@ -113,6 +113,23 @@ async def test_all_groups_of_a_broker(client: Client, topic: str) -> None:
     assert (await of_all(ordered=True)).total_diff == 0
     await client.heartbeat("c1", subscription("other"), group="G")
     assert (await of_all()).total_diff == 1
+
+
+async def test_an_answer_that_fits_into_no_frame(client: Client) -> None:
+    queues = {"readQueueNums": "16384", "writeQueueNums": "16384"}
+    fields = {"topic": "wide", "defaultTopic": "TBW102", "perm": "6", "order": "false"}
+    answer = await client.request(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        ext_fields={**fields, **queues, "topicFilterType": "SINGLE_TAG"},
+    )
+    assert answer.code == 0, answer.remark
+    for number in range(10):
+        await commit(client, f"G{number}", "wide", 0, 0)
+    answer = await client.request(
+        RequestCode.GET_BROKER_CONSUME_STATS, ext_fields={"isOrder": "false"}, timeout=60.0
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "the answer would have more than 16777216 bytes" in (answer.remark or "")
 
 
 async def test_times_of_the_queues(client: Client, topic: str) -> None:

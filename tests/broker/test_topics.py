@@ -98,6 +98,7 @@ async def test_a_queue_number_counts_for_the_next_message(client: Client, topic:
         ("DefaultCluster", {}, INVALID),
         ("rmq_sys_mine", {}, INVALID),
         ("Fine", {"readQueueNums": "-1"}, INVALID),
+        ("Fine", {"writeQueueNums": "16385"}, INVALID),
         ("Fine", {"attributes": "+no.such=1"}, SYSTEM_ERROR),
         ("Fine", {"attributes": "odd"}, SYSTEM_ERROR),
         ("Fine", {"readQueueNums": "many"}, SYSTEM_ERROR),

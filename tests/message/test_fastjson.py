@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.message.fastjson import decode, decode_into, encode, message_queue_of
+from pocketmq.message.fastjson import decode, decode_into, encode, encode_steps, message_queue_of
 from pocketmq.message.fastjson_text import FastjsonError
 from pocketmq.message.message import MessageQueue
+from tests.namesrv.registrations import finished
 
 QUEUE = MessageQueue("T", "b0", 1)
 QUEUE_TEXT = '{"brokerName":"b0","queueId":1,"topic":"T"}'
@@ -219,6 +220,19 @@ def test_decoding_into_a_type(text: bytes) -> None:
 def test_another_shape_is_an_error(text: bytes) -> None:
     with pytest.raises(FastjsonError):
         decode_into(text, Table)
+
+
+@given(st.dictionaries(st.text(), values | st.dictionaries(st.integers(), st.integers())))
+def test_a_table_written_in_steps_is_the_same(table: dict[str, Any]) -> None:
+    assert encode({"table": finished(encode_steps(table))}) == encode({"table": table})
+
+
+def test_a_large_table_is_written_in_many_steps() -> None:
+    table = {f"t@g{number}": {0: 1, 1: -1} for number in range(10_000)}
+    steps = encode_steps(table)
+    assert sum(1 for _ in steps) >= 50
+    assert bytes(finished(encode_steps(table))) == encode(table)
+    assert encode(table).startswith(b'{"t@g0":{0:1,1:-1},"t@g1":{')
 
 
 @pytest.mark.parametrize("key", ["", "7", '{"brokerName":"b0"}'])

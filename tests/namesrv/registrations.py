@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
+from pocketmq.namesrv.route_table import RegisterBrokerResult, RouteTable
 from pocketmq.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
@@ -11,6 +13,28 @@ from pocketmq.remoting.bodies.registration import (
     TopicConfigSerializeWrapper,
 )
 from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
+
+T = TypeVar("T")
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Execute all steps of some work; return its result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def registered(
+    table: RouteTable,
+    header: RegisterBrokerRequestHeader,
+    body: RegisterBrokerBody,
+    channel: object,
+) -> RegisterBrokerResult | None:
+    """Register a broker in one go."""
+    return finished(table.register_broker(header, body, channel))
 
 
 def header(

@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.monotonic import MonotonicMs
 from pocketmq.remoting.serving.request import Request
-from tests.namesrv.registrations import body, header, topic
+from tests.namesrv.registrations import body, header, registered, topic
 
 TOPICS = ("A", "B", "C")
 GROUPS = st.sampled_from(["b0", "b1"])
@@ -73,8 +73,8 @@ class Changes(RuleBasedStateMachine):
         data = body(
             *(topic(name, perm=perm) for name in names), version=version, filter_servers=servers
         )
-        self.routes.register_broker(
-            header(group, number, address, cluster_name=cluster, **more), data, address
+        registered(
+            self.routes, header(group, number, address, cluster_name=cluster, **more), data, address
         )
 
     @rule(group=GROUPS, address=ADDRESSES)

@@ -7,6 +7,7 @@ import json
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,6 +59,7 @@ def as_release(
         code, 1, ext_fields={k: str(v) for k, v in ext.items()}, body=data, version=version
     )
     request = RequestDecoder(server.dispatcher.header_types).decode(frame[4:])
+    request.connection = Mock(closed=False, peer=("10.0.0.9", 1))
     return server.dispatcher.dispatch(request)
 
 
@@ -127,6 +129,64 @@ async def test_a_broken_body_is_answered(
     assert not connection.closed
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_a_route_is_answered_while_a_large_registration_is_read(
+    server: NameServer, connection: Connection, compressed: bool
+) -> None:
+    await register(connection)
+    large = body(*(f"topic{number}" for number in range(20_000)))
+    data = large.encode_compressed() if compressed else large.encode()
+    other = await Connection.open(server.address)
+    registering = asyncio.ensure_future(
+        connection.request(
+            RequestCode.REGISTER_BROKER,
+            header(broker_name="b1", address="10.0.0.2:10911", compressed=compressed),
+            data,
+            timeout=60.0,
+        )
+    )
+    route = asyncio.ensure_future(ask(other, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="topic0"))
+    seen_before = 0
+    while not registering.done():
+        seen_before += (await route).code == ResponseCode.TOPIC_NOT_EXIST
+        route = asyncio.ensure_future(
+            ask(other, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="topic19999")
+        )
+    await route
+    assert registering.result().code == 0
+    assert seen_before > 5
+    assert len(server.routes.topics.names()) == 20_002
+    await other.close()
+
+
+async def test_one_topic_may_not_be_repeated_a_million_times(connection: Connection) -> None:
+    topics = body("A").encode_compressed()
+    plain = zlib.decompress(topics)
+    at = plain.index(b"}") + 1
+    entry = plain[at + 4 : plain.index(b"{}", at) + 2]
+    many = 200_000
+    data = zlib.compress(
+        plain[:at] + many.to_bytes(4, "big") + entry * many + b"\x00\x00\x00\x02[]" + bytes(4)
+    )
+    answer = await connection.request(
+        RequestCode.REGISTER_BROKER, header(compressed=True), data, timeout=60.0
+    )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "the registration has more than 100000 topics"
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.QUERY_DATA_VERSION]
+)
+async def test_long_bodies_are_refused_before_they_are_read(
+    connection: Connection, code: RequestCode
+) -> None:
+    fields = {"topic": "A", "brokerName": "b", "brokerAddr": "a", "clusterName": "c", "brokerId": 1}
+    answer = await ask(connection, code, b"{0:" + b"0" * (2 << 20), **fields)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"the body of request {int(code)} has 2097155 bytes" in str(answer.remark)
+
+
 async def test_a_registration_without_a_body_has_no_topics(connection: Connection) -> None:
     assert (await connection.request(RequestCode.REGISTER_BROKER, header())).code == 0
     topics = await ok(connection, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -136,7 +196,8 @@ async def test_a_registration_without_a_body_has_no_topics(connection: Connectio
 async def test_brokers_before_3_0_11_send_the_topic_table_alone(server: NameServer) -> None:
     wrapper = body("A", "B").topic_config_serialize_wrapper
     fields = header().to_ext()
-    assert as_release(server, 36, RequestCode.REGISTER_BROKER, wrapper.encode(), **fields).code == 0
+    answer = await as_release(server, 36, RequestCode.REGISTER_BROKER, wrapper.encode(), **fields)
+    assert answer.code == 0
     assert sorted(server.routes.topics.names()) == ["A", "B"]
 
 
@@ -144,8 +205,10 @@ async def test_compressed_bodies_before_5_0_have_no_mapping_section(server: Name
     data = zlib.decompress(body("A", "B").encode_compressed())
     old = zlib.compress(data[:-4])
     fields = header(compressed=True).to_ext()
-    assert as_release(server, 412, RequestCode.REGISTER_BROKER, old, **fields).code == 0
-    assert as_release(server, 413, RequestCode.REGISTER_BROKER, old, **fields).code == 1
+    answer = await as_release(server, 412, RequestCode.REGISTER_BROKER, old, **fields)
+    assert answer.code == 0
+    answer = await as_release(server, 413, RequestCode.REGISTER_BROKER, old, **fields)
+    assert answer.code == 1
 
 
 async def test_ordered_topics_are_the_answer_to_a_registration(

@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.route_table import LIVENESS_WINDOW, RegisterBrokerResult, RouteTable
+from pocketmq.namesrv.route_table import LIVENESS_WINDOW, Limits, RegisterBrokerResult, RouteTable
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.route import QueueData
+from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import RegisterBrokerRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock
 from tests.namesrv.conftest import Clock
-from tests.namesrv.registrations import body, header, topic
+from tests.namesrv.registrations import body, finished, header, registered, topic
 
 CHANNEL = object()
 
@@ -33,7 +34,7 @@ def is_empty(table: RouteTable) -> bool:
 
 
 def test_a_registered_broker_is_in_routes_and_clusters(table: RouteTable) -> None:
-    assert table.register_broker(header(), body("A", "B"), CHANNEL) == RegisterBrokerResult()
+    assert registered(table, header(), body("A", "B"), CHANNEL) == RegisterBrokerResult()
     route = table.route("A")
     assert route is not None
     (group,) = route.broker_datas
@@ -53,8 +54,8 @@ def test_a_registered_broker_is_in_routes_and_clusters(table: RouteTable) -> Non
 
 
 def test_a_topic_at_two_groups_has_both_sorted_by_name(table: RouteTable) -> None:
-    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "X"), CHANNEL)
-    table.register_broker(header("b0"), body(topic("A", perm=4), "Y"), CHANNEL)
+    registered(table, header("b1", address="10.0.0.2:10911"), body("A", "X"), CHANNEL)
+    registered(table, header("b0"), body(topic("A", perm=4), "Y"), CHANNEL)
     assert list(perms(table, "A").items()) == [("b0", 4), ("b1", 6)]
     route = table.route("A")
     assert route is not None
@@ -63,10 +64,10 @@ def test_a_topic_at_two_groups_has_both_sorted_by_name(table: RouteTable) -> Non
 
 def test_slaves_are_in_the_route_and_learn_their_master(table: RouteTable) -> None:
     slave = header(broker_id=1, address="10.0.0.2:10911")
-    assert table.register_broker(slave, body("A", "B"), CHANNEL) == RegisterBrokerResult()
+    assert registered(table, slave, body("A", "B"), CHANNEL) == RegisterBrokerResult()
     assert table.route("A") is None, "a slave writes no topics"
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    assert table.register_broker(slave, body("A", "B"), CHANNEL) == RegisterBrokerResult(
+    registered(table, header(), body("A", "B"), CHANNEL)
+    assert registered(table, slave, body("A", "B"), CHANNEL) == RegisterBrokerResult(
         "10.0.0.1:10911", "10.0.0.1:10912"
     )
     route = table.route("A")
@@ -75,32 +76,32 @@ def test_slaves_are_in_the_route_and_learn_their_master(table: RouteTable) -> No
 
 
 def test_a_slave_that_becomes_master_has_one_id(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
     table.unregister_broker("c0", "10.0.0.1:10911", "b0")
-    table.register_broker(header(broker_id=0, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    registered(table, header(broker_id=0, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
     assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.2:10911"}
 
 
 def test_the_first_registration_with_one_topic_is_refused(table: RouteTable) -> None:
-    assert table.register_broker(header(), body("A"), CHANNEL) is None
+    assert registered(table, header(), body("A"), CHANNEL) is None
     assert is_empty(table), "not even a ghost of the broker remains"
-    assert table.register_broker(header(), body("A", "B"), CHANNEL) is not None
-    assert table.register_broker(header(), body("C", version=2), CHANNEL) is not None
+    assert registered(table, header(), body("A", "B"), CHANNEL) is not None
+    assert registered(table, header(), body("C", version=2), CHANNEL) is not None
     assert sorted(table.topics.names()) == ["A", "B", "C"]
     slave = header(broker_id=1, address="10.0.0.2:10911")
-    assert table.register_broker(slave, body("A"), CHANNEL) is None
+    assert registered(table, slave, body("A"), CHANNEL) is None
     assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.1:10911"}
 
 
 def test_a_first_registration_without_topics_is_taken(table: RouteTable) -> None:
-    assert table.register_broker(header(), body(), CHANNEL) is not None
+    assert registered(table, header(), body(), CHANNEL) is not None
     assert table.cluster_info().cluster_addr_table == {"c0": ["b0"]}
 
 
 def test_a_partial_registration_changes_only_what_it_mentions(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header(), body(topic("A", queues=8), version=2), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header(), body(topic("A", queues=8), version=2), CHANNEL)
     route = table.route("A")
     assert route is not None
     assert route.queue_datas[0].write_queue_nums == 8
@@ -108,8 +109,8 @@ def test_a_partial_registration_changes_only_what_it_mentions(table: RouteTable)
 
 
 def test_an_unchanged_data_version_changes_no_topic_but_adds_new_ones(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header(), body(topic("A", queues=8), "N"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header(), body(topic("A", queues=8), "N"), CHANNEL)
     route = table.route("A")
     assert route is not None
     assert route.queue_datas[0].write_queue_nums == 4
@@ -119,48 +120,48 @@ def test_an_unchanged_data_version_changes_no_topic_but_adds_new_ones(table: Rou
 def test_topics_are_deleted_by_registration_only_when_asked_for(
     table: RouteTable, config: NamesrvConfig
 ) -> None:
-    table.register_broker(header(), body("A", "B", "C"), CHANNEL)
-    table.register_broker(header(), body("A", "B", version=2), CHANNEL)
+    registered(table, header(), body("A", "B", "C"), CHANNEL)
+    registered(table, header(), body("A", "B", version=2), CHANNEL)
     assert table.route("C") is not None
     config.delete_topic_with_broker_registration = True
-    table.register_broker(header(), body("A", "B", version=3), CHANNEL)
+    registered(table, header(), body("A", "B", version=3), CHANNEL)
     assert table.route("C") is None
     assert table.route("A") is not None
 
 
 def test_a_refused_master_stays_nowhere_under_its_old_id(table: RouteTable) -> None:
     """Nothing would remove it: it has no sign of life that could run out."""
-    table.register_broker(header(broker_id=1, address="2"), body("A", "B"), CHANNEL)
-    table.register_broker(header(broker_id=0, address="1"), body("A", "B", state=2), CHANNEL)
-    table.register_broker(header(broker_id=0, address="2"), body("A", "B", state=1), CHANNEL)
+    registered(table, header(broker_id=1, address="2"), body("A", "B"), CHANNEL)
+    registered(table, header(broker_id=0, address="1"), body("A", "B", state=2), CHANNEL)
+    registered(table, header(broker_id=0, address="2"), body("A", "B", state=1), CHANNEL)
     assert table.member_group("c0", "b0").broker_addrs == {0: "1"}
 
 
 def test_an_older_state_version_does_not_take_an_id_over(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B", state=5), CHANNEL)
+    registered(table, header(), body("A", "B", state=5), CHANNEL)
     rival = header(address="10.0.0.9:10911")
-    assert table.register_broker(rival, body("A", "Z", state=4), CHANNEL) == RegisterBrokerResult()
+    assert registered(table, rival, body("A", "Z", state=4), CHANNEL) == RegisterBrokerResult()
     assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.1:10911"}
     assert table.route("Z") is None
     assert table.data_version("c0", "10.0.0.9:10911") is None
-    assert table.register_broker(rival, body("A", "Z", state=5), CHANNEL) is not None
+    assert registered(table, rival, body("A", "Z", state=5), CHANNEL) is not None
     assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.9:10911"}
 
 
 def test_a_group_that_changes_its_cluster_moves(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header(cluster_name="c1"), body("A", "B", version=2), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header(cluster_name="c1"), body("A", "B", version=2), CHANNEL)
     assert table.cluster_info().cluster_addr_table == {"c1": ["b0"]}
     table.unregister_broker("c1", "10.0.0.1:10911", "b0")
     assert table.cluster_info().cluster_addr_table == {}
 
 
 def test_filter_servers_are_shown_until_they_are_gone(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B", filter_servers=["10.0.0.1:7"]), CHANNEL)
+    registered(table, header(), body("A", "B", filter_servers=["10.0.0.1:7"]), CHANNEL)
     route = table.route("A")
     assert route is not None
     assert route.filter_server_table == {"10.0.0.1:10911": ["10.0.0.1:7"]}
-    table.register_broker(header(), body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
     route = table.route("A")
     assert route is not None
     assert route.filter_server_table == {}
@@ -178,7 +179,7 @@ def test_the_smallest_slave_acts_for_a_missing_master(
 ) -> None:
     for broker_id in (0, 1, 2):
         at = f"10.0.0.{broker_id + 1}:10911"
-        table.register_broker(acting(broker_id, at), body("A", "B"), CHANNEL)
+        registered(table, acting(broker_id, at), body("A", "B"), CHANNEL)
     table.unregister_broker("c0", "10.0.0.1:10911", "b0")
     assert perms(table, "A") == {"b0": 4}
     slaves = {1: "10.0.0.2:10911", 2: "10.0.0.3:10911"}
@@ -191,16 +192,16 @@ def test_the_smallest_slave_acts_for_a_missing_master(
     assert route.broker_datas[0].broker_addrs == {0: "10.0.0.2:10911", 2: "10.0.0.3:10911"}
     assert table.member_group("c0", "b0").broker_addrs == slaves
     # A topic that it registers now can be read only, whatever it says.
-    table.register_broker(acting(1, "10.0.0.2:10911"), body("A", "N", version=2), CHANNEL)
+    registered(table, acting(1, "10.0.0.2:10911"), body("A", "N", version=2), CHANNEL)
     assert perms(table, "N") == {"b0": 4}
     # The master's return makes it writable again.
-    table.register_broker(acting(0, "10.0.0.1:10911"), body("A", "B", version=3), CHANNEL)
+    registered(table, acting(0, "10.0.0.1:10911"), body("A", "B", version=3), CHANNEL)
     assert perms(table, "A") == {"b0": 6}
 
 
 def test_without_the_switch_a_masterless_group_keeps_its_permissions(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header(broker_id=1, address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
     table.unregister_broker("c0", "10.0.0.1:10911", "b0")
     assert perms(table, "A") == {"b0": 6}
     assert table.member_group("c0", "b0").broker_addrs == {1: "10.0.0.2:10911"}
@@ -210,8 +211,8 @@ def test_without_the_switch_a_masterless_group_keeps_its_permissions(table: Rout
 
 
 def test_unregistering_removes_everything_of_a_broker(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
     table.unregister_broker("c0", "10.0.0.1:10911", "b0")
     assert perms(table, "A") == {"b1": 6}
     assert table.route("B") is None
@@ -224,9 +225,9 @@ def test_unregistering_removes_everything_of_a_broker(table: RouteTable) -> None
 
 def test_a_lost_connection_removes_the_brokers_that_registered_over_it(table: RouteTable) -> None:
     shared, other = object(), object()
-    table.register_broker(header("b0"), body("A", "B"), shared)
-    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "B"), shared)
-    table.register_broker(header("b2", address="10.0.0.3:10911"), body("A", "B"), other)
+    registered(table, header("b0"), body("A", "B"), shared)
+    registered(table, header("b1", address="10.0.0.2:10911"), body("A", "B"), shared)
+    registered(table, header("b2", address="10.0.0.3:10911"), body("A", "B"), other)
     table.channel_lost(object())
     assert set(perms(table, "A")) == {"b0", "b1", "b2"}
     table.channel_lost(shared)
@@ -235,8 +236,8 @@ def test_a_lost_connection_removes_the_brokers_that_registered_over_it(table: Ro
 
 def test_the_old_connection_of_a_broker_that_reconnected_means_nothing(table: RouteTable) -> None:
     old, new = object(), object()
-    table.register_broker(header(), body("A", "B"), old)
-    table.register_broker(header(), body("A", "B"), new)
+    registered(table, header(), body("A", "B"), old)
+    registered(table, header(), body("A", "B"), new)
     table.channel_lost(old)
     assert table.route("A") is not None
     table.channel_lost(new)
@@ -245,8 +246,8 @@ def test_the_old_connection_of_a_broker_that_reconnected_means_nothing(table: Ro
 
 def renamed(table: RouteTable) -> None:
     """A broker came back with another name and the old address; its old end was not noticed."""
-    table.register_broker(header("old"), body("A", "B"), "1")
-    table.register_broker(header("new"), body("A", "B"), "2")
+    registered(table, header("old"), body("A", "B"), "1")
+    registered(table, header("new"), body("A", "B"), "2")
 
 
 def test_an_address_with_two_names_is_lost_with_both(table: RouteTable) -> None:
@@ -272,8 +273,8 @@ def test_who_unregisters_late_takes_no_other_along(table: RouteTable) -> None:
 
 
 def test_an_address_lives_on_in_another_cluster(table: RouteTable) -> None:
-    table.register_broker(header("b0", cluster_name="c1"), body("A", "B"), "1")
-    table.register_broker(header("b0", cluster_name="c0"), body("A", "B"), "2")
+    registered(table, header("b0", cluster_name="c1"), body("A", "B"), "1")
+    registered(table, header("b0", cluster_name="c0"), body("A", "B"), "2")
     table.channel_lost("1")
     assert perms(table, "A") == {"b0": 6}
     table.channel_lost("2")
@@ -282,8 +283,9 @@ def test_an_address_lives_on_in_another_cluster(table: RouteTable) -> None:
 
 def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock: Clock) -> None:
     default, own = object(), object()
-    table.register_broker(header("b0"), body("A", "B"), default)
-    table.register_broker(
+    registered(table, header("b0"), body("A", "B"), default)
+    registered(
+        table,
         header("b1", address="10.0.0.2:10911", heartbeat_timeout_millis=5000),
         body("A", "B"),
         own,
@@ -302,12 +304,12 @@ def test_a_silent_broker_expires_after_its_window(table: RouteTable, clock: Cloc
 
 
 def test_signs_of_life_put_expiry_off(table: RouteTable, clock: Clock) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
     clock.advance(LIVENESS_WINDOW)
     table.touch("c0", "10.0.0.1:10911")
     clock.advance(LIVENESS_WINDOW)
     assert table.expire() == []
-    table.register_broker(header(), body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
     clock.advance(LIVENESS_WINDOW)
     assert table.expire() == []
     table.touch("c0", "10.9.9.9:10911")
@@ -316,9 +318,9 @@ def test_signs_of_life_put_expiry_off(table: RouteTable, clock: Clock) -> None:
 
 
 def test_an_address_whose_id_was_taken_over_expires_alone(table: RouteTable, clock: Clock) -> None:
-    table.register_broker(header(), body("A", "B"), "old")
+    registered(table, header(), body("A", "B"), "old")
     clock.advance(1000)
-    table.register_broker(header(address="10.0.0.9:10911"), body("A", "B"), "new")
+    registered(table, header(address="10.0.0.9:10911"), body("A", "B"), "new")
     clock.advance(LIVENESS_WINDOW - 999)
     assert table.expire() == ["old"]
     assert table.member_group("c0", "b0").broker_addrs == {0: "10.0.0.9:10911"}
@@ -329,14 +331,14 @@ def test_an_address_whose_id_was_taken_over_expires_alone(table: RouteTable, clo
 
 def test_write_permission_of_a_group_is_wiped_and_given_back(table: RouteTable) -> None:
     topics = (topic("A"), topic("R", perm=4), topic("I", perm=7))
-    table.register_broker(header(), body(*topics), CHANNEL)
-    table.register_broker(header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
+    registered(table, header(), body(*topics), CHANNEL)
+    registered(table, header("b1", address="10.0.0.2:10911"), body("A", "C"), CHANNEL)
     assert table.topics.wipe_write_perm("b0") == 3
     assert perms(table, "A") == {"b0": 4, "b1": 6}
     assert perms(table, "I") == {"b0": 5}
-    table.register_broker(header(), body(*topics), CHANNEL)
+    registered(table, header(), body(*topics), CHANNEL)
     assert perms(table, "A") == {"b0": 4, "b1": 6}, "an unchanged registration keeps the wipe"
-    table.register_broker(header(), body(*topics, version=2), CHANNEL)
+    registered(table, header(), body(*topics, version=2), CHANNEL)
     assert perms(table, "A") == {"b0": 6, "b1": 6}
     assert table.topics.add_write_perm("b0") == 3
     assert (perms(table, "R"), perms(table, "I")) == ({"b0": 6}, {"b0": 6})
@@ -344,9 +346,9 @@ def test_write_permission_of_a_group_is_wiped_and_given_back(table: RouteTable) 
 
 
 def test_topics_set_and_deleted_by_hand(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(
-        header("b1", address="10.0.0.2:10911", cluster_name="c1"), body("A", "C"), CHANNEL
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(
+        table, header("b1", address="10.0.0.2:10911", cluster_name="c1"), body("A", "C"), CHANNEL
     )
     row = QueueData(broker_name="b0", perm=6, read_queue_nums=1, write_queue_nums=1)
     assert table.register_topic("N", [row])
@@ -366,8 +368,9 @@ def test_topics_set_and_deleted_by_hand(table: RouteTable) -> None:
 
 
 def test_lists_of_topics(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", topic("U", flag=1), topic("S", flag=2)), CHANNEL)
-    table.register_broker(
+    registered(table, header(), body("A", topic("U", flag=1), topic("S", flag=2)), CHANNEL)
+    registered(
+        table,
         header("b1", address="10.0.0.2:10911", cluster_name="c1"),
         body("A", topic("US", flag=3)),
         CHANNEL,
@@ -378,9 +381,9 @@ def test_lists_of_topics(table: RouteTable) -> None:
     names, address = table.system_topics()
     assert sorted(names) == ["b0", "b1", "c0", "c1"]
     assert address in ("10.0.0.1:10911", "10.0.0.2:10911")
-    assert table.topics.names_by_unit(lambda unit, sub: unit) == ["U", "US"]
-    assert table.topics.names_by_unit(lambda unit, sub: sub) == ["S", "US"]
-    assert table.topics.names_by_unit(lambda unit, sub: sub and not unit) == ["S"]
+    assert finished(table.topics.names_by_unit(lambda unit, sub: unit)) == ["U", "US"]
+    assert finished(table.topics.names_by_unit(lambda unit, sub: sub)) == ["S", "US"]
+    assert finished(table.topics.names_by_unit(lambda unit, sub: sub and not unit)) == ["S"]
 
 
 def test_an_empty_table_answers(table: RouteTable) -> None:
@@ -391,7 +394,7 @@ def test_an_empty_table_answers(table: RouteTable) -> None:
 
 
 def test_the_data_version_is_the_last_registered(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "B", version=4), CHANNEL)
+    registered(table, header(), body("A", "B", version=4), CHANNEL)
     assert table.data_version("c0", "10.0.0.1:10911") == DataVersion(
         counter=4, state_version=0, timestamp=7
     )
@@ -417,8 +420,8 @@ def test_a_broker_that_takes_the_place_of_a_living_one_is_logged(
     lines: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    table.register_broker(header(), body("A", "B"), CHANNEL)
-    table.register_broker(second, body("A", "B"), CHANNEL)
+    registered(table, header(), body("A", "B"), CHANNEL)
+    registered(table, second, body("A", "B"), CHANNEL)
     assert caplog.text.count("replaces the one in") == lines
 
 
@@ -426,9 +429,9 @@ def test_a_broker_that_takes_the_place_of_a_dead_one_is_not_logged(
     table: RouteTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     channel = object()
-    table.register_broker(header(), body("A", "B"), channel)
+    registered(table, header(), body("A", "B"), channel)
     table.channel_lost(channel)
-    table.register_broker(header(address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
+    registered(table, header(address="10.0.0.2:10911"), body("A", "B"), CHANNEL)
     assert "replaces the one in" not in caplog.text
 
 
@@ -452,12 +455,12 @@ def test_a_broker_that_leaves_takes_no_look_at_the_others(table: RouteTable) -> 
     for name in names:
         registration = body(f"A-{name!s}", f"B-{name!s}", filter_servers=["10.0.0.9:1"])
         at = header(name, address=Looked(f"{name!s}:10911"))
-        table.register_broker(at, registration, CHANNEL)
+        registered(table, at, registration, CHANNEL)
     left = object()
     slave = {"enable_acting_master": True}
     for number, channel in (0, left), (1, CHANNEL):
         at = header("own", number, f"own-{number}:10911", **slave)
-        table.register_broker(at, body("X", "Y", filter_servers=["10.0.0.9:1"]), channel)
+        registered(table, at, body("X", "Y", filter_servers=["10.0.0.9:1"]), channel)
     Looked.looks = 0
     assert perms(table, "X") == {"own": 6}
     table.channel_lost(left)
@@ -469,3 +472,25 @@ def test_a_broker_that_leaves_takes_no_look_at_the_others(table: RouteTable) -> 
     assert len(table.topics.names()) == 40
     table.channel_lost(CHANNEL)
     assert is_empty(table)
+
+
+def test_the_tables_are_bounded() -> None:
+    limits = Limits(topics=3, rows=5, brokers=2)
+    table = RouteTable(NamesrvConfig(), clock=Clock(), limits=limits)
+
+    def refusal(name: str, *topics: str) -> str:
+        try:
+            registered(table, header(name, address=f"{name}:10911"), body(*topics), CHANNEL)
+        except RemotingError as error:
+            return error.remark
+        return ""
+
+    assert not refusal("b0", "A", "B", "C")
+    assert "4 topics of this group, at most 3" in refusal("b0", "A", "D")
+    assert "6 topics of all brokers, at most 5" in refusal("b1", "A", "B", "C")
+    assert "513 characters in a name, at most 512" in refusal("b1", "A", "x" * 513)
+    assert not refusal("b1", "A", "B")
+    assert "3 brokers, at most 2" in refusal("b2")
+    assert not refusal("b1", "A", "B")
+    with pytest.raises(RemotingError, match="at most 5 topics"):
+        table.register_topic("E", [QueueData(broker_name="b0")])

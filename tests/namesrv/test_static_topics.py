@@ -12,7 +12,7 @@ from pocketmq.remoting.bodies.route import TopicQueueMappingInfo, TopicRouteData
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.monotonic import MonotonicClock
-from tests.namesrv.registrations import body, header
+from tests.namesrv.registrations import body, header, registered
 
 CHANNEL = object()
 REGISTRATION = (
@@ -77,34 +77,34 @@ async def test_a_mapping_is_in_the_route_as_it_was_registered(
 
 
 def test_each_broker_has_its_part_of_a_static_topic(table: RouteTable) -> None:
-    table.register_broker(header("b0"), static("b0", "S"), CHANNEL)
-    table.register_broker(header("b1", address="2"), static("b1", "S", epoch=6), CHANNEL)
+    registered(table, header("b0"), static("b0", "S"), CHANNEL)
+    registered(table, header("b1", address="2"), static("b1", "S", epoch=6), CHANNEL)
     assert epochs(table, "S") == {"b0": 5, "b1": 6}
-    table.register_broker(header("b0"), static("b0", "S", epoch=7, version=2), CHANNEL)
+    registered(table, header("b0"), static("b0", "S", epoch=7, version=2), CHANNEL)
     assert epochs(table, "S") == {"b0": 7, "b1": 6}
     assert epochs(table, "A") is None
 
 
 def test_a_registration_without_mappings_leaves_them(table: RouteTable) -> None:
-    table.register_broker(header(), static("b0", "S"), CHANNEL)
-    table.register_broker(header(), body("A", version=2), CHANNEL)
+    registered(table, header(), static("b0", "S"), CHANNEL)
+    registered(table, header(), body("A", version=2), CHANNEL)
     assert epochs(table, "S") == {"b0": 5}
 
 
 def test_slaves_register_no_mappings(table: RouteTable) -> None:
-    table.register_broker(header(), body("A", "S"), CHANNEL)
-    table.register_broker(header(broker_id=1, address="2"), static("b0", "S"), CHANNEL)
+    registered(table, header(), body("A", "S"), CHANNEL)
+    registered(table, header(broker_id=1, address="2"), static("b0", "S"), CHANNEL)
     assert epochs(table, "S") is None
 
 
 def test_a_mapping_goes_with_its_topic(table: RouteTable) -> None:
-    table.register_broker(header("b0"), static("b0", "S", "R"), CHANNEL)
-    table.register_broker(header("b1", address="2"), static("b1", "S"), CHANNEL)
+    registered(table, header("b0"), static("b0", "S", "R"), CHANNEL)
+    registered(table, header("b1", address="2"), static("b1", "S"), CHANNEL)
     table.unregister_broker("c0", "2", "b1")
     assert epochs(table, "S") == {"b0": 5}
     table.delete_topic("S")
     table.delete_topic("R", "c0")
-    table.register_broker(header("b0"), body("A", "S", "R", version=2), CHANNEL)
+    registered(table, header("b0"), body("A", "S", "R", version=2), CHANNEL)
     assert epochs(table, "S") is None
     assert epochs(table, "R") is None
 
@@ -112,7 +112,7 @@ def test_a_mapping_goes_with_its_topic(table: RouteTable) -> None:
 def test_a_mapping_comes_back_with_its_topic(table: RouteTable) -> None:
     """Deleted by hand at the name server alone, the topic is in the next, unchanged,
     registration of its broker."""
-    table.register_broker(header(), static("b0", "S"), CHANNEL)
+    registered(table, header(), static("b0", "S"), CHANNEL)
     table.delete_topic("S")
-    table.register_broker(header(), static("b0", "S"), CHANNEL)
+    registered(table, header(), static("b0", "S"), CHANNEL)
     assert epochs(table, "S") == {"b0": 5}

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import struct
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -44,7 +46,12 @@ from pocketmq.remoting.bodies.pop import (
     bit_set_of,
 )
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
-from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody, TopicConfig
+from pocketmq.remoting.bodies.registration import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from pocketmq.remoting.bodies.route import (
     BrokerData,
     QueueData,
@@ -55,6 +62,7 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
 from pocketmq.remoting.errors import BodyError
+from tests.namesrv.registrations import finished
 
 QUEUE = MessageQueue("T", "b0", 1)
 QUEUE_JSON = '{"brokerName":"b0","queueId":1,"topic":"T"}'
@@ -218,13 +226,84 @@ class TestRegistration:
         )
         assert list(body.topic_config_serialize_wrapper.topic_config_table) == ["T"]
 
+    LARGE: ClassVar = RegisterBrokerBody(
+        filter_server_list=["10.0.0.1:1"],
+        topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
+            data_version=DataVersion(counter=7),
+            topic_config_table={
+                name: TopicConfig(topic_name=name, perm=4, attributes={"+k": '"},"{1: [,'})
+                for name in map("topic{}".format, range(2_000))
+            },
+        ),
+    )
+
+    @pytest.mark.parametrize(
+        "respelt",
+        [
+            lambda data: data,
+            lambda data: re.sub(rb'([0-9])\},"', rb'\1} ,\n "', data),
+            lambda data: data.replace(b'"perm"', b'"Perm"').replace(
+                b'"order"', b'"new":{},"order"'
+            ),
+            lambda data: data.replace(
+                b'"filterServerList"', b'"new":[{"a":{}}],"filterServerList"'
+            ),
+        ],
+    )
+    def test_a_large_one_is_read_in_steps(self, respelt: Callable[[bytes], bytes]) -> None:
+        data = respelt(self.LARGE.encode())
+        steps = RegisterBrokerBody.decode_steps(data)
+        assert sum(1 for _ in steps) >= len(data) // (128 << 10)
+        assert finished(RegisterBrokerBody.decode_steps(data)) == self.LARGE
+        at = data.index(b'"topicConfigSerializeWrapper":') + 30
+        alone = finished(RegisterBrokerBody.decode_steps(data[at:-1], table_alone=True))
+        expected = self.LARGE.topic_config_serialize_wrapper
+        assert alone.topic_config_serialize_wrapper == expected
+
+    def test_a_large_one_with_static_topics_is_read(self) -> None:
+        mappings = {"T": TopicQueueMappingInfo(topic="T", curr_id_map={0: 1, 1: 0})}
+        body = msgspec.structs.replace(self.LARGE)
+        body.topic_config_serialize_wrapper = msgspec.structs.replace(
+            self.LARGE.topic_config_serialize_wrapper,
+            topic_config_table={
+                name: TopicConfig(topic_name=name) for name in map("t{}".format, range(2_000))
+            },
+            topic_queue_mapping_info_map=mappings,
+        )
+        data = body.encode()
+        assert b"{0:1,1:0}" in data
+        assert finished(RegisterBrokerBody.decode_steps(data)) == body
+
+    @pytest.mark.parametrize(
+        ("data", "why"),
+        [
+            (
+                b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b}}}',
+                "more than 100000 topics",
+            ),
+            (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":[%b{}]}}}', "entry"),
+            (b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%b"a":{}}}', "truncated"),
+            (b'{"topicConfigSerializeWrapper":{"topicConfigTable":[%b{}]}}', "registration"),
+            (b'{"topicConfigSerializeWrapper":{"a":{%b"a":{}}}}', "topicConfigTable"),
+            (b'{"a":{%b"a":{"$ref":"$"}}}', "references"),
+        ],
+    )
+    def test_a_large_one_that_is_not_one_is_refused(self, data: bytes, why: str) -> None:
+        opened = data[: data.index(b"%")]
+        filling = b"{}," if opened.endswith(b"[") else b'"%x":{"topicName":"%x"},'
+        many = b"".join(filling % ((n,) * filling.count(b"%x")) for n in range(120_000))
+        if data.endswith(b"%b}}}"):
+            many = many[:-1]
+        with pytest.raises(BodyError, match=why):
+            finished(RegisterBrokerBody.decode_steps(data.replace(b"%b", many)))
+
     def test_compressed_round_trip(self) -> None:
         body = RegisterBrokerBody.decode(self.PLAIN.encode())
         wrapper = body.topic_config_serialize_wrapper
         wrapper.topic_queue_mapping_info_map["T"] = TopicQueueMappingInfo(topic="T", total_queues=3)
         data = body.encode_compressed()
         assert data[:2] == b"\x78\xda"
-        decoded = RegisterBrokerBody.decode_compressed(data, 479)
+        decoded = finished(RegisterBrokerBody.decode_compressed_steps(data, 479))
         wrapper.mapping_data_version = DataVersion()  # not part of this form
         assert decoded == body
 
@@ -241,13 +320,13 @@ class TestRegistration:
             + sized("[]")
         )
         # Brokers before 5.0 end here; later ones are cut short without the mappings.
-        body = RegisterBrokerBody.decode_compressed(zlib.compress(plain), 412)
+        body = finished(RegisterBrokerBody.decode_compressed_steps(zlib.compress(plain), 412))
         wrapper = body.topic_config_serialize_wrapper
         assert wrapper.data_version == DataVersion(counter=1, state_version=2, timestamp=3)
         assert wrapper.topic_config_table["T"].write_queue_nums == 8
         assert wrapper.topic_config_table["U"].topic_filter_type == "MULTI_TAG"
         with pytest.raises(BodyError, match="cut short"):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain), 413)
+            finished(RegisterBrokerBody.decode_compressed_steps(zlib.compress(plain), 413))
         again = zlib.decompress(body.encode_compressed())
         assert again.startswith(
             sized(version) + struct.pack(">i", 2) + sized("T 4 8 6 SINGLE_TAG {}")
@@ -269,18 +348,18 @@ class TestRegistration:
     )
     def test_broken_contents(self, plain: bytes) -> None:
         with pytest.raises(BodyError):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain), 479)
+            finished(RegisterBrokerBody.decode_compressed_steps(zlib.compress(plain), 479))
 
     def test_broken_stream(self) -> None:
         data = RegisterBrokerBody.decode(self.PLAIN.encode()).encode_compressed()
         for broken in (b"", b"{}", data[:-1], data[:10]):
             with pytest.raises(BodyError):
-                RegisterBrokerBody.decode_compressed(broken, 479)
+                finished(RegisterBrokerBody.decode_compressed_steps(broken, 479))
 
     def test_inflation_is_bounded(self) -> None:
         bomb = zlib.compress(b"\0" * (65 << 20), 9)
         with pytest.raises(BodyError, match="more than"):
-            RegisterBrokerBody.decode_compressed(bomb, 479)
+            finished(RegisterBrokerBody.decode_compressed_steps(bomb, 479))
 
     @given(
         st.builds(

@@ -1165,38 +1165,3 @@ async def test_a_frame_has_to_be_complete_in_time(caplog: pytest.LogCaptureFixtu
                 await asyncio.wait([ended], timeout=0.02)
         assert "not complete after 0.2 s" in caplog.text
         await peer.close()
-
-
-async def test_an_address_whose_requests_take_long_rests_longer_than_others() -> None:
-    now = 0.0
-    server = serving(echo := Echo(), clock=lambda: now, address_rests=9.0)
-    light, _ = connect(server)
-    crowd = [connect(server) for _ in range(4)]
-    broker, _ = connect(server)
-    broker.peer = ("198.51.100.7", 1)
-    large = frame(ECHO, 1, body=bytes(LARGE_READ))
-
-    def advance() -> None:
-        nonlocal now
-        now += 10 * TURN
-
-    async def turn() -> None:
-        nonlocal now
-        echo.noted = lambda: None
-        light.data_received(frame(ECHO, 0))
-        echo.noted = advance
-        await asyncio.sleep(TURN)
-        now += TURN
-
-    await turn()
-    for connection, _ in crowd:
-        connection.data_received(large)
-    broker.data_received(large)
-    order: list[Any] = []
-    began = now
-    while len(order) < 3:
-        await turn()
-        order = [request.connection for request in echo.seen if request.opaque]
-    assert [each.peer for each in order] == [crowd[0][0].peer, broker.peer, crowd[1][0].peer]
-    # The clock stood at 90 turns' time of rest of the first one, and at 10 of the second one.
-    assert now - began >= 90 * TURN

@@ -26,7 +26,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from pocketmq.broker.body_limits import excess
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.held_pulls import HeldPulls
 from pocketmq.broker.processors.pull import COMMIT_OFFSET
@@ -41,6 +40,7 @@ from pocketmq.remoting.answers.batch import (
 from pocketmq.remoting.answers.batch_answers import BatchAnswers, MergeStrategy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import BatchRequestHeader
+from pocketmq.remoting.serving.body_limits import excess
 from pocketmq.remoting.serving.dispatch import Dispatcher, ManyHandler, Route
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 

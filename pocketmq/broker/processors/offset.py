@@ -29,6 +29,7 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
@@ -46,7 +47,9 @@ class OffsetProcessor:
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         delay_offsets: DelayOffsets,
+        long: LongRequests,
     ) -> None:
+        self._long = long
         self._config = config
         self._store = store
         self._topics = topics
@@ -158,10 +161,12 @@ class OffsetProcessor:
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return Response()
 
-    def all_offsets(self, request: Request[Header]) -> Response:
+    async def all_offsets(self, request: Request[Header]) -> Response:
         """Return the whole table as in consumerOffset.json, for slaves and exports, and the end of
         the log at that time: the offsets refer only to messages before it."""
-        return self._progress(self._offsets.document())
+        document = self._offsets.document()
+        table = await self._long.run(request, fastjson.encode_steps(document["offsetTable"]))
+        return self._progress(document | {"offsetTable": table})
 
     def all_delay_offsets(self, request: Request[Header]) -> Response:
         """Return the table of the delay levels as in delayOffset.json, and the end of the log."""

@@ -31,6 +31,7 @@ from pocketmq.broker.tables.topic_config import PERM_READ, TopicConfigs
 from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.filter_work import PropertyFilter
 from pocketmq.broker.waiting.hold_service import HoldService
+from pocketmq.broker.waiting.late_answer import answer_late
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import RETRY_PREFIX
 from pocketmq.message.sql_filter import SqlSyntaxError
@@ -134,23 +135,17 @@ class PullProcessor:
 
     def _pull_again(self, request: Request[Any]) -> int:
         """Answer a held pull that was woken or timed out; return the size of the answer."""
+        return answer_late(request, self._pull_held, self._log)
+
+    def _pull_held(self, request: PullRequest) -> Response | None:
         try:
             if request.connection.writable and is_heard(request):
-                response = self._pull(request, first=False)
-            else:
-                response = self._unread(request.header)
+                return self._pull(request, first=False)
+            return self._unread(request.header)
         except NotCompiled as new:
-            response = self._compile_again(request, new.text)
+            return self._compile_again(request, new.text)
         except RemotingError as error:
-            response = _refusal(error)
-        except Exception as error:
-            self._log.exception("connection %s: a held pull failed", request.connection)
-            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if response is None:
-            return 0
-        size = sum(map(len, response.body))  # type: ignore[arg-type]
-        request.reply(response)
-        return size
+            return _refusal(error)
 
     def _compile_again(self, request: PullRequest, text: str) -> Response | None:
         """A held pull without an expression has a new one of its group."""

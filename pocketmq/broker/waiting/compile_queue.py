@@ -14,6 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
+from pocketmq.broker.waiting.late_answer import answer_late
 from pocketmq.broker.waiting.turn_queue import LONGEST_REST
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.sql_filter import SqlFilter, SqlSyntaxError, compile_steps, known_sql
@@ -139,15 +140,7 @@ class CompileQueue:
         channel = request.channel
         if request.connection.closed or (isinstance(channel, BatchAnswers) and not channel.hears()):
             return
-        try:
-            response = handler(request)
-        except RemotingError as error:
-            response = Response(error.code, error.remark)
-        except Exception as error:
-            self._log.exception("connection %s: a request failed", request.connection)
-            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if response is not None:
-            request.reply(response)
+        answer_late(request, handler, self._log)
 
 
 class _Job:

@@ -6,17 +6,13 @@ import logging
 from typing import Any
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message import fastjson
 from pocketmq.message.checksum import body_crc
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfig
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.bodies.cluster import GetBrokerMemberGroupResponseBody
-from pocketmq.remoting.bodies.registration import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfigSerializeWrapper,
-)
-from pocketmq.remoting.bodies.table import KVTable
+from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
@@ -28,6 +24,7 @@ from pocketmq.remoting.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests, Steps
 from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.broker")
@@ -40,10 +37,13 @@ class BrokerProcessor:
     """REGISTER_BROKER, UNREGISTER_BROKER, BROKER_HEARTBEAT, QUERY_DATA_VERSION,
     GET_BROKER_MEMBER_GROUP."""
 
-    def __init__(self, config: NamesrvConfig, routes: RouteTable, kv_config: KVConfig) -> None:
+    def __init__(
+        self, config: NamesrvConfig, routes: RouteTable, kv_config: KVConfig, long: LongRequests
+    ) -> None:
         self._config = config
         self._routes = routes
         self._kv_config = kv_config
+        self._long = long
         self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -66,21 +66,25 @@ class BrokerProcessor:
             GetBrokerMemberGroupRequestHeader,
         )
 
-    def register_broker(self, request: Request[RegisterBrokerRequestHeader]) -> Response:
+    async def register_broker(self, request: Request[RegisterBrokerRequestHeader]) -> Response:
         """Take the broker's topics, and tell a slave its master and all the ordered topics."""
+        return await self._long.run(request, self._register(request))
+
+    def _register(self, request: Request[RegisterBrokerRequestHeader]) -> Steps[Response]:
         header = request.header
         if header.body_crc32 and header.body_crc32 != body_crc(request.body):
             self._log.warning("registration of %s: crc32 not match", header.broker_addr)
             return Response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        told = yield from _body_of(request)
         self._check_cluster(request, "Update")
-        result = self._routes.register_broker(header, _body_of(request), request.connection)
+        result = yield from self._routes.register_broker(header, told, request.connection)
         if result is None:
             return Response(ResponseCode.SYSTEM_ERROR, "register broker failed")
         body = b""
         if self._config.return_order_topic_config_to_broker:
             orders = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC_CONFIG)
             if orders is not None:
-                body = KVTable(table=dict(orders)).encode()
+                body = fastjson.encode({"table": (yield from fastjson.encode_steps(orders))})
         return Response(
             header=RegisterBrokerResponseHeader(
                 ha_server_addr=result.ha_server_addr, master_addr=result.master_addr
@@ -88,12 +92,17 @@ class BrokerProcessor:
             body=body,
         )
 
-    def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:
-        """Forget the broker at once; the reference does it a moment later, from a queue."""
+    async def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Response:
+        """Forget the broker, after the registrations that came before; the reference does it a
+        moment later, from a queue."""
+        return await self._long.run(request, self._unregister(request))
+
+    def _unregister(self, request: Request[UnRegisterBrokerRequestHeader]) -> Steps[Response]:
         header = request.header
         self._check_cluster(request, "Update")
         self._routes.unregister_broker(header.cluster_name, header.broker_addr, header.broker_name)
         return Response()
+        yield  # it is one step
 
     def broker_heartbeat(self, request: Request[BrokerHeartbeatRequestHeader]) -> Response:
         """Note a sign of life."""
@@ -139,17 +148,14 @@ class BrokerProcessor:
             request.caller.require_cluster(cluster, action)
 
 
-def _body_of(request: Request[RegisterBrokerRequestHeader]) -> RegisterBrokerBody:
+def _body_of(request: Request[RegisterBrokerRequestHeader]) -> Steps[RegisterBrokerBody]:
     """Return the registration's body, in the form that this broker writes. Raises BodyError."""
     data: Any = request.body
     if not data:
         return RegisterBrokerBody()
-    if request.version < _BODY_WITH_FILTER_SERVERS:
-        return RegisterBrokerBody(
-            topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(data)
-        )
+    table_alone = request.version < _BODY_WITH_FILTER_SERVERS
     # A broker of 5.3.3 with compressedRegister=true deflates the body, but says that it did not.
     # JSON never begins with the first byte of a zlib stream.
-    if request.header.compressed or data[0] == 0x78:
-        return RegisterBrokerBody.decode_compressed(data, request.version)
-    return RegisterBrokerBody.decode(data)
+    if not table_alone and (request.header.compressed or data[0] == 0x78):
+        return (yield from RegisterBrokerBody.decode_compressed_steps(data, request.version))
+    return (yield from RegisterBrokerBody.decode_steps(data, table_alone=table_alone))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pocketmq.message import fastjson
 from pocketmq.namesrv.kv_config import KVConfig, KVConfigError
-from pocketmq.remoting.bodies.table import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.namesrv import (
     DeleteKVConfigRequestHeader,
@@ -13,14 +13,16 @@ from pocketmq.remoting.headers.namesrv import (
     PutKVConfigRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 
 
 class KVConfigProcessor:
     """PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE."""
 
-    def __init__(self, kv_config: KVConfig) -> None:
+    def __init__(self, kv_config: KVConfig, long: LongRequests) -> None:
         self._kv_config = kv_config
+        self._long = long
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve the codes of this family."""
@@ -66,7 +68,7 @@ class KVConfigProcessor:
             return Response(ResponseCode.SYSTEM_ERROR, str(error))
         return Response()
 
-    def get_list_by_namespace(
+    async def get_list_by_namespace(
         self, request: Request[GetKVListByNamespaceRequestHeader]
     ) -> Response:
         """Return all values of a namespace."""
@@ -74,4 +76,5 @@ class KVConfigProcessor:
         entries = None if namespace is None else self._kv_config.namespace(namespace)
         if entries is None:
             return Response(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return Response(body=KVTable(table=dict(entries)).encode())
+        table = await self._long.run(request, fastjson.encode_steps(entries))
+        return Response(body=fastjson.encode({"table": table}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.namesrv.config import NamesrvConfig
@@ -21,6 +22,7 @@ from pocketmq.remoting.headers.namesrv import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 
 log = logging.getLogger("pocketmq.namesrv.processors.topic")
@@ -31,9 +33,10 @@ _DISABLED = "disable"
 class TopicProcessor:
     """Cluster info, lists of topics, topics set by hand, write permission of a broker group."""
 
-    def __init__(self, config: NamesrvConfig, routes: RouteTable) -> None:
+    def __init__(self, config: NamesrvConfig, routes: RouteTable, long: LongRequests) -> None:
         self._config = config
         self._routes = routes
+        self._long = long
         self._log = LimitedLog(log)
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -125,31 +128,33 @@ class TopicProcessor:
 
     def get_topics_by_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Response:
         """Return the topics of one cluster, unless enableTopicList is off."""
-        return self._if_enabled(self._routes.topics_by_cluster(request.header.cluster))
+        if not self._config.enable_topic_list:
+            return Response(ResponseCode.SYSTEM_ERROR, _DISABLED)
+        return _topic_list(self._routes.topics_by_cluster(request.header.cluster))
 
     def get_system_topic_list(self, request: Request[Header]) -> Response:
         """Return cluster and broker names, and the address of a broker to ask for its topics."""
         names, address = self._routes.system_topics()
         return Response(body=TopicList(broker_addr=address, topic_list=names).encode())
 
-    def get_unit_topic_list(self, request: Request[Header]) -> Response:
+    async def get_unit_topic_list(self, request: Request[Header]) -> Response:
         """Topics with the unit flag."""
-        return self._if_enabled(self._routes.topics.names_by_unit(lambda unit, _: unit))
+        return await self._by_unit(request, lambda unit, _: unit)
 
-    def get_has_unit_sub_topic_list(self, request: Request[Header]) -> Response:
+    async def get_has_unit_sub_topic_list(self, request: Request[Header]) -> Response:
         """Topics with a unit subscription."""
-        return self._if_enabled(self._routes.topics.names_by_unit(lambda _, sub: sub))
+        return await self._by_unit(request, lambda _, sub: sub)
 
-    def get_has_unit_sub_ununit_topic_list(self, request: Request[Header]) -> Response:
+    async def get_has_unit_sub_ununit_topic_list(self, request: Request[Header]) -> Response:
         """Return the topics with a unit subscription that are not unit topics themselves."""
-        return self._if_enabled(
-            self._routes.topics.names_by_unit(lambda unit, sub: sub and not unit)
-        )
+        return await self._by_unit(request, lambda unit, sub: sub and not unit)
 
-    def _if_enabled(self, topics: list[str]) -> Response:
+    async def _by_unit(
+        self, request: Request[Header], accept: Callable[[bool, bool], bool]
+    ) -> Response:
         if not self._config.enable_topic_list:
             return Response(ResponseCode.SYSTEM_ERROR, _DISABLED)
-        return _topic_list(topics)
+        return _topic_list(await self._long.run(request, self._routes.topics.names_by_unit(accept)))
 
 
 def _topic_list(topics: list[str]) -> Response:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Generator, Iterator
 from struct import Struct as Layout
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import field
 
+from pocketmq.message.fastjson_text import has_reference
 from pocketmq.remoting.bodies.base import Body, enum
 from pocketmq.remoting.bodies.route import TopicQueueMappingInfo
 from pocketmq.remoting.errors import BodyError
@@ -16,8 +19,22 @@ from pocketmq.remoting.errors import BodyError
 MAPPING_SECTION_VERSION = 413
 """Release ordinal (5.0.0) from which brokers append the queue mappings to a compressed body."""
 
-MAX_INFLATED = 64 << 20
+MAX_INFLATED = 16 << 20
 """Bytes that a compressed body may inflate to."""
+
+MOST_TOPICS: Final = 100_000
+"""Topics of one registration. In the plain form, 87,000 official ones fill a frame."""
+
+MOST_ENTRY: Final = 256 << 10
+"""Bytes of one topic in it."""
+
+_PIECE: Final = 64 << 10
+"""Bytes of topics that are read in one step; shorter bodies are read at once."""
+_BLOCKS: Final = 200
+"""The same for the compressed form, in topics."""
+_ATTEMPTS: Final = 24
+_BARE_KEY: Final = re.compile(rb"([{,]\s*)(-?[0-9]+)(?=\s*:)")
+_ENTRY_END: Final = re.compile(rb"\}\s*,\s*(?=\")")
 
 _I32 = Layout(">i")
 
@@ -106,23 +123,144 @@ class RegisterBrokerBody(Body):
         return zlib.compress(b"".join(parts), 9)
 
     @classmethod
-    def decode_compressed(cls, data: bytes | bytearray | memoryview, broker_version: int) -> Self:
-        """Read the zlib form of a broker whose release ordinal is `broker_version`.
+    def decode_steps(
+        cls, data: bytes, *, table_alone: bool = False
+    ) -> Generator[None, None, RegisterBrokerBody]:
+        """Read the plain form, a bounded part of it in each step; `table_alone` is the older one, a
+        `TopicConfigSerializeWrapper`.
 
         Raises:
-            BodyError: it is cut short, malformed, or inflates to more than `MAX_INFLATED`.
+            BodyError: it cannot be read, or has too many topics or too large ones.
         """
-        reader = _Reader(_inflate(data))
+        if len(data) <= _PIECE:
+            if not table_alone:
+                return cls.decode(data)
+            return cls(topic_config_serialize_wrapper=TopicConfigSerializeWrapper.decode(data))
+        if has_reference(data):
+            raise BodyError(f"references in a registration of more than {_PIECE} bytes")
+        try:
+            try:
+                msgspec.json.decode(data, type=msgspec.Raw)
+            except msgspec.DecodeError:
+                data = yield from _with_quoted_keys(data)
+            yield
+            parts = _Parts(topic_config_serialize_wrapper=msgspec.Raw(data))
+            if not table_alone:
+                parts = msgspec.json.decode(data, type=_Parts)
+            table = msgspec.json.decode(parts.topic_config_serialize_wrapper, type=_TableParts)
+            yield
+            servers = _small(parts.filter_server_list)
+            body = cls(filter_server_list=msgspec.json.decode(servers, type=list[str]))
+            wrapper = body.topic_config_serialize_wrapper
+            wrapper.data_version = DataVersion.decode(_small(table.data_version))
+            for piece in _pieces(bytes(table.topic_config_table)):
+                some = TopicConfigSerializeWrapper.decode(b'{"topicConfigTable":%b}' % piece)
+                wrapper.topic_config_table |= some.topic_config_table
+                _check_count(len(wrapper.topic_config_table))
+                yield
+            for piece in _pieces(bytes(table.topic_queue_mapping_info_map)):
+                some = TopicConfigSerializeWrapper.decode(
+                    b'{"topicQueueMappingInfoMap":%b}' % piece
+                )
+                wrapper.topic_queue_mapping_info_map |= some.topic_queue_mapping_info_map
+                _check_count(len(wrapper.topic_queue_mapping_info_map))
+                yield
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise BodyError(f"the body is not a registration: {error}") from None
+        return body
+
+    @classmethod
+    def decode_compressed_steps(
+        cls, data: bytes | bytearray | memoryview, broker_version: int
+    ) -> Generator[None, None, RegisterBrokerBody]:
+        """Read the zlib form of a broker whose release ordinal is `broker_version`, a bounded part
+        of it in each step.
+
+        Raises:
+            BodyError: it is cut short, malformed, inflates to more than `MAX_INFLATED`, or has too
+                many topics or too large ones.
+        """
+        inflated = _inflate(data)
+        yield
+        reader = _Reader(inflated)
         wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(reader.block()))
-        for _ in range(reader.count()):
+        for left in range(reader.topic_count(), 0, -1):
             topic = TopicConfig.from_text(reader.text())
             wrapper.topic_config_table[topic.topic_name] = topic
+            if not left % _BLOCKS:
+                yield
         filter_servers = reader.json(list[str])
         if broker_version >= MAPPING_SECTION_VERSION:
-            for _ in range(reader.count()):
+            for left in range(reader.topic_count(), 0, -1):
                 mapping = TopicQueueMappingInfo.decode(reader.block())
                 wrapper.topic_queue_mapping_info_map[mapping.topic] = mapping
+                if not left % _BLOCKS:
+                    yield
         return cls(filter_server_list=filter_servers, topic_config_serialize_wrapper=wrapper)
+
+
+class _Parts(msgspec.Struct, rename="camel"):
+    topic_config_serialize_wrapper: msgspec.Raw
+    filter_server_list: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _TableParts(msgspec.Struct, rename="camel"):
+    topic_config_table: msgspec.Raw
+    data_version: msgspec.Raw = msgspec.Raw(b"{}")
+    topic_queue_mapping_info_map: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def _with_quoted_keys(data: bytes) -> Generator[None, None, bytes]:
+    """Quote the bare integers that fastjson writes as keys. If there is one within a text, the
+    result is not JSON."""
+    parts = []
+    start = 0
+    while start < len(data):
+        stop = data.find(b",", start + _PIECE)
+        stop = len(data) if stop < 0 else stop
+        parts.append(_BARE_KEY.sub(rb'\1"\2"', data[start:stop]))
+        start = stop
+        yield
+    return b"".join(parts)
+
+
+def _small(part: msgspec.Raw) -> bytes:
+    if len(data := bytes(part)) > _PIECE:
+        raise BodyError(f"a part of the registration has {len(data)} bytes, at most {_PIECE}")
+    return data
+
+
+def _check_count(topics: int) -> int:
+    if topics > MOST_TOPICS:
+        raise BodyError(f"the registration has more than {MOST_TOPICS} topics")
+    return topics
+
+
+def _pieces(table: bytes) -> Iterator[bytes]:
+    """Yield the entries of an object of objects, some at a time, as objects.
+
+    A place that looks like the end of an entry may be within one; then what comes before it is not
+    a whole object.
+    """
+    start, end = table.find(b"{") + 1, table.rfind(b"}")
+    while start and start < end:
+        at = start
+        last = min(end, start + MOST_ENTRY)
+        for attempt in range(_ATTEMPTS):
+            found = _ENTRY_END.search(table, max(at, start + (_PIECE << attempt // 8)), last)
+            stop, at = (found.start() + 1, found.end()) if found else (last, last)
+            piece = b"{%b}" % table[start:stop]
+            try:
+                msgspec.json.decode(piece, type=msgspec.Raw)
+            except msgspec.DecodeError:
+                if found is None:
+                    break
+            else:
+                yield piece
+                start = at
+                break
+        if start != at:
+            raise BodyError(f"an entry of the registration has more than {MOST_ENTRY} bytes")
 
 
 def _sized(data: bytes) -> bytes:
@@ -159,8 +297,13 @@ class _Reader:
             raise BodyError(f"a length of {value} in the registration")
         return int(value)
 
+    def topic_count(self) -> int:
+        return _check_count(self.count())
+
     def block(self) -> bytes:
-        end = self.count() + self._at
+        if (size := self.count()) > MOST_ENTRY:
+            raise BodyError(f"a part of the registration has {size} bytes, at most {MOST_ENTRY}")
+        end = size + self._at
         block = self._data[self._at : end]
         self._at = end
         return block

@@ -27,8 +27,7 @@ many small pieces is read less and less often.
 A request cannot be divided, and a client can have many connections. So, while clients that send
 little are active, all the others share the turns: one reads and executes, and the next ones wait.
 After more than two turns' time comes a rest of the same length, so that these others together take
-half of the time at most. An address whose request took so long rests longer, if the server is told
-to (`address_rests`): others' requests that take long go first.
+half of the time at most.
 """
 
 from __future__ import annotations
@@ -90,10 +89,6 @@ LARGE_READ = 16 * 1024
 LARGE_ANSWERS = 32 * 1024
 """Bytes of answers that leave at once, and not at the end of this turn of the event loop: their
 client reads them while other requests are executed."""
-
-LONGEST_ADDRESS_REST = 10.0
-"""Seconds of `address_rests`, at most."""
-_MOST_RESTING = 1024
 
 SMALL_READ = 4096
 FREE_SMALL_READS = 8
@@ -184,7 +179,7 @@ class ServerConnection(FrameStream):
             if (
                 (self._heavy or begun is not None or len(data) >= LARGE_READ)
                 and not more_to_come
-                and server.must_wait(self.peer[0], began)
+                and server.must_wait(began)
             ):
                 self._waiting = frames
                 self._transport.pause_reading()
@@ -193,7 +188,7 @@ class ServerConnection(FrameStream):
             ended = self._process(frames, began)
             self._heavy = ended - began > LIGHT_READ
             if self._heavy:
-                server.worked(self.peer[0], ended - began, ended)
+                server.worked(ended - began, ended)
             if self._waiting is not None:
                 self._greedy = True
             elif self._greedy:
@@ -254,7 +249,7 @@ class ServerConnection(FrameStream):
             ended = self._process(frames, began)
             if ended - began > LIGHT_READ:
                 self._heavy = True
-                server.worked(self.peer[0], ended - began, ended)
+                server.worked(ended - began, ended)
         self._resume_reading()
 
     def drop_frame(self, reason: str) -> None:
@@ -478,8 +473,6 @@ class RemotingServer:
         before_answers: called each time before collected answers leave; if it raises, they do not,
             and their connections are dropped.
         light: the clients that send little; ports of one event loop share them.
-        address_rests: how long an address rests whose request took more than two turns, as a
-            multiple of that.
         clock: seconds, to divide the time between clients.
 
     Attributes:
@@ -507,7 +500,6 @@ class RemotingServer:
         name: str = "broker",
         before_answers: Callable[[], None] = lambda: None,
         light: LightClients | None = None,
-        address_rests: float = 1.0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.dispatcher = dispatcher
@@ -543,8 +535,6 @@ class RemotingServer:
         self._waiting: deque[ServerConnection] = deque()
         self._turn_taken = False  # in this turn of the event loop, by slow requests
         self._rest_until = 0.0
-        self._address_rests = address_rests
-        self._address_rest_until: dict[str, float] = {}
         self._port = port
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -622,26 +612,17 @@ class RemotingServer:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, address: str, now: float) -> bool:
-        """Whether requests of this address that may take long have to wait for their turn."""
+    def must_wait(self, now: float) -> bool:
+        """Whether requests that may take long have to wait for their turn."""
         return self.light.active(now) and (
-            self._turn_taken
-            or bool(self._waiting)
-            or now < self._rest_until
-            or now < self._address_rest_until.get(address, 0.0)
+            self._turn_taken or bool(self._waiting) or now < self._rest_until
         )
 
-    def worked(self, address: str, seconds: float, now: float) -> None:
+    def worked(self, seconds: float, now: float) -> None:
         """Note that a connection's requests took longer than those of clients that send little."""
         if seconds > 2 * TURN:
             self._rest_until = now + min(seconds, LONGEST_REST)
             self.light.missed(seconds, now)
-            if self._address_rests > 1:
-                rests = self._address_rest_until
-                if len(rests) >= _MOST_RESTING:
-                    for each in [each for each, until in rests.items() if until <= now]:
-                        del rests[each]
-                rests[address] = now + min(self._address_rests * seconds, LONGEST_ADDRESS_REST)
         if not self._turn_taken:
             self._turn_taken = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -655,31 +636,12 @@ class RemotingServer:
         if rest > 0 and self.light.active(now):
             asyncio.get_running_loop().call_later(rest, self._next_turn)
             return
-        if self._address_rest_until and self.light.active(now):
-            rest = self._first_that_may(now)
-            if rest > 0:
-                asyncio.get_running_loop().call_later(rest, self._next_turn)
-                return
         # It leaves the queue last: if it queues again, it goes after the others and schedules
         # nothing, as the queue is not empty.
         self._waiting[0].take_turn()
         self._waiting.popleft()
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next_turn)
-
-    def _first_that_may(self, now: float) -> float:
-        """Bring the first connection to the front whose address does not rest, and return 0; or
-        return how long all of them rest."""
-        rests = self._address_rest_until
-        shortest = LONGEST_ADDRESS_REST
-        for place, connection in enumerate(self._waiting):
-            rest = rests.get(connection.peer[0], 0.0) - now
-            if rest <= 0:
-                del self._waiting[place]
-                self._waiting.appendleft(connection)
-                return 0.0
-            shortest = min(shortest, rest)
-        return min(shortest, LONGEST_REST)
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)

@@ -9,6 +9,7 @@ RocketMQ's own property names.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -317,10 +318,13 @@ def read_property(cls: type[msgspec.Struct], key: str, value: str) -> Any:
         KeyError: `cls` has no such property.
         ConfigError: the value is not of the field's type or range.
     """
-    for field in msgspec.structs.fields(cls):
-        if field.encode_name == key:
-            return _convert(key, value, field.type)
-    raise KeyError(key)
+    return _convert(key, value, _types(cls)[key])
+
+
+@functools.cache
+def _types(cls: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the type of each property; to find them takes half a millisecond."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(cls)}
 
 
 def config_properties(config: msgspec.Struct) -> dict[str, str]:

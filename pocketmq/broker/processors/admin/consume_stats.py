@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.message import fastjson
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.consumer import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from pocketmq.remoting.bodies.consumer import ConsumeStats, OffsetWrapper
 from pocketmq.remoting.bodies.offset import QueryCorrectionOffsetBody
 from pocketmq.remoting.bodies.table import GroupList
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, QueueTimeSpan, TopicList
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.frames.frame import MAX_FRAME
 from pocketmq.remoting.headers import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -29,6 +34,7 @@ from pocketmq.remoting.headers import (
     QueryTopicsByConsumerRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests, Steps
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
@@ -49,6 +55,7 @@ class ConsumeStatsProcessor:
         statistics: Statistics,
         address: str,
         clock: Callable[[], int],
+        long: LongRequests,
     ) -> None:
         self._config = config
         self._store = store
@@ -59,6 +66,7 @@ class ConsumeStatsProcessor:
         self._statistics = statistics
         self._address = address
         self._clock = clock
+        self._long = long
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the codes about progress here."""
@@ -75,45 +83,60 @@ class ConsumeStatsProcessor:
         ):  # fmt: skip
             dispatcher.register(code, handler, header)
 
-    def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
+    async def of_group(self, request: Request[GetConsumeStatsRequestHeader]) -> Response:
         """Return a group's progress in each queue of its topics on this broker."""
-        header = request.header
+        return await self._long.run(request, self._of_group(request.header))
+
+    def _of_group(self, header: GetConsumeStatsRequestHeader) -> Steps[Response]:
         group = header.consumer_group
         if header.topic_list:
             names = [name for name in header.topic_list.split(";") if name]
         else:
             names = [header.topic] if header.topic else sorted(self._offsets.topics_of(group))
             names = [name for name in names if self._subscribes(group, name)]
-        body = ConsumeStats()
+        tps = 0.0
+        answer = _Pieces()
         for name in names:
             topic = self._topics.get(name)
             if topic is not None and self._topics.is_served(name):
                 found = self._stats(group, name, topic.read_queue_nums)
-                body.offset_table.update(found.offset_table)
-                body.consume_tps += found.consume_tps
-        return Response(body=body.encode())
+                answer.add(fastjson.encode(found.offset_table)[1:-1])
+                tps += found.consume_tps
+            yield
+        table = msgspec.Raw(b"{%b}" % b",".join(filter(None, answer.pieces)))
+        return Response(body=fastjson.encode({"consumeTps": tps, "offsetTable": table}))
 
-    def of_all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Response:
+    async def of_all(self, request: Request[GetConsumeStatsInBrokerHeader]) -> Response:
         """Return the progress of every configured group, by topic; with `is_order`, of ordered
         topics only.
         """
-        body = ConsumeStatsList(broker_addr=self._address)
-        by_group: dict[str, list[ConsumeStats]] = {group: [] for group in self._groups.table}
+        return await self._long.run(request, self._of_all(is_order=request.header.is_order))
+
+    def _of_all(self, *, is_order: bool) -> Steps[Response]:
+        diff = inflight = 0
+        by_group: dict[str, list[msgspec.Raw]] = {group: [] for group in self._groups.table}
+        answer = _Pieces()
         for name, group in sorted(self._offsets.pairs()):
+            yield
             topic = self._topics.get(name)
             if group not in by_group or topic is None or not self._subscribes(group, name):
                 continue
-            if request.header.is_order and not topic.order:
+            if is_order and not topic.order:
                 continue
             if not self._topics.is_served(name):
                 continue
             stats = self._stats(group, name, topic.write_queue_nums)
-            by_group[group].append(stats)
+            by_group[group].append(msgspec.Raw(answer.add(stats.encode())))
             for queue in stats.offset_table.values():
-                body.total_diff += queue.broker_offset - queue.consumer_offset
-                body.total_inflight_diff += queue.pull_offset - queue.consumer_offset
-        body.consume_stats_list = [{group: stats} for group, stats in by_group.items()]
-        return Response(body=body.encode())
+                diff += queue.broker_offset - queue.consumer_offset
+                inflight += queue.pull_offset - queue.consumer_offset
+        body = {
+            "brokerAddr": self._address,
+            "consumeStatsList": [{group: stats} for group, stats in by_group.items()],
+            "totalDiff": diff,
+            "totalInflightDiff": inflight,
+        }
+        return Response(body=msgspec.json.encode(body))
 
     def groups_of(self, request: Request[QueryTopicConsumeByWhoRequestHeader]) -> Response:
         """Return the groups that are online for a topic, or have committed offsets in it."""
@@ -206,3 +229,22 @@ class ConsumeStatsProcessor:
             message_queue=MessageQueue(topic, self._config.broker_name, queue_id),
             min_time_stamp=first,
         )
+
+
+class _Pieces:
+    """The pieces of a long answer."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, piece: bytes) -> bytes:
+        """Add one. Raises RemotingError if they do not fit into a frame."""
+        self._size += len(piece) + 1
+        if self._size > MAX_FRAME:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the answer would have more than {MAX_FRAME} bytes: ask for single topics",
+            )
+        self.pieces.append(piece)
+        return piece

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
+from pocketmq.message import fastjson
 from pocketmq.message.limits import IllegalName, check_group
 from pocketmq.remoting.bodies.subscription_group import (
     GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
-    SubscriptionGroupWrapper,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -26,6 +26,7 @@ from pocketmq.remoting.headers import (
     UpdateGroupForbiddenRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 
 
@@ -38,7 +39,9 @@ class GroupProcessor:
         offsets: ConsumerOffsets,
         statistics: Statistics,
         forget_pops: Callable[[str], None],
+        long: LongRequests,
     ) -> None:
+        self._long = long
         self._groups = groups
         self._forget_pops = forget_pops
         self._offsets = offsets
@@ -90,14 +93,15 @@ class GroupProcessor:
             self._groups.update(groups)
         await self._groups.saved()
 
-    def all_configs(self, request: Request[Header]) -> Response:
+    async def all_configs(self, request: Request[Header]) -> Response:
         """Return the whole group table."""
-        body = SubscriptionGroupWrapper(
-            data_version=self._groups.data_version,
-            forbidden_table=self._groups.forbidden,
-            subscription_group_table=self._groups.table,
-        )
-        return Response(body=body.encode())
+        table = await self._long.run(request, fastjson.encode_steps(self._groups.table))
+        body = {
+            "dataVersion": self._groups.data_version,
+            "forbiddenTable": self._groups.forbidden,
+            "subscriptionGroupTable": table,
+        }
+        return Response(body=fastjson.encode(body))
 
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
         """Return one group's settings; create the group with defaults if the broker allows that."""

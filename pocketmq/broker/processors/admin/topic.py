@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 CREATED_REMARK = "not set any response code"
 ADD_MESSAGE_TYPE = "+message.type"
 MIXED = "MIXED"
+MOST_QUEUES = 16_384
+"""Queues of a topic: requests such as a pop of all queues look at each."""
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -140,6 +142,11 @@ class TopicProcessor:
                     ResponseCode.INVALID_PARAMETER,
                     f"topic {topic.topic_name} cannot have {topic.read_queue_nums} read and "
                     f"{topic.write_queue_nums} write queues",
+                )
+            if max(topic.read_queue_nums, topic.write_queue_nums) > MOST_QUEUES:
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"topic {topic.topic_name} cannot have more than {MOST_QUEUES} queues",
                 )
         try:
             changed = self._topics.update(topics)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
@@ -14,11 +15,11 @@ from pocketmq.broker.pop.long_polling import EVERYTHING, Polling, PopLongPolling
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import PopAccess
+from pocketmq.broker.waiting.late_answer import answer_late
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import NotificationRequestHeader, NotificationResponseHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
@@ -65,19 +66,12 @@ class NotificationProcessor:
         return self._notify(request, last=False)
 
     def _notify_again(self, request: NotificationRequest, last: bool) -> int:
-        try:
-            if self._config.is_slave:
-                response: Response | None = Response(header=NotificationResponseHeader())
-            else:
-                response = self._notify(request, last=last)
-        except RemotingError as error:
-            response = Response(error.code, error.remark)
-        except Exception as error:
-            self._log.exception("connection %s: a notification failed", request.connection)
-            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if response is not None:
-            request.reply(response)
-        return 0
+        return answer_late(request, partial(self._notify_held, last=last), self._log)
+
+    def _notify_held(self, request: NotificationRequest, *, last: bool) -> Response | None:
+        if self._config.is_slave:
+            return Response(header=NotificationResponseHeader())
+        return self._notify(request, last=last)
 
     def _notify(self, request: NotificationRequest, *, last: bool) -> Response | None:
         header = request.header

@@ -8,9 +8,11 @@ PopMessageProcessor.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from pocketmq.broker.background import CallLater
@@ -27,6 +29,7 @@ from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables.consumer_filter import NotCompiled, codes_of, is_tag_type, ready_filter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.waiting.compile_queue import CompileQueue
+from pocketmq.broker.waiting.late_answer import answer_late
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message import properties as names
@@ -177,23 +180,15 @@ class PopProcessor:
 
     def _pop_again(self, request: PopRequest, last: bool) -> int:
         """Execute a pop that waited; return the size of its answer."""
-        try:
-            if request.connection.writable and not self._config.is_slave:
-                response = self._pop(request, last=last)
-            else:
-                # The client does not read its answers, or must use the new master.
-                response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
-        except NotCompiled:  # it takes the messages with the next pop
-            response = self._nothing(request.header, self._clock(), Polling.TIMEOUT)
-        except RemotingError as error:
-            response = Response(error.code, error.remark)
-        except Exception as error:
-            self._log.exception("connection %s: a held pop failed", request.connection)
-            response = Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if response is None:
-            return 0
-        request.reply(response)
-        return response.length
+        return answer_late(request, partial(self._pop_held, last=last), self._log)
+
+    def _pop_held(self, request: PopRequest, *, last: bool) -> Response | None:
+        # Not if the client does not read its answers, or must use the new master. With a new
+        # expression, it takes the messages with the next pop.
+        if request.connection.writable and not self._config.is_slave:
+            with contextlib.suppress(NotCompiled):
+                return self._pop(request, last=last)
+        return self._nothing(request.header, self._clock(), Polling.TIMEOUT)
 
     def _pop(self, request: PopRequest, *, last: bool) -> Response | None:
         header = request.header

@@ -1,0 +1,143 @@
+"""Requests that take long: their work is divided into steps, and other requests are handled between
+the steps.
+
+A registration with fifty thousand topics takes two tenths of a second, and any client may send one.
+One request works at a time: that of the address, and of its connections, whose last one was served
+the longest ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any, Final, TypeVar
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.budget import Budget
+from pocketmq.remoting.serving.light_clients import LightClients
+from pocketmq.remoting.serving.request import Request
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work that ends a step with each `yield`, after a millisecond or so, and returns its result."""
+
+TURN: Final = 0.002
+"""Seconds of steps in one turn of the event loop; the last step may take longer."""
+
+MAX_BYTES: Final = 192 << 20
+"""Memory of all requests that wait; `Budget` gives a connection more than the longest frame."""
+
+LEAST_BYTES: Final = 192 << 10
+"""What a request counts as at least, so that a thousand wait at most."""
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """Execute a step in each turn of the event loop, and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+class LongRequests:
+    """Does the work of these requests. Gives way to `light`, whose times are those of `clock`."""
+
+    def __init__(
+        self,
+        light: LightClients,
+        log: LimitedLog,
+        *,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._light = light
+        self._clock = clock
+        self._budget = Budget(max_bytes, "requests that take long", "bytes", log)
+        self._working = False
+        self._waiting: list[tuple[Request[Any], asyncio.Future[None]]] = []
+        # When an address or a connection that waits was last served, as the number of the request.
+        self._served: dict[Any, int] = {}
+        self._number = 0
+
+    async def run(self, request: Request[Any], steps: Steps[T]) -> T:
+        """Execute the steps when it is the request's turn, and return their result. They end early
+        if the connection is closed.
+
+        Raises:
+            RemotingError: too much waits, or the connection was closed. And what a step raises.
+        """
+        # Not views of all that was read with it.
+        request.head, request.body = bytes(request.head), bytes(request.body)
+        size = max(len(request.head) + len(request.body), LEAST_BYTES)
+        if not self._budget.take(request, size):
+            raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many requests that take long wait")
+        try:
+            await self._turn_of(request)
+            try:
+                return await self._execute(request, steps)
+            finally:
+                self._next()
+        finally:
+            self._budget.give_back(request, size)
+
+    async def _execute(self, request: Request[Any], steps: Steps[T]) -> T:
+        while not request.connection.closed:
+            began = now = self._clock()
+            while now - began < TURN:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                now = self._clock()
+            # While others are active, they get as much time.
+            await asyncio.sleep(now - began if self._light.active(now) else 0)
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "the connection was closed")
+
+    async def _turn_of(self, request: Request[Any]) -> None:
+        if not self._working:
+            self._working = True
+            self._serve(request)
+            return
+        waits = request, asyncio.get_running_loop().create_future()
+        self._waiting.append(waits)
+        try:
+            await waits[1]
+        except BaseException:
+            if waits in self._waiting:
+                self._waiting.remove(waits)
+            else:
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        self._working = bool(self._waiting)
+        if not self._waiting:
+            self._served.clear()
+            return
+        served = self._served
+        first = min(
+            self._waiting,
+            key=lambda each: [served.get(key, 0) for key in _keys(each[0])],
+        )
+        self._waiting.remove(first)
+        self._served = {
+            key: served[key] for each, _ in self._waiting for key in _keys(each) if key in served
+        }
+        self._serve(first[0])
+        first[1].set_result(None)
+
+    def _serve(self, request: Request[Any]) -> None:
+        self._number += 1
+        self._served |= dict.fromkeys(_keys(request), self._number)
+
+
+def _keys(request: Request[Any]) -> tuple[Any, Any]:
+    return request.connection.peer[0], request.connection

@@ -1,0 +1,114 @@
+"""Requests that take long are executed in turns, and in a fair order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from pocketmq.limited_log import LimitedLog
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.light_clients import LightClients
+from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, LongRequests
+from pocketmq.remoting.serving.request import Request
+
+
+class Work:
+    """Steps that take a turn's time each, by a clock of their own."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+        self.light = LightClients()
+        log = LimitedLog(logging.getLogger("test"))
+        self.queue = LongRequests(self.light, log, clock=lambda: self.now, **options)
+
+    def steps(self, name: str, count: int) -> Generator[None, None, str]:
+        for _ in range(count):
+            self.now += TURN
+            self.done.append(name)
+            yield
+        return name
+
+    def start(self, name: str, connection: Any, count: int = 1) -> asyncio.Task[str]:
+        request: Request[Any] = Request(0, 0)
+        request.connection = connection
+        return asyncio.create_task(self.queue.run(request, self.steps(name, count)))
+
+
+class Client:
+    """A connection."""
+
+    def __init__(self, address: str = "10.0.0.1") -> None:
+        self.peer = (address, 1)
+        self.closed = False
+
+
+def connection(*address: str) -> Any:
+    return Client(*address)
+
+
+async def test_others_are_served_between_the_steps() -> None:
+    work = Work()
+    task = work.start("long", connection(), 10)
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert task.result() == "long"
+    assert turns >= 10
+
+
+async def test_one_request_works_at_a_time_and_addresses_and_connections_take_turns() -> None:
+    work = Work()
+    greedy, same_address, other = connection(), connection(), connection("10.0.0.2")
+    tasks = [work.start(f"greedy{number}", greedy, 2) for number in range(3)]
+    tasks += [work.start("same", same_address), work.start("other", other)]
+    await asyncio.gather(*tasks)
+    assert work.done == [
+        *("greedy0", "greedy0"),
+        "other",
+        "same",
+        *("greedy1", "greedy1"),
+        *("greedy2", "greedy2"),
+    ]
+
+
+async def test_a_closed_connection_ends_its_request() -> None:
+    work = Work()
+    closing = connection()
+    first = work.start("first", closing, 1000)
+    waiting = work.start("waiting", closing)
+    other = work.start("other", connection())
+    await asyncio.sleep(0)
+    closing.closed = True
+    assert await other == "other"
+    for task in (first, waiting):
+        with pytest.raises(RemotingError, match="the connection was closed"):
+            await task
+    assert len(work.done) < 10
+
+
+async def test_a_cancelled_request_lets_the_next_one_work() -> None:
+    work = Work()
+    first, second, third = (work.start(name, connection(), 5) for name in "abc")
+    await asyncio.sleep(0)
+    second.cancel()
+    first.cancel()
+    assert await third == "c"
+    assert await work.start("d", connection()) == "d"
+
+
+async def test_what_waits_is_bounded() -> None:
+    work = Work(max_bytes=20 * LEAST_BYTES)
+    greedy = connection()
+    kept = [work.start("kept", greedy) for _ in range(2)]
+    with pytest.raises(RemotingError) as refused:
+        await work.start("refused", greedy)
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    assert await asyncio.gather(*kept) == ["kept", "kept"]
+    assert await work.start("later", greedy) == "later"
