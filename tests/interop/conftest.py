@@ -44,9 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.interop)
-            # The official clients have races of their own, which a busy machine brings out: what
-            # fails here fails twice. Reruns are counted at the end of a run.
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(hookwrapper=True)
