@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
 
@@ -30,17 +31,39 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 PRODUCT = Path(__file__).parent.parent / "pocketmq"
 
 
+#: The scopes that take longest come first: a long one that begins last keeps one worker busy alone.
+LONGEST = (
+    "clusters",
+    "spark",
+    "tests/interop/",
+    "tests/packaging/",
+    "tests/dst/",
+    "tests/durability/",
+    "tests/crash/",
+    "tests/monitoring/",
+    "tests/examples/",
+    "tests/cli/test_demo.py",
+    "tests/bench/",
+)
+
+
 class _Scheduling(LoadScopeScheduling):
-    """With `-n`, the tests of one file stay together, and those of one directory where they share
-    what takes long to start: a Spark session, or official servers and clients. The latter are two
-    groups: most use the clusters of the session, and the others start servers of their own."""
+    """With `-n`, the tests of one file stay together, and those of several files where they share
+    what takes long to start: a Spark session, or the clusters of official servers and ours."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        directory = file.removeprefix("tests/").partition("/")[0]
-        if directory == "interop":
-            return "clusters" if _uses_clusters(self.config.rootpath / file) else directory
-        return directory if directory == "spark" else file
+        if file.startswith("tests/interop/") and _uses_clusters(self.config.rootpath / file):
+            return "clusters"
+        return "spark" if file.startswith("tests/spark/") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=_rank), last=False)
+        super()._assign_work_unit(node)
+
+
+def _rank(scope: str) -> int:
+    return next((n for n, begin in enumerate(LONGEST) if scope.startswith(begin)), len(LONGEST))
 
 
 @cache
