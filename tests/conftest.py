@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
+from tests.spark.unpacked_home import unpacked_home
 
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
 settings.register_profile("pocketmq", deadline=None)
@@ -27,6 +28,9 @@ settings.register_profile("fuzz", deadline=None, max_examples=1_000, derandomize
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 
+
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java compiles less: most of these tests are over before it pays."""
 
 PRODUCT = Path(__file__).parent.parent / "pocketmq"
 
@@ -137,3 +141,17 @@ def in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.fixture(scope="session")
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Settings of every Spark that is started here, also by commands and jobs, and where it is."""
+    directory = tmp_path_factory.mktemp("spark-conf")
+    settings = (f"spark.{where}.extraJavaOptions {_QUICK}\n" for where in ("driver", "executor"))
+    (directory / "spark-defaults.conf").write_text("".join(settings))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_CONF_DIR", str(directory))
+        if find_spec("pyspark") is not None:
+            home = unpacked_home(tmp_path_factory.mktemp("spark") / "home")
+            environment.setenv("SPARK_HOME", str(home))
+        yield

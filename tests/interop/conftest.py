@@ -20,8 +20,7 @@ from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
 
-# Fixtures that are also used here.
-from tests.spark.conftest import quick_java as quick_java
+# A fixture that is also used here.
 from tests.spark.conftest import spark as spark
 
 pytest.register_assert_rewrite(
