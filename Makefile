@@ -13,6 +13,9 @@ endif
 # As pip leaves a package that is not editable: without bytecode, which some environments forbid to
 # write by the way, a broker needs twice the time to start.
 COMPILE := $(BIN)/python -m compileall -q pocketmq
+# With bytecode of the tests as well, whatever the environment says: otherwise each worker and each
+# process that a test starts compiles all that it imports.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # Spark's workers must run the interpreter that holds the packages.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 
@@ -44,13 +47,13 @@ demo: $(INSTALLED) $(COMPILED) java
 	$(BIN)/pocketmq demo
 
 test: $(INSTALLED) $(COMPILED) java chromium prometheus
-	$(BIN)/python -m pytest -n 3 $(ARGS)
+	$(PYTEST) -n 3 $(ARGS)
 
 quick: $(INSTALLED) $(COMPILED)
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n 2 -m '$(QUICK_MARKS)' $(QUICK) $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -q -n 2 -m '$(QUICK_MARKS)' $(QUICK) $(ARGS)
 
 fuzz: $(INSTALLED) $(COMPILED)
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 --timeout 3600 -m 'hypothesis and $(QUICK_MARKS)' \
+	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 3600 -m 'hypothesis and $(QUICK_MARKS)' \
 		$(FUZZ) $(ARGS)
 
 # Seeds of its own in each run. A failure prints the command that repeats it.

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
+from tests.spark.unpacked_home import unpacked_home
 
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
 settings.register_profile("pocketmq", deadline=None)
@@ -27,20 +29,45 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 
 
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java compiles less: most of these tests are over before it pays."""
+
 PRODUCT = Path(__file__).parent.parent / "pocketmq"
 
 
+#: The scopes that take longest come first: a long one that begins last keeps one worker busy alone.
+LONGEST = (
+    "clusters",
+    "spark",
+    "tests/interop/",
+    "tests/packaging/",
+    "tests/dst/",
+    "tests/durability/",
+    "tests/crash/",
+    "tests/monitoring/",
+    "tests/examples/",
+    "tests/cli/test_demo.py",
+    "tests/bench/",
+)
+
+
 class _Scheduling(LoadScopeScheduling):
-    """With `-n`, the tests of one file stay together, and those of one directory where they share
-    what takes long to start: a Spark session, or official servers and clients. The latter are two
-    groups: most use the clusters of the session, and the others start servers of their own."""
+    """With `-n`, the tests of one file stay together, and those of several files where they share
+    what takes long to start: a Spark session, or the clusters of official servers and ours."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        directory = file.removeprefix("tests/").partition("/")[0]
-        if directory == "interop":
-            return "clusters" if _uses_clusters(self.config.rootpath / file) else directory
-        return directory if directory == "spark" else file
+        if file.startswith("tests/interop/") and _uses_clusters(self.config.rootpath / file):
+            return "clusters"
+        return "spark" if file.startswith("tests/spark/") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=_rank), last=False)
+        super()._assign_work_unit(node)
+
+
+def _rank(scope: str) -> int:
+    return next((n for n, begin in enumerate(LONGEST) if scope.startswith(begin)), len(LONGEST))
 
 
 @cache
@@ -114,3 +141,17 @@ def in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.fixture(scope="session")
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Settings of every Spark that is started here, also by commands and jobs, and where it is."""
+    directory = tmp_path_factory.mktemp("spark-conf")
+    settings = (f"spark.{where}.extraJavaOptions {_QUICK}\n" for where in ("driver", "executor"))
+    (directory / "spark-defaults.conf").write_text("".join(settings))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_CONF_DIR", str(directory))
+        if find_spec("pyspark") is not None:
+            home = unpacked_home(tmp_path_factory.mktemp("spark") / "home")
+            environment.setenv("SPARK_HOME", str(home))
+        yield

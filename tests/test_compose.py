@@ -185,6 +185,7 @@ def test_prometheus_and_grafana_find_what_they_are_given(compose: dict[str, Any]
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 def test_the_spark_job_answers(containers: Containers, cluster: dict[str, Running]) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
     create_topic(containers.namesrv, "numbers")

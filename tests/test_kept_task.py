@@ -27,7 +27,7 @@ class Loop:
         await self.end
 
     async def next(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.began.wait()
         self.began.clear()
 

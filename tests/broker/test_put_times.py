@@ -184,7 +184,7 @@ async def test_figures_of_a_running_broker(client: Client, topic: str) -> None:
         body=b"x",
     )  # fmt: skip
     assert refused.code != 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (after := await runtime_info(client))["dispatchBehindBytes"] != "0":
             pass
 

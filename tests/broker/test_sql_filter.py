@@ -46,7 +46,7 @@ def sql(topic: str, expression: str, version: int = 1, kind: str = "SQL92") -> S
 
 
 async def held(broker: Broker, count: int = 1) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(broker.components.pulls.holds) < count:  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)
 
@@ -85,7 +85,7 @@ async def test_expressions_of_some_length(client: Client, topic: str) -> None:
         for number in (1, 2)
     ]
     # The first answer is that of the batch. The other expression is compiled soon after it.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while [answer.code for answer in await batch(client, children)] != [FOUND, FOUND]:
             pass
     assert (await client.pull(topic, subscription=f"{text} OR", expression_type="SQL92")).code == (

@@ -423,7 +423,7 @@ async def test_an_error_and_a_level_are_one_too_many(cluster: FakeCluster) -> No
             await message.reconsume(3, error=PayloadError("no"))
         with pytest.raises(TypeError, match="error must be"):
             await message.reconsume(error="no")  # type: ignore[arg-type]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await message.reconsume(error=PayloadError("no"))
     assert [h.delay_level for h in cluster["a"].sent_back] == [0]
 

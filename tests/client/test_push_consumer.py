@@ -537,14 +537,14 @@ def shut_down_by_its_handler(cluster: FakeCluster) -> PushConsumer:
 
 async def test_a_handler_may_shut_the_consumer_down(cluster: FakeCluster) -> None:
     c = shut_down_by_its_handler(cluster)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await c.run()
     assert cluster["a"].offsets.get(("G", "T", 0)) in (None, 0)
 
 
 async def test_a_handler_may_be_quicker_than_the_start(cluster: FakeCluster) -> None:
     c = shut_down_by_its_handler(cluster)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await c.start()
         await c.shutdown()
 

@@ -144,7 +144,7 @@ async def test_an_orderly_queue_goes_on_after_a_cancelled_way_to_the_dead_letter
         working.cancel()
         await asyncio.wait([working])
         cluster["a"].mode = None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             again = await anext(c)
         assert again.body == b"0"
         again.ack()
@@ -276,7 +276,7 @@ async def test_several_handlers_may_shut_the_consumer_down(cluster: FakeCluster)
     await c.start()
     await until(lambda: len(asked) == 2)
     late.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await c.shutdown()
     assert len(asked) == 3
 
@@ -311,7 +311,7 @@ async def test_a_paused_queue_hands_out_no_repetition(cluster: FakeCluster) -> N
         await asyncio.sleep(0.002)
         assert not again.done()
         c.resume()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             assert await again is message
         message.ack()
     assert cluster["a"].offsets["G", "T", 0] == 1

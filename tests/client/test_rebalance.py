@@ -193,5 +193,5 @@ async def test_a_notice_does_not_hold_up_the_end(cluster: FakeCluster) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         cluster["a"].notify("G")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await leaving

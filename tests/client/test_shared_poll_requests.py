@@ -80,7 +80,7 @@ def poll(queue_id: int, subscription: str = "*") -> PullMessageRequestHeader:
 async def pull(
     gatherer: SharedPolls, broker: Broker, *polls: PullMessageRequestHeader
 ) -> list[Command | BaseException]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         return await asyncio.gather(
             *(gatherer.pull(broker.address, each) for each in polls), return_exceptions=True
         )

@@ -188,6 +188,7 @@ def test_users(shop: Shop) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(900)  # Spark needs minutes to start on a loaded machine
 def test_table(shop: Shop) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")

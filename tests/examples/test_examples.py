@@ -193,6 +193,7 @@ def test_read_store_while_the_broker_runs(namesrv: str, store: Path, tmp_path: P
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(900)  # Spark needs minutes to start on a loaded machine
 def test_spark_query_while_the_broker_runs(namesrv: str, store: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")
@@ -204,6 +205,7 @@ def test_spark_query_while_the_broker_runs(namesrv: str, store: Path, tmp_path: 
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(900)
 def test_spark_with_the_least_grants(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'pocketmq[spark]'")

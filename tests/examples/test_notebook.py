@@ -30,6 +30,7 @@ def pictures(notebook: Any) -> list[bytes]:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jupyter_client.manager import KernelManager
 

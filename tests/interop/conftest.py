@@ -20,8 +20,7 @@ from tests.interop.harness.go_client import GoClient
 from tests.interop.harness.mqadmin import Both, both_of
 from tests.interop.harness.official import JavaPeer, Server, Unavailable
 
-# Fixtures that are also used here.
-from tests.spark.conftest import quick_java as quick_java
+# A fixture that is also used here.
 from tests.spark.conftest import spark as spark
 
 pytest.register_assert_rewrite(
@@ -44,9 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.interop)
-            # The official clients have races of their own, which a busy machine brings out: what
-            # fails here fails twice. Reruns are counted at the end of a run.
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(hookwrapper=True)

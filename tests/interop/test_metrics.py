@@ -94,7 +94,6 @@ async def traffic(namesrv: str) -> None:
         async with bank.transaction(Message(TOPIC, b"unpaid")) as transaction:
             transaction.rollback()
         await until(lambda: len(consumed) >= SENT + 3, 60)
-        await asyncio.sleep(1)  # both have committed, and the official one has counted
 
 
 async def pops(broker: Server, port: int) -> None:
@@ -114,9 +113,18 @@ async def pops(broker: Server, port: int) -> None:
     finally:
         await client.close()
     async with asyncio.timeout(90):
-        # What was written to the revive log by then was also read: the retry comes last.
-        while not (await scrape(port)).of(RETRIED, consumer_group=POP_GROUP):  # noqa: ASYNC110
+        while not is_settled(await scrape(port)):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
+
+
+def is_settled(series: Series) -> bool:
+    """What was written to the revive log was also read, as the retry comes last; what the group
+    has consumed is committed, and was counted."""
+    return (
+        bool(series.of(RETRIED, consumer_group=POP_GROUP))
+        and series.sum("rocketmq_consumer_lag_messages", consumer_group=GROUP) == 0
+        and series.sum("rocketmq_send_to_dlq_messages_total", consumer_group=GROUP) > 0
+    )
 
 
 @pytest.fixture(scope="module")

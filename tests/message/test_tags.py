@@ -37,7 +37,7 @@ def test_long_tags_are_not_remembered() -> None:
     """A peer may send new tags without end, of up to 32 KiB each."""
     tracemalloc.start()
     try:
-        for number in range(1000):
+        for number in range(200):
             tag_hash(f"{number:3000}")
             tags_code(b"TAGS\x01%03000d\x02" % number)
         kept, _ = tracemalloc.get_traced_memory()

@@ -144,7 +144,7 @@ async def test_series_can_be_written_to_the_log(caplog: pytest.LogCaptureFixture
     async with monitoring(settings) as on:
         on.collect = collect
         on.health.started()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(caplog.records) < 7:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     lines = [record.message for record in caplog.records]

@@ -144,7 +144,7 @@ async def test_a_nack_brings_the_message_back_in_its_time(consumer: GrpcClient) 
     _, (got,) = await consumer.receive(receive())
     answer = await consumer.call("ChangeInvisibleDuration", change(got, 1))
     assert answer.status.code == pb.OK
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):  # it is invisible for 15 s
         _, (again,) = await consumer.receive(receive())
     assert again.system_properties.delivery_attempt == 2
     assert again.system_properties.message_id == got.system_properties.message_id
@@ -244,7 +244,7 @@ async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient)
         await read
     # The cancellation reaches the server before this call, which is on the same connection.
     await send(consumer, message(body=b"for the next one"))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):  # it is invisible for 15 s
         _, (got,) = await consumer.receive(receive())
     assert got.system_properties.delivery_attempt == 1
 

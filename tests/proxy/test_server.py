@@ -112,13 +112,13 @@ class Raw:
         self.writer.write(frame(Kind.DATA, ended, stream_id, data))
 
     async def until_closed(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.reader.read()
 
     async def status(self) -> str:
         """The gRPC status of the only call, once it has ended."""
         got = b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "grpc-status" not in (fields := dict(header_fields(got))):
                 more = await self.reader.read(65_536)
                 assert more, f"closed after {fields}"
@@ -127,7 +127,7 @@ class Raw:
 
     async def until(self, *wanted: bytes) -> bytes:
         got = b""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not all(each in got for each in wanted):
                 more = await self.reader.read(65_536)
                 assert more, f"closed before {wanted!r}"

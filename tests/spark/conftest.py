@@ -1,18 +1,15 @@
-"""One Spark session for all tests here, what every Java process of theirs does, and the golden
-stores unpacked."""
+"""One Spark session for all tests here, and the golden stores unpacked."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.unpacked_home import unpacked_home
 from tests.store.made_store import unpack_golden
 
 if TYPE_CHECKING:
@@ -20,22 +17,10 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java compiles less: most of these tests are over before it pays."""
-
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Settings of every Spark that is started here, also by commands and jobs, and where it is."""
-    directory = tmp_path_factory.mktemp("spark-conf")
-    settings = (f"spark.{where}.extraJavaOptions {_QUICK}\n" for where in ("driver", "executor"))
-    (directory / "spark-defaults.conf").write_text("".join(settings))
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SPARK_CONF_DIR", str(directory))
-        if find_spec("pyspark") is not None:
-            home = unpacked_home(tmp_path_factory.mktemp("spark") / "home")
-            environment.setenv("SPARK_HOME", str(home))
-        yield
+def _quick(quick_java: None) -> None:
+    """Also where a command or a job starts Spark."""
 
 
 @pytest.fixture(scope="session")

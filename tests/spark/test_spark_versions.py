@@ -1,7 +1,7 @@
 """The source in each minor version of PySpark that pyproject.toml allows.
 
-POCKETMQ_SPARK_VERSIONS names those to try beside the one that is installed, such as "4.0 4.1 4.2".
-Each is fetched once into .cache/spark (0.5 GB), without what it depends on.
+POCKETMQ_SPARK_VERSIONS names those to try in place of the one that is installed, such as "4.0 4.1
+4.2". Each is fetched once into .cache/spark (0.5 GB), without what it depends on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # on a loaded machin
 
 PROJECT = Path(__file__).parents[2]
 CACHE = PROJECT / ".cache" / "spark"
-VERSIONS = os.environ.get("POCKETMQ_SPARK_VERSIONS", "").split()
+# All other tests here are those of the installed one.
+VERSIONS = os.environ.get("POCKETMQ_SPARK_VERSIONS", "").split() or ["installed"]
 
 CLIENT = """
 import json, sys
@@ -178,7 +179,7 @@ def fetched(version: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("version", ["installed", *VERSIONS])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_each_feature(version: str, golden_clean: Path, tmp_path: Path, rocketmq: RocketMQ) -> None:
     from pocketmq.spark.sessions.java import SparkUnavailable, find_java, use_java
 

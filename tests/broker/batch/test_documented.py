@@ -208,6 +208,6 @@ async def test_a_request_is_not_executed_before_a_parent_that_was_sent_before_it
 
 
 async def until_held(broker: Broker, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while held(broker) != count:  # noqa: ASYNC110 (what is looked at has no event)
             await asyncio.sleep(0.001)

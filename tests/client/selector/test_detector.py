@@ -75,7 +75,7 @@ async def test_suspects_are_probed_at_the_same_time() -> None:
     together = asyncio.Barrier(3)
 
     async def probe(address: str, timeout: float) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(10):
             await together.wait()
         return True
 
@@ -180,7 +180,7 @@ async def test_probing_does_not_wait_for_the_routes() -> None:
     at.selector.silent("b", 0.01)
     at.probes.alive = {"a:1"}
     running = asyncio.create_task(detector.run(pause))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         await fifth.wait()
     assert [address for address, _ in at.probes.asked].count("b:1") == 4
     [task] = asked
