@@ -510,22 +510,26 @@ async def test_large_requests_are_executed_in_slices(kind: str) -> None:
     turns.stop()
     assert [len(answer.entries) for answer in answers] == [200] * 5
     assert len(port.asked) == 1_000
-    # The first slices are executed at once, because the transport starts few calls in a turn.
-    assert max(map(port.asked.count, port.asked)) <= 5 * SLICE
+    assert max(map(port.asked.count, port.asked)) == SLICE
 
 
 async def test_slices_of_all_large_requests_share_the_turns() -> None:
     turns, passed = Turns(), LoopTurns()
     taken = []
 
-    async def request() -> None:
-        async for part in turns.slices(range(10 * SLICE)):
+    async def request(number: int, address: str) -> None:
+        async for part in turns.slices(address, range(10 * SLICE)):
             assert len(part) == SLICE
             taken.append(passed.count)
+            order.append(number)
 
-    requests = [asyncio.ensure_future(request()) for _ in range(5)]
-    requests[0].cancel()
+    order: list[int] = []
+    requests = [asyncio.ensure_future(request(number, "192.0.2.1")) for number in range(4)]
+    requests.append(asyncio.ensure_future(request(4, "192.0.2.2")))
+    await asyncio.sleep(0)
+    requests[3].cancel()
     await asyncio.wait(requests)
     passed.stop()
-    assert len(taken) == 40
-    assert max(map(taken.count, taken[4:])) == 1
+    assert len(set(taken)) == len(taken) == 40
+    # Addresses take turns, and the requests of one address are executed one after another.
+    assert order == [0, 4] * 10 + [1] * 10 + [2] * 10

@@ -275,7 +275,7 @@ class Consuming:
             statuses = [await acknowledge(entries[0])]
         else:
             acks: list[asyncio.Future[pb.Status]] = []
-            async for part in self._turns.slices(entries):
+            async for part in self._turns.slices(call.peer[0], entries):
                 acks += [asyncio.ensure_future(acknowledge(entry)) for entry in part]
             statuses = await asyncio.gather(*acks)
         answer = pb.AckMessageResponse(status=overall(statuses, by_name=True))

@@ -106,7 +106,7 @@ class Producing:
         client = self._clients.of(call)
         config = self._config
         now = now_ms()
-        async for part in self._turns.slices(messages):
+        async for part in self._turns.slices(call.peer[0], messages):
             for message in part:
                 check_message(
                     message,
@@ -115,7 +115,7 @@ class Producing:
                     now=now,
                 )
         prepared = []
-        async for part in self._turns.slices(messages):
+        async for part in self._turns.slices(call.peer[0], messages):
             prepared += [outgoing(message, call.peer, now) for message in part]
         topic = self._metadata.known_topic(name) or await self._metadata.topic(name)
         if config.enable_topic_message_type_check:
@@ -126,10 +126,11 @@ class Producing:
             answer.entries.append(await self._send(call, client, topic, messages[0], prepared[0]))
         else:
             sends: list[asyncio.Future[pb.SendResultEntry]] = []
-            async for pairs in self._turns.slices(tuple(zip(messages, prepared, strict=True))):
+            pairs = tuple(zip(messages, prepared, strict=True))
+            async for some in self._turns.slices(call.peer[0], pairs):
                 sends += [
                     asyncio.ensure_future(self._send(call, client, topic, message, one))
-                    for message, one in pairs
+                    for message, one in some
                 ]
             answer.entries.extend(await asyncio.gather(*sends))
         answer.status.CopyFrom(overall([entry.status for entry in answer.entries]))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
@@ -151,8 +152,8 @@ class _Stream:
 
 
 class _Address:
-    """Shared by the connections of one address: a budget, the bytes held, and the seconds taken in
-    this turn of the event loop."""
+    """Shared by the connections of one address: a budget, the bytes held, and the seconds that
+    those with little work have taken in this turn of the event loop."""
 
     __slots__ = ("budget", "connections", "held", "taken")
 
@@ -203,7 +204,7 @@ class GrpcConnection(asyncio.Protocol):
         self.flushing = False
         self.queued = False
         self.held = 0
-        self._heavy = False  # it has more than little work
+        self._heavy_until = -math.inf  # it has more than little work
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
@@ -258,7 +259,7 @@ class GrpcConnection(asyncio.Protocol):
             self.flush_soon()
         if self._events is not None or self.queued:
             self._more.append(data)
-        elif self._server.must_wait(self.address, self._heavy):
+        elif self._server.must_wait(self.address, self._heavy_until):
             self._more.append(data)
             self._transport.pause_reading()
             self._server.queue(self)
@@ -315,7 +316,8 @@ class GrpcConnection(asyncio.Protocol):
         server = self._server
         clock = server.clock
         began = clock()
-        short = self._heavy and server.light.active(began)
+        known = began < self._heavy_until
+        short = known and server.light.active(began)
         end = began + (SHORT_TURN if short else TURN)
         self._started = 0
         try:
@@ -338,12 +340,21 @@ class GrpcConnection(asyncio.Protocol):
             self._server.log.exception("a call of %s broke the connection", self)
             self.close()
         ended = clock()
-        self._heavy = (
+        heavy = (
             self._events is not None
             or ended - began > LIGHT_READ
             or len(self._streams) > LIGHT_CALLS
         )
-        server.worked(self.address, self._heavy, began, ended + self._started * CALL)
+        ended += self._started * CALL
+        if not known:
+            server.worked_light(self.address, ended - began)
+        if heavy:
+            # For a while, because the last of many calls look like little work.
+            self._heavy_until = ended + LIGHT
+        if heavy or known:
+            server.worked(began, ended)
+        else:
+            server.light.heard(ended, LIGHT)
         if self._events is not None and self.writable and not self.closed:
             server.queue(self)
         self._count_buffered()
@@ -689,7 +700,7 @@ class GrpcServer:
         self._addresses: dict[str, _Address] = {}
         self._held = 0
         self._waiting: deque[GrpcConnection] = deque()
-        # In this turn of the event loop: seconds of clients with much work, the addresses of all.
+        # In this turn of the event loop: seconds of clients with much work, addresses of others.
         self._taken = 0.0
         self._taking: set[_Address] = set()
         self._rest_until = 0.0
@@ -753,29 +764,28 @@ class GrpcServer:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self, address: _Address, heavy: bool) -> bool:
-        """Whether a client has to wait for its turn; `heavy`: it has much work."""
-        if not heavy:
-            return address.taken > TURN
+    def must_wait(self, address: _Address, heavy_until: float) -> bool:
+        """Whether a client has to wait for its turn, which has much work until then."""
         now = self.clock()
+        if now > heavy_until:
+            return address.taken > TURN
         if not self.light.active(now):
             return bool(self._waiting) or self._taken > TURN
         return bool(self._waiting) or self._taken > 0 or now < self._rest_until
 
-    def worked(self, address: _Address, heavy: bool, began: float, ended: float) -> None:
-        """Note that a client had its turn."""
-        loop = asyncio.get_running_loop()
-        if not heavy:
-            self.light.heard(ended, LIGHT)
-        elif not self._taken:
+    def worked(self, began: float, ended: float) -> None:
+        """Note that a client with much work had its turn."""
+        if not self._taken:
             # It runs after the first steps of the calls that were started.
-            loop.call_soon(self._end_heavy, began)
-        if heavy:
-            self._taken += ended - began
+            asyncio.get_running_loop().call_soon(self._end_heavy, began)
+        self._taken += ended - began
+
+    def worked_light(self, address: _Address, seconds: float) -> None:
+        """Note that a client of this address was served that was not known to have much work."""
         if not self._taking:
-            loop.call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self._end_turn)
         self._taking.add(address)
-        address.taken += ended - began
+        address.taken += seconds
 
     def _end_heavy(self, began: float) -> None:
         self._taken = 0.0
