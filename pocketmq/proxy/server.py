@@ -66,7 +66,7 @@ class Proxy(Lifetime):
             tls = await asyncio.to_thread(grpc_tls, self._tls)
             if self._access is None:
                 warn_if_exposed(log, "proxy", config.bind_address)
-            service = Messaging(config, self._broker_port, self._access or Access())
+            service = Messaging(config, self._broker_port, self._access or Access(), self._light)
             stack.push_step(service.stop)
             service.start()
             methods: Mapping[bytes, Method] = {**service.methods(), **health_methods(SERVICE)}

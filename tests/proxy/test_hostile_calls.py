@@ -14,13 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.message.message import MessageQueue
+from pocketmq.message.receipt_handle import ReceiptHandle
+from pocketmq.message.retry_topic import TopicKind
+from pocketmq.proxy.config import ProxyConfig
+from pocketmq.proxy.port.broker_port import Answer
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, GrpcError, Unary
+from pocketmq.proxy.service.access import Access
 from pocketmq.proxy.service.bounded import Bounded
+from pocketmq.proxy.service.message_codec import now_ms
+from pocketmq.proxy.service.messaging import SERVICE, Messaging
+from pocketmq.proxy.service.turns import SLICE, Turns
 from pocketmq.proxy.transport.server import GrpcServer
+from pocketmq.remoting.bodies.route import TopicRouteData
+from pocketmq.remoting.codes import ResponseCode
 from tests.cli.running import Running
 from tests.proxy.grpc_client import GrpcClient, message
-from tests.proxy.raw_frames import Kind, frame
+from tests.proxy.raw_frames import Kind, frame, literal
 from tests.proxy.test_access import Raw as RawRequest
 from tests.proxy.test_server import METHODS, Echo, Raw
 
@@ -226,6 +237,65 @@ async def test_metadata_counts_while_its_call_is_open() -> None:
         assert await raw.status() == "8"
 
 
+async def test_an_open_call_counts_as_the_objects_that_it_takes() -> None:
+    async with grpc_server(max_held_per_connection=100_000) as server:
+        raw = await Raw.open(server)
+        for stream_id in range(1, 61, 2):
+            raw.call(stream_id)
+        assert await raw.status() == "8"
+
+
+async def test_unsent_answers_of_all_connections_are_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with grpc_server(max_held=1_000_000, max_held_per_address=1 << 30) as server:
+        crowd = [await Raw.open(server) for _ in range(20)]
+        other = await Raw.open(server)
+        for raw in crowd:
+            raw.writer.write(frame(Kind.SETTINGS, 0, 0, b"\0\4" + bytes(4)))
+        # One after another, so that requests and answers together hold little.
+        for stream_id in range(1, 11, 2):
+            for raw in crowd:
+                raw.call(stream_id)
+                raw.data(stream_id, b"\0" + (16_000).to_bytes(4, "big") + bytes(16_000), ended=True)
+                raw.writer.write(frame(Kind.PING, 0, 0, b"%08d" % stream_id))
+                with suppress(ConnectionError, AssertionError):  # closed
+                    await raw.until(b"%08d" % stream_id)
+        ended = [asyncio.ensure_future(closed(raw)) for raw in crowd]
+        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        other.call(1)
+        other.data(1, b"\0\0\0\0\5hello", ended=True)
+        await other.until(b"hello")
+        for each in ended:
+            each.cancel()
+        assert sum(each.held for each in server.connections) <= 1_000_000
+        assert "the most of all" in caplog.text
+
+
+async def test_a_client_that_takes_no_answers_is_closed_whatever_else_it_sends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with grpc_server(idle_timeout=0.3, request_timeout=0.2) as server:
+        raw = await Raw.open(server)
+        raw.writer.write(frame(Kind.SETTINGS, 0, 0, b"\0\4" + bytes(4)))
+        raw.call(1)
+        raw.data(1, b"\0\0\0\0\5hello", ended=True)
+        await closed(raw)
+        assert "it has not taken its answers" in caplog.text
+
+
+async def test_a_header_list_that_refers_to_the_table_again_and_again_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with grpc_server() as server:
+        raw = await Raw.open(server)
+        raw.call(1, metadata={b"a": b"b"})
+        large = b"\x40" + literal(b"large", b"v" * 3_900)[1:]
+        raw.writer.write(frame(Kind.HEADERS, 5, 3, b"\x83\x86" + large + b"\xbe" * 5))
+        await closed(raw)
+        assert "header list" in caplog.text
+
+
 async def test_what_was_held_counts_no_more_after_the_answer() -> None:
     async with grpc_server(max_held_per_connection=30_000) as server:
         raw = await Raw.open(server)
@@ -336,3 +406,130 @@ async def test_many_connections_with_many_calls_share_the_turns_of_the_event_loo
         assert 0 < max(executed[3:]) < 30
         async with asyncio.timeout(30):
             await all_counted.wait()
+
+
+class LoopTurns:
+    """Counts the turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._next()
+
+    def _next(self) -> None:
+        self.count += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def stop(self) -> int:
+        self._handle.cancel()
+        return self.count
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+async def test_connections_of_one_address_share_turns_though_nobody_else_is_active(
+    calls: int,
+) -> None:
+    """By a clock that makes a short turn of a few calls, however fast the machine is."""
+    ticks = iter(range(1 << 40))
+    executed: list[int] = []  # the turn of each call
+
+    async def note(call: Call, request: Echo) -> Echo:
+        executed.append(turns.count)
+        if len(executed) == 100:
+            all_executed.set()
+        return request
+
+    all_executed = asyncio.Event()
+    methods = {**METHODS, b"/a.B/Note": Unary(Echo, note)}
+    async with grpc_server(methods=methods, clock=lambda: next(ticks) * 1e-4) as server:
+        crowd = [await Raw.open(server) for _ in range(100 // calls)]
+        for raw in crowd:
+            raw.call(1)
+            raw.data(1, b"\0\0\0\0\5hello", ended=True)
+            await raw.until(b"hello")
+        turns = LoopTurns()
+        for raw in crowd:
+            for number in range(calls):
+                raw.call(3 + 2 * number, b"/a.B/Note")
+                raw.data(3 + 2 * number, b"\0\0\0\0\0", ended=True)
+        async with asyncio.timeout(30):
+            await all_executed.wait()
+        turns.stop()
+        assert max(map(executed.count, executed)) < 25
+
+
+class BusyPort:
+    """Brokers that answer everything with SYSTEM_BUSY, and note the turn of each request."""
+
+    local = True
+    elsewhere = False
+    queue = MessageQueue("Normal", "broker", 0)
+
+    def __init__(self, turns: LoopTurns) -> None:
+        self._turns = turns
+        self.asked: list[int] = []
+
+    def open(self, *args: Any) -> BusyPort:
+        return self
+
+    async def route(self, topic: str) -> TopicRouteData:
+        return TopicRouteData()
+
+    def choose(self, *args: Any) -> BusyPort:
+        return self
+
+    def ended(self, *args: Any) -> None:
+        pass
+
+    def request(self, *args: Any, **options: Any) -> asyncio.Future[Answer]:
+        self.asked.append(self._turns.count)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer.set_result(Answer(ResponseCode.SYSTEM_BUSY, "", None, b""))
+        return answer
+
+
+@pytest.mark.parametrize("kind", ["AckMessage", "SendMessage"])
+async def test_large_requests_are_executed_in_slices(kind: str) -> None:
+    request: Any
+    if kind == "AckMessage":
+        handle = ReceiptHandle(
+            0, now_ms(), 60_000, 0, TopicKind.NORMAL, "broker", 0, 0, -1
+        ).encode()
+        request = pb.AckMessageRequest(
+            entries=[pb.AckMessageEntry(receipt_handle=handle) for _ in range(200)]
+        )
+        request.group.name, request.topic.name = "readers", "Normal"
+    else:
+        request = pb.SendMessageRequest(messages=[message() for _ in range(200)])
+    turns = LoopTurns()
+    port = BusyPort(turns)
+    service = Messaging(ProxyConfig(), port, Access())  # type: ignore[arg-type]
+    method = service.methods()[f"/{SERVICE}/{kind}".encode()]
+    assert isinstance(method, Unary)
+    call = Call(kind, ("127.0.0.1", 1), {b"x-mq-client-id": b"c"})
+    answers: list[Any] = await asyncio.gather(*(method.handler(call, request) for _ in range(5)))
+    turns.stop()
+    assert [len(answer.entries) for answer in answers] == [200] * 5
+    assert len(port.asked) == 1_000
+    assert max(map(port.asked.count, port.asked)) == SLICE
+
+
+async def test_slices_of_all_large_requests_share_the_turns() -> None:
+    turns, passed = Turns(), LoopTurns()
+    taken = []
+
+    async def request(number: int, address: str) -> None:
+        async for part in turns.slices(address, range(10 * SLICE)):
+            assert len(part) == SLICE
+            taken.append(passed.count)
+            order.append(number)
+
+    order: list[int] = []
+    requests = [asyncio.ensure_future(request(number, "192.0.2.1")) for number in range(4)]
+    requests.append(asyncio.ensure_future(request(4, "192.0.2.2")))
+    await asyncio.sleep(0)
+    requests[3].cancel()
+    await asyncio.wait(requests)
+    passed.stop()
+    assert len(set(taken)) == len(taken) == 40
+    # Addresses take turns, and the requests of one address are executed one after another.
+    assert order == [0, 4] * 10 + [1] * 10 + [2] * 10

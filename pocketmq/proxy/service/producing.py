@@ -28,6 +28,7 @@ from pocketmq.proxy.service.message_codec import (
 )
 from pocketmq.proxy.service.metadata import Metadata, Topic
 from pocketmq.proxy.service.status import ServiceError, ok, overall, status_of
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.message_query import ViewMessageRequestHeader
@@ -77,7 +78,9 @@ class Producing:
         clients: Clients,
         metadata: Metadata,
         access: Access,
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._config = config
         self._port = port
         self._clients = clients
@@ -103,26 +106,32 @@ class Producing:
         client = self._clients.of(call)
         config = self._config
         now = now_ms()
-        for message in messages:
-            check_message(
-                message,
-                max_body=config.max_message_size,
-                max_delay=config.max_delay_time_mills,
-                now=now,
-            )
-        prepared = [outgoing(message, call.peer, now) for message in messages]
+        async for part in self._turns.slices(call.peer[0], messages):
+            for message in part:
+                check_message(
+                    message,
+                    max_body=config.max_message_size,
+                    max_delay=config.max_delay_time_mills,
+                    now=now,
+                )
+        prepared = []
+        async for part in self._turns.slices(call.peer[0], messages):
+            prepared += [outgoing(message, call.peer, now) for message in part]
         topic = self._metadata.known_topic(name) or await self._metadata.topic(name)
         if config.enable_topic_message_type_check:
             for one in prepared:
                 _check_type(topic, one)
-        sends = [
-            self._send(call, client, topic, message, one)
-            for message, one in zip(messages, prepared, strict=True)
-        ]
         answer = pb.SendMessageResponse()
-        if len(sends) == 1:
-            answer.entries.append(await sends[0])
+        if len(messages) == 1:
+            answer.entries.append(await self._send(call, client, topic, messages[0], prepared[0]))
         else:
+            sends: list[asyncio.Future[pb.SendResultEntry]] = []
+            pairs = tuple(zip(messages, prepared, strict=True))
+            async for some in self._turns.slices(call.peer[0], pairs):
+                sends += [
+                    asyncio.ensure_future(self._send(call, client, topic, message, one))
+                    for message, one in some
+                ]
             answer.entries.extend(await asyncio.gather(*sends))
         answer.status.CopyFrom(overall([entry.status for entry in answer.entries]))
         return answer

@@ -27,6 +27,7 @@ from pocketmq.proxy.service.clients import (
 from pocketmq.proxy.service.message_codec import TransactionPlace, incoming
 from pocketmq.proxy.service.metadata import Metadata
 from pocketmq.proxy.service.status import ServiceError, code_of, ok, status_of
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -101,8 +102,11 @@ def delays_ms(group: SubscriptionGroupConfig) -> list[int]:
 class Telemetry:
     """The streams of all clients, and the brokers' requests to them."""
 
-    def __init__(self, config: ProxyConfig, metadata: Metadata, access: Access) -> None:
+    def __init__(
+        self, config: ProxyConfig, metadata: Metadata, access: Access, turns: Turns
+    ) -> None:
         self._config = config
+        self._turns = turns
         self._metadata = metadata
         self._access = access
         self._log = LimitedLog(log)
@@ -127,6 +131,7 @@ class Telemetry:
         outgoing: Outgoing,
     ) -> None:
         """Store a client's settings, register it at brokers, and answer with the server's."""
+        await self._turns.next(call.peer[0])  # they may name a thousand topics
         call.caller = None  # streams are long-lived: the user may have changed since
         try:
             group = await self._checked(call, settings)
@@ -142,6 +147,7 @@ class Telemetry:
         if not stream.over:
             client.streams.append(outgoing)
         try:
+            await self._turns.next(call.peer[0], begun=True)
             await client.link.register(client.registration())
         except RemotingError as error:
             # The next heartbeat retries.

@@ -203,6 +203,7 @@ class Http2Connection:
                 SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_LIST,
             },
         )
+        connection.decoder.max_header_list_size = MAX_HEADER_LIST  # h2 has 64 KiB until told
         connection.initiate_connection()
         connection.increment_flow_control_window(CONNECTION_WINDOW - _DEFAULT_WINDOW)
 

@@ -6,19 +6,22 @@ sent in one write per connection.
 
 Fairness and limits are those of `pocketmq.remoting.serving.server`: the frames of one connection
 are processed for at most two milliseconds per turn, and connections with more frames wait for their
-next turn in order. While clients with few calls at a time are active, all others share the turns of
-the event loop, which are short: twenty connections with calls without end made a send wait for as
-many turns, of two milliseconds each. The server stops reading from a client that does not read its
-answers, and drops it when too much is queued for it. A request must be complete within a time
-limit. The memory for the requests of all calls, from their first header to their answer, is limited
-per connection, per address, and in total. A call that its method does not admit is refused after
-its headers.
+next turn in order. All clients with more than a few calls at a time share two milliseconds of each
+turn of the event loop, and a short turn while the others are active: twenty connections with calls
+without end made a send wait for as many turns. A started call counts as well, because its handler
+runs after its frames. Clients with few calls share two milliseconds per address in the same way.
+The server stops reading from a client that does not read its answers, and drops it when too much is
+queued for it, or nothing of that is taken for too long. A request must be complete within a time
+limit. The memory for all calls and their requests, from their first header to their answer, and for
+unsent answers is limited per connection, per address, and in total. A call that its method does not
+admit is refused after its headers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from time import perf_counter
@@ -90,10 +93,16 @@ MAX_HELD: Final = 512 << 20
 CONNECTION_PRICE: Final = 50
 #: Unsent bytes above which the server stops reading from a connection.
 HIGH_WATER: Final = 1 << 20
-#: Seconds for one connection's frames in one turn.
+#: Bytes that an open call counts in addition to its header fields and request, as objects.
+CALL_OVERHEAD: Final = 4 << 10
+#: Seconds for the frames of all clients with much work in one turn.
 TURN: Final = 0.002
-#: The same while clients with little work are active, for those with more. A call takes 0.3 ms.
+#: The same while clients with little work are active. A call takes 0.3 ms.
 SHORT_TURN: Final = 0.0002
+#: Seconds that a started call counts as, in addition to its frames: its handler runs after them.
+CALL: Final = 0.0002
+#: The longest pause after a long turn while clients with little work are active, in seconds.
+LONGEST_REST: Final = 1.0
 #: Seconds that the frames of one read take at most, if a client has little work, and the number of
 #: its calls in progress.
 LIGHT_READ: Final = 0.001
@@ -143,14 +152,16 @@ class _Stream:
 
 
 class _Address:
-    """Shared by the connections of one address: a budget, and the number of bytes held."""
+    """Shared by the connections of one address: a budget, the bytes held, and the seconds that
+    those with little work have taken in this turn of the event loop."""
 
-    __slots__ = ("budget", "connections", "held")
+    __slots__ = ("budget", "connections", "held", "taken")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.budget = WorkBudget(clock, burst=ADDRESS_SHARES * BURST, rate=ADDRESS_SHARES * RATE)
         self.connections = 0
         self.held = 0
+        self.taken = 0.0
 
 
 class _Outgoing:
@@ -181,16 +192,19 @@ class GrpcConnection(asyncio.Protocol):
         self._begun = False
         self._events: Iterator[Event | None] | None = None
         self._more: list[bytes] = []
-        self._unread = 0
+        self._buffered = 0  # bytes of incomplete frames and unsent answers
+        self._started = 0  # calls in this turn
         self.address: _Address
         self.peer = ("", 0)
         self.closed = False
         self.writable = True
         self.last_active = 0.0
+        self._unsent = 0  # bytes of answers
+        self._unsent_since = 0.0  # when the client last took some of them
         self.flushing = False
         self.queued = False
         self.held = 0
-        self._heavy = False  # it has more than little work
+        self._heavy_until = -math.inf  # it has more than little work
 
     def __str__(self) -> str:
         return f"{self.peer[0]}:{self.peer[1]}"
@@ -217,7 +231,7 @@ class GrpcConnection(asyncio.Protocol):
         self._more.clear()
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
-        self._hold(-self._unread)
+        self._hold(-self._buffered)
         self._server.connection_lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -245,7 +259,7 @@ class GrpcConnection(asyncio.Protocol):
             self.flush_soon()
         if self._events is not None or self.queued:
             self._more.append(data)
-        elif self._heavy and self._server.must_wait():
+        elif self._server.must_wait(self.address, self._heavy_until):
             self._more.append(data)
             self._transport.pause_reading()
             self._server.queue(self)
@@ -273,6 +287,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
+        self._count_buffered()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -301,8 +316,10 @@ class GrpcConnection(asyncio.Protocol):
         server = self._server
         clock = server.clock
         began = clock()
-        short = self._heavy and server.light.active(began)
+        known = began < self._heavy_until
+        short = known and server.light.active(began)
         end = began + (SHORT_TURN if short else TURN)
+        self._started = 0
         try:
             for event in events:
                 if type(event) is DataReceived:
@@ -313,11 +330,9 @@ class GrpcConnection(asyncio.Protocol):
                     self._abandon(event.stream_id)
                 if self.closed:
                     break
-                if clock() > end or not self.writable:
+                if clock() + self._started * CALL > end or not self.writable:
                     self._events = events
                     self._transport.pause_reading()
-                    if self.writable:
-                        self._server.queue(self)
                     break
         except ProtocolError as error:
             self.close(str(error), "protocol")
@@ -325,20 +340,37 @@ class GrpcConnection(asyncio.Protocol):
             self._server.log.exception("a call of %s broke the connection", self)
             self.close()
         ended = clock()
-        self._heavy = (
+        heavy = (
             self._events is not None
             or ended - began > LIGHT_READ
             or len(self._streams) > LIGHT_CALLS
         )
-        if self._heavy:
-            server.worked(ended - began, ended)
+        ended += self._started * CALL
+        if not known:
+            server.worked_light(self.address, ended - began)
+        if heavy:
+            # For a while, because the last of many calls look like little work.
+            self._heavy_until = ended + LIGHT
+        if heavy or known:
+            server.worked(began, ended)
         else:
             server.light.heard(ended, LIGHT)
-        unread = self._http2.unread
-        if unread != self._unread:
-            change, self._unread = unread - self._unread, unread
-            self._hold(change)
+        if self._events is not None and self.writable and not self.closed:
+            server.queue(self)
+        self._count_buffered()
         self.flush_soon()
+
+    def _count_buffered(self) -> None:
+        unsent = self._http2.waiting + self._transport.get_write_buffer_size()
+        if unsent < self._unsent or not self._unsent:
+            self._unsent_since = self._loop.time()
+        self._unsent = unsent
+        buffered = self._http2.unread + unsent
+        if buffered != self._buffered and not self.closed:
+            change, self._buffered = buffered - self._buffered, buffered
+            self._hold(change)
+        if unsent > MAX_WAITING:
+            self.close(f"{unsent} bytes of answers wait for it", "unread")
 
     def flush_soon(self) -> None:
         """Send the output of the HTTP/2 connection at the end of this turn of the event loop."""
@@ -353,8 +385,7 @@ class GrpcConnection(asyncio.Protocol):
         if data and not self.closed:
             self.last_active = self._loop.time()
             self._transport.write(data)
-        if self._http2.waiting > MAX_WAITING:
-            self.close(f"{self._http2.waiting} bytes of answers wait for it", "unread")
+            self._count_buffered()
 
     def close(self, reason: str = "", cause: Hashable = "closed") -> None:
         """Send the pending output, then close; log one line if a reason is given."""
@@ -364,8 +395,10 @@ class GrpcConnection(asyncio.Protocol):
             self._server.log.warning(
                 "gRPC connection of %s closed: %s", self, reason, cause=("closed", cause)
             )
-        self.flush()
+        self._transport.write(self._http2.take_output())
         self.closed = True
+        self._hold(-self._buffered)
+        self._buffered = 0
         for stream_id in tuple(self._streams):
             self._abandon(stream_id)
         self._transport.close()
@@ -417,7 +450,8 @@ class GrpcConnection(asyncio.Protocol):
             stream.refused = method.admit(call)
         try:
             self._hold_for(
-                stream, sum(len(name) + len(value) + 32 for name, value in event.headers)
+                stream,
+                sum((len(name) + len(value) + 32 for name, value in event.headers), CALL_OVERHEAD),
             )
             if stream.refused:
                 self._http2.charge(REFUSAL_PRICE)
@@ -481,12 +515,12 @@ class GrpcConnection(asyncio.Protocol):
         if self.held > server.max_held_per_connection:
             raise GrpcError(
                 GrpcStatus.RESOURCE_EXHAUSTED,
-                f"the requests of this connection take {self.held} bytes already",
+                f"the calls of this connection take {self.held} bytes already",
             )
         if self.address.held > server.max_held_per_address:
             raise GrpcError(
                 GrpcStatus.RESOURCE_EXHAUSTED,
-                f"the requests of {self.peer[0]} take {self.address.held} bytes already",
+                f"the calls of {self.peer[0]} take {self.address.held} bytes already",
             )
 
     def _hold(self, size: int) -> None:
@@ -498,6 +532,7 @@ class GrpcConnection(asyncio.Protocol):
         """Start executing the request; answer when it is done."""
         method = stream.method
         assert not isinstance(method, Duplex)
+        self._started += 1
         result: Awaitable[Any] = method.handler(stream.call, request)
         work = stream.work = asyncio.ensure_future(result, loop=self._loop)
         self._server.work[work] = stream.call.method
@@ -592,6 +627,9 @@ class GrpcConnection(asyncio.Protocol):
                 self._http2.reset(stream_id, Reason.CANCEL)
                 self.flush_soon()
         server = self._server
+        self._count_buffered()
+        if self._unsent and now - self._unsent_since > server.idle_timeout:
+            self.close(f"it has not taken its answers for {server.idle_timeout:g} s", "unread")
         idle = server.idle_timeout if self._http2.begun else server.request_timeout
         if not self._streams and now - self.last_active > idle:
             self._http2.go_away()
@@ -662,7 +700,10 @@ class GrpcServer:
         self._addresses: dict[str, _Address] = {}
         self._held = 0
         self._waiting: deque[GrpcConnection] = deque()
-        self._turn_taken = False  # in this turn of the event loop, by a client with much work
+        # In this turn of the event loop: seconds of clients with much work, addresses of others.
+        self._taken = 0.0
+        self._taking: set[_Address] = set()
+        self._rest_until = 0.0
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -723,26 +764,55 @@ class GrpcServer:
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def must_wait(self) -> bool:
-        """Whether a client with much work has to wait for its turn."""
-        return (self._turn_taken or bool(self._waiting)) and self.light.active(self.clock())
+    def must_wait(self, address: _Address, heavy_until: float) -> bool:
+        """Whether a client has to wait for its turn, which has much work until then."""
+        now = self.clock()
+        if now > heavy_until:
+            return address.taken > TURN
+        if not self.light.active(now):
+            return bool(self._waiting) or self._taken > TURN
+        return bool(self._waiting) or self._taken > 0 or now < self._rest_until
 
-    def worked(self, seconds: float, now: float) -> None:
+    def worked(self, began: float, ended: float) -> None:
         """Note that a client with much work had its turn."""
-        if seconds > 2 * TURN:
-            self.light.missed(seconds, now)
-        if not self._turn_taken:
-            self._turn_taken = True
+        if not self._taken:
+            # It runs after the first steps of the calls that were started.
+            asyncio.get_running_loop().call_soon(self._end_heavy, began)
+        self._taken += ended - began
+
+    def worked_light(self, address: _Address, seconds: float) -> None:
+        """Note that a client of this address was served that was not known to have much work."""
+        if not self._taking:
             asyncio.get_running_loop().call_soon(self._end_turn)
+        self._taking.add(address)
+        address.taken += seconds
+
+    def _end_heavy(self, began: float) -> None:
+        self._taken = 0.0
+        now = self.clock()
+        if now - began > 2 * TURN:
+            self._rest_until = now + min(now - began, LONGEST_REST)
+            self.light.missed(now - began, now)
 
     def _end_turn(self) -> None:
-        self._turn_taken = False
+        for address in self._taking:
+            address.taken = 0.0
+        self._taking.clear()
 
     def _next_turn(self) -> None:
-        self._waiting[0].take_turn()
-        self._waiting.popleft()
+        loop = asyncio.get_running_loop()
+        rest = self._rest_until - self.clock()
+        if rest > 0 and self.light.active(self.clock()):
+            loop.call_later(rest, self._next_turn)
+            return
+        while True:
+            # It leaves the queue last: if it queues again, it schedules nothing.
+            self._waiting[0].take_turn()
+            self._waiting.popleft()
+            if not self._waiting or self._taken > TURN or self.light.active(self.clock()):
+                break
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            loop.call_soon(self._next_turn)
 
     def address(self, host: str) -> _Address:
         """Return the shared state of the connections of an address."""
@@ -760,7 +830,7 @@ class GrpcServer:
             if self._held <= self.max_held * 9 // 10:
                 break
             connection.close(
-                f"its requests take {connection.held} bytes, the most of all",
+                f"its calls take {connection.held} bytes, the most of all",
                 "held",
             )
 
