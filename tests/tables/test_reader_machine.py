@@ -149,12 +149,12 @@ def test_the_first_messages_of_a_new_queue_may_expire_before_it_is_read(
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 @pytest.mark.parametrize("count", [8, 9, 10])
-def test_the_first_messages_of_a_topic_that_was_made_anew_may_expire_before_it_is_read(
+def test_the_first_messages_of_a_topic_that_was_created_again_may_expire_before_it_is_read(
     reader: tuple[Step, ...], count: int
 ) -> None:
     """Nine are gone: the old topic was read up to there, nearly so, or further."""
-    anew = AGAIN, large("T", 12), large("U", 4), *reader[:-1], EXPIRE, *reader
-    assert reader_machine.fault_of([sends(count), *reader, *anew], has_broker=True) is None
+    again = AGAIN, large("T", 12), large("U", 4), *reader[:-1], EXPIRE, *reader
+    assert reader_machine.fault_of([sends(count), *reader, *again], has_broker=True) is None
 
 
 def test_every_message_is_read_once_or_said_to_be_missing() -> None:
