@@ -42,16 +42,30 @@ from pocketmq.store.scan.stream_offsets import Mark
 log = logging.getLogger(__name__)
 
 _READS: Final = 8
+_LOST_SINCE: Final = (
+    "%s: left out the archived messages %d to %d of %s/%d, which the store has lost since: newer "
+    "messages have their offsets"
+)
+_BEGUN_AGAIN: Final = (
+    "%s: the archived messages %d to %d of %s/%d are not read: the queue began again after them, "
+    "as when its topic is deleted and created again, or a repair finds that it has lost all of them"
+)
 
 
 class TakenOffsets(NamedTuple):
     """Queue offsets of archived messages that newer messages have as well: a repair found that the
-    store had lost them."""
+    store had lost them.
+
+    Attributes:
+        is_all: whether the queue kept none of its messages. Its topic may also have been deleted
+            and created again.
+    """
 
     topic: str
     queue_id: int
     first: int
     last: int
+    is_all: bool
 
 
 class ArchivedQueue:
@@ -148,7 +162,10 @@ class ArchivedStore:
         self.files = files
         self.begin = manifest.parts[0].begin if manifest.parts else 0
         self.end = manifest.end
+        ends = {part.end for part in manifest.parts}
+        self._runs = [part.begin for part in manifest.parts if part.begin not in ends]
         self.configured = manifest.topics
+        self._created = manifest.created
         self.listing = ArchivedQueues(chunks)
         self._queues = {
             name: ArchivedQueue(*name, chunks[name])
@@ -186,6 +203,12 @@ class ArchivedStore:
         )
         return found.after_fillers(before.chunk.first + offset)
 
+    def log_begin(self, queue: ScannedQueue) -> int:
+        """Return the physical offset from which the archive has no gap up to the first record of a
+        queue."""
+        first = self._queues[queue.topic, queue.queue_id].chunks[0].part
+        return self._runs[bisect_right(self._runs, first.begin) - 1]
+
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
         """Return the mark of the first record of a chunk, before or at a queue offset. Reads
         nothing."""
@@ -203,7 +226,7 @@ class ArchivedStore:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return missing(mark, self.begin) if mark.physical < self.end else None
-        first = queue.chunks[0].chunk
+        first, created = queue.chunks[0].chunk, self._created.get(topic, 0)
         found, placed = None, queue.chunk_of(mark.offset)
         if placed is not None:
             chunk = placed.chunk
@@ -215,12 +238,14 @@ class ArchivedStore:
             if chunk.first != mark.offset and chunk.physical <= mark.physical < placed.part.end:
                 found = mark
         return compare(
+            offset,
             mark,
             KnownQueue(
                 queue.min_offset,
                 queue.max_offset,
                 Mark(first.first, first.physical, first.stored),
                 found,
+                created if first.physical >= created else 0,
             ),
         )
 
@@ -277,7 +302,7 @@ class ArchivedBroker:
             raise NoArchive(objects.shown)
         self.name = manifest.broker_name
         self._read_directories(objects, manifest.parts, lose)
-        chunks, taken = _placed(manifest.parts, self._directories)
+        chunks, taken = _placed(manifest.parts, self._directories, manifest.created)
         self._tell(taken)
         files = ArchiveFiles(
             self._location, self._folder, manifest.broker_name, manifest.parts, chunks
@@ -288,15 +313,8 @@ class ArchivedBroker:
         for each in taken:
             if each not in self._told:
                 self._told.add(each)
-                log.warning(
-                    "%s: left out the archived messages %d to %d of %s/%d, which the store has "
-                    "lost since: newer messages have their offsets",
-                    self.shown,
-                    each.first,
-                    each.last,
-                    each.topic,
-                    each.queue_id,
-                )
+                text = _BEGUN_AGAIN if each.is_all else _LOST_SINCE
+                log.warning(text, self.shown, each.first, each.last, each.topic, each.queue_id)
 
     def _read_directories(
         self,
@@ -342,7 +360,7 @@ def _read_directory(objects: Objects, part: Part) -> Directory:
 
 
 def _placed(
-    parts: Iterable[Part], directories: Mapping[str, Directory]
+    parts: Iterable[Part], directories: Mapping[str, Directory], created: Mapping[str, int]
 ) -> tuple[Chunks, list[TakenOffsets]]:
     """Return the chunks of all queues, in order, and which offsets were given twice.
 
@@ -357,15 +375,18 @@ def _placed(
         gap = part.begin if part.begin != end else gap
         end = part.end
         for topic, queues in directories.get(part.queues.name, {}).items():
+            born = created.get(topic, 0)
             for queue_id, chunks in queues.items():
                 placed = found.setdefault((topic, queue_id), [])
                 for chunk in chunks:
-                    if placed and chunk.first < placed[-1].stop:
-                        if placed[-1].part.end <= gap:
+                    is_new = bool(placed) and placed[-1].chunk.physical < born <= chunk.physical
+                    if placed and (is_new or chunk.first < placed[-1].stop):
+                        is_all = is_new or placed[-1].part.end <= gap or not chunk.first
+                        first = placed[0].chunk.first if is_all else chunk.first
+                        last = placed[-1].stop - 1
+                        taken.append(TakenOffsets(topic, queue_id, first, last, is_all))
+                        if is_all:
                             placed.clear()
-                        elif chunk.first:
-                            last = placed[-1].stop - 1
-                            taken.append(TakenOffsets(topic, queue_id, chunk.first, last))
                         while placed and placed[-1].chunk.first >= chunk.first:
                             placed.pop()
                         if placed and placed[-1].stop > chunk.first:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pocketmq.archive.errors import ObjectMissing, WrongManifest
@@ -42,12 +42,14 @@ class Manifest:
         topics: the number of queues of each topic of the broker, including those without messages.
         parts: in the order of the log, without overlap. A gap is a range that expired before it was
             archived.
+        created: the physical offset at which the log ended when a topic was created, if known.
     """
 
     broker_name: str
     written: int
     topics: dict[str, int]
     parts: tuple[Part, ...]
+    created: dict[str, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -110,6 +112,7 @@ def write_manifest(objects: Objects, manifest: Manifest) -> None:
         "brokerName": manifest.broker_name,
         "written": manifest.written,
         "topics": manifest.topics,
+        "created": manifest.created,
         "parts": list(map(_part_fields, manifest.parts)),
         "format": FORMAT,
         "version": VERSION,
@@ -141,6 +144,7 @@ class _Damage(ValueError):
 def _manifest(fields: dict[str, Any]) -> Manifest:
     """Return the manifest with these fields. Raises _Damage."""
     topics = _of_kind(fields, "topics", dict)
+    created = _of_kind(fields, "created", dict) if "created" in fields else {}
     return Manifest(
         _of_kind(fields, "brokerName", str),
         _whole(fields, "written"),
@@ -149,6 +153,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
             _numbered_part(number, part)
             for number, part in enumerate(_of_kind(fields, "parts", list))
         ),
+        {topic: _whole(created, topic) for topic in created},
     )
 
 

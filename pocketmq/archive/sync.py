@@ -33,7 +33,11 @@ from pocketmq.archive.sealed import SealedLog, Span, sealed_log
 from pocketmq.message.checksum import crc32
 from pocketmq.store.scan.planning.snapshot import StoreSnapshot
 from pocketmq.store.scan.queues.segments import undisturbed
-from pocketmq.store.scan.records.topic_table import broker_name, configured_queues
+from pocketmq.store.scan.records.topic_table import (
+    broker_name,
+    configured_queues,
+    created_offsets,
+)
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +133,8 @@ class _Sync:
         topics = configured_queues(self._root)
         for topic, queue_id in sealed.store.queues:
             topics[topic] = max(topics.get(topic, 0), queue_id + 1)
-        manifest = replace(manifest, topics=topics)
+        created = created_offsets(self._root)
+        manifest = replace(manifest, topics=topics, created=created)
         report = SyncReport(self._folder.shown, manifest.broker_name, 0, 0)
         spans = list(sealed.spans(manifest.end, whole_files=not everything))
         if manifest.parts and spans and spans[0].begin > manifest.end:
@@ -145,7 +150,7 @@ class _Sync:
         if prune:
             expired = tuple(p for p in manifest.parts if p.end <= sealed.store.log.begin)
             manifest = replace(manifest, parts=manifest.parts[len(expired) :])
-        if expired or before is None or (before.topics, before.parts) != (topics, manifest.parts):
+        if before is None or replace(manifest, written=before.written) != before:
             self._write(manifest)
         for part in expired:
             self._folder.delete(part.log.name)

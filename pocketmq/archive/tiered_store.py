@@ -55,6 +55,9 @@ class TieredStore:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
         return first_stored_from(self._log(queue.topic, queue.queue_id), queue, timestamp)
 
+    def log_begin(self, queue: ScannedQueue) -> None:
+        """Return None, as `mark` does."""
+
     def mark(self, queue: ScannedQueue, offset: int) -> None:
         """Return None: physical offsets here are not those of the broker."""
 

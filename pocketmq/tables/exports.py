@@ -68,7 +68,8 @@ def export(
     read = _columns_to_read(columns, decoder)
     schema = pa.schema([(name, ALL_COLUMNS[name]) for name in read])
     position = table.last.position
-    source = NewMessages(stores, topics, read, position, skip_lost=skip_lost)
+    is_first = table.last.number == 0
+    source = NewMessages(stores, topics, read, position, is_first=is_first, skip_lost=skip_lost)
     table.widen(table_schema(schema, columns, decoder))
     done = Exported(stored=source.count)
     planned(done.stored)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pocketmq.message.limits import clusters_of, is_internal_topic
+from pocketmq.store.scan.continuity import newest_read
 from pocketmq.store.scan.errors import NoTopic, QueueReplaced, RecordsLost, raise_loss
 from pocketmq.store.scan.flushed import FlushedEnds
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST, OffsetBounds
@@ -70,6 +71,7 @@ class NewMessages:
         roots: the stores, each of a different broker.
         topics: None reads all topics of applications.
         columns: to read; `queueOffset` must be among them.
+        is_first: whether no messages were read before; then `position` is empty.
         skip_lost: skip messages that expired or are corrupt instead of raising, and count them in
             `lost`. Queues that were recreated or deleted are counted in `replaced`, and read from
             the first newer message.
@@ -88,12 +90,14 @@ class NewMessages:
         columns: Sequence[str],
         position: Mapping[StreamQueue, Position],
         *,
+        is_first: bool,
         skip_lost: bool = False,
     ) -> None:
         self._topics = None if topics is None else frozenset(topics)
         self._clusters = clusters_of(topic for root in roots for topic in configured_queues(root))
         self._columns = columns
         self._position = position
+        self._is_first = is_first
         self._skip_lost = skip_lost
         self._known: set[str] = set()
         self._shown: set[str] = set()
@@ -145,6 +149,9 @@ class NewMessages:
         self._shown.update(application_topics(store))
         found = Plan(store, broker)
         flushed = FlushedEnds(store)
+        newest = newest_read(self._position)
+        # Of a broker without a position it is not known whether it was read before.
+        unread = store.log.begin if self._position or self._is_first else -1
         starting: dict[str, dict[int, int]] = {}
         ending: dict[str, dict[int, int]] = {}
         self._compare(found)
@@ -152,6 +159,8 @@ class NewMessages:
             if self._wants(topic, queue_id):
                 name = StreamQueue(topic, broker, queue_id)
                 moved = found.moved.get(name) or self._position.get(name)
+                if moved is None and newest.get(broker, unread) < store.log.begin:
+                    moved = Position(0)  # its first messages may have come and expired since
                 begin = EARLIEST if moved is None else moved.offset
                 if begin != EARLIEST and not queue.min_offset <= begin <= queue.max_offset:
                     at = min(max(begin, queue.min_offset), queue.max_offset)

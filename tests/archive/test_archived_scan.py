@@ -136,6 +136,34 @@ def test_a_queue_that_began_anew_has_what_came_after(made: Make, tmp_path: Path)
     assert rows(place) == rows(store.root)
 
 
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_queue_that_lost_all_its_messages_has_those_that_came_after(
+    made: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, expired: bool
+) -> None:
+    """As when a repair empties it. Of the newer messages the first may have expired."""
+    store = made()
+    store.write()
+    place = str(tmp_path / "archives")
+    synced(store.root, place)
+    last = store.next_offsets["paid", 0] - 1
+    assert rows(place) == rows(store.root)
+    assert not caplog.records
+    store.next_offsets["paid", 0] = 0
+    store.entries["paid", 0].clear()
+    for _ in range(last):
+        store.put("paid", 0, bytes(200))
+    store.write()
+    if expired:
+        for file in sorted((store.root / "commitlog").iterdir())[:-1]:
+            file.unlink()
+    synced(store.root, place)
+    kept = [row for row in rows(store.root, topic="paid") if not row["queueId"]]
+    assert (kept[0]["queueOffset"] > 0) == expired
+    caplog.clear()
+    assert [row for row in rows(place, topic="paid") if not row["queueId"]] == kept
+    assert f"the archived messages 0 to {last} of paid/0 are not read" in caplog.text
+
+
 def test_a_queue_that_lost_its_newest_messages_keeps_the_others(
     made: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,6 +112,7 @@ JSON = st.recursive(
 PLACES = st.sampled_from(
     [
         ("brokerName",), ("written",), ("topics",), ("topics", "orders"), ("parts",), ("parts", 0),
+        ("created",), ("created", "orders"),
         *(("parts", 0, key) for key in ("begin", "end", "head", "log", "queues", "directoryAt",
                                         "directoryCrc", "messages")),
         *(("parts", 0, key, inner) for key in ("log", "queues")

@@ -518,12 +518,53 @@ def test_a_topic_that_is_deleted(tmp_path: Path) -> None:
 def test_a_queue_whose_messages_have_expired_is_the_same(tmp_path: Path) -> None:
     store = GrowingStore(tmp_path)
     store.add(3)
-    start = marked(reader_of(tmp_path), at(0))
-    store.add(300, queue_id=1)
+    start = marked(reader_of(tmp_path, subscribe="T"), at(0))
+    store.add(300, "other")
     store.add(5)
     store.expire_first_file()
-    reader = reader_of(tmp_path)
+    reader = reader_of(tmp_path, subscribe="T")
     assert read(reader, start, marked(reader, start)) == rows(0, range(3, 8))
+
+
+def test_a_new_queue_whose_first_messages_have_expired(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(3)
+    start = marked(reader_of(tmp_path), at(0))
+    store.add(300, queue_id=1)
+    store.add(3)
+    late = marked(reader_of(tmp_path), at(0))
+    store.expire_first_file()
+    with pytest.raises(
+        RecordsLost,
+        match=r"T/1: the records 0 to \d+ are gone: .*: the queue is new to the stream, and begins "
+        r"at \d+. Set failOnDataLoss to false to go on without them",
+    ) as lost:
+        marked(reader_of(tmp_path), start)
+    first = lost.value.last + 1
+    lenient = reader_of(tmp_path, failOnDataLoss="false")
+    joined = marked(lenient, start)
+    assert offsets_alone(joined) == at(6, first)
+    assert f"left out {first} offsets: T/1" in caplog.text
+    assert read(lenient, start, joined) == rows(0, range(3, 6))
+    assert read(lenient, joined, marked(lenient, joined)) == rows(1, range(first, 300))
+
+    # Where the log has all that came since a stream looked last, it has lost nothing.
+    seen = {"T": {A: {"0": late["T"][A]["0"]}}}
+    assert offsets_alone(marked(reader_of(tmp_path), seen)) == at(6, first)
+
+
+def test_a_queue_that_is_there_when_a_new_query_begins_may_have_lost_messages(
+    tmp_path: Path,
+) -> None:
+    store = GrowingStore(tmp_path)
+    store.add(300)
+    store.expire_first_file()
+    reader = reader_of(tmp_path)
+    start = reader.initialOffset()
+    first = offsets_alone(start)["T"][A]["0"]
+    assert read(reader, start, marked(reader, start)) == rows(0, range(first, 300))
 
 
 @pytest.mark.parametrize("new", [3, 5, 9])

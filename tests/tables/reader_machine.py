@@ -42,6 +42,7 @@ from pocketmq.archive.errors import OtherStore
 from pocketmq.archive.location import Location
 from pocketmq.archive.sync import sync
 from pocketmq.embedded import EmbeddedServer
+from pocketmq.message.incarnation import CREATED_OFFSET
 from pocketmq.message.limits import SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.message.properties import decode
 from pocketmq.spark.source import RocketMQDataSource
@@ -179,14 +180,17 @@ class Reader:
         assert read <= sent.keys(), f"read from nowhere: {sorted(read - sent.keys())}"
         unsaid = present - read - self.given_up
         assert not unsaid, f"passed over in silence: {sorted(unsaid)}"
-        # Of a queue that was never read before it is not known that it had other messages.
-        # Nor of one that is gone, if what was read of it would have expired: all may have.
+        # Of a queue that is gone it is not known that it had other messages if what was read of it
+        # would have expired, or nothing was: all may have.
         kept = {sent[message].queue_read for message in present}
         begun = {
             sent[message].queue_read
             for message in self.before
             if sent[message].queue_read in kept or sent[message].physical >= begin
         }
+        # A new queue may have begun before a reader that has read nothing. Only a repair can name
+        # its first messages if they are lost.
+        grown = kept if self.before else set()
         # The offset of a message that a repair cut off is given to the next one. If a repair
         # finds that lost, too, only the repair can name it to one who had read the first.
         twice = {sent[message].place for message in self.before & forgotten}
@@ -196,7 +200,7 @@ class Reader:
         new = {
             message
             for message in missing - self.unread
-            if sent[message].queue_read in begun
+            if sent[message].queue_read in (begun if message in damaged else begun | grown)
             and not (message in damaged and sent[message].place in twice)
         }
         assert self.said or not new, f"nobody says so: {sorted(new)}"
@@ -372,10 +376,12 @@ class Readers:
     def _write(self, *, crashed: bool = False) -> None:
         topics = {topic: queues for topic, queues in self.queues.items() if self._exists(topic)}
         topics[SYNC_BROKER_MEMBER_PREFIX + "broker-a"] = 1
-        table = {
+        table: dict[str, dict[str, Any]] = {
             topic: {"topicName": topic, "readQueueNums": many, "writeQueueNums": many, "perm": 6}
             for topic, many in topics.items()
         }
+        for topic in self.deleted.keys() & table.keys():
+            table[topic]["attributes"] = {CREATED_OFFSET: str(self.deleted[topic])}
         document = {"topicConfigTable": table, DELETED_TOPICS: self.deleted}
         path = self.store.root / "config" / "topics.json"
         self.store.write_file(path, json.dumps(document).encode())

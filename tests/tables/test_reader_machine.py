@@ -112,6 +112,51 @@ def test_a_queue_that_a_repair_has_emptied_is_as_new_to_who_has_said_so(reader: 
     assert is_found("anew", KEEP, sends(2), reader, LOSE_NEWEST, reader, sends(3), DELETE, reader)
 
 
+def large(topic: str, count: int, queue_id: int = 0) -> Step:
+    """Send messages of which seven fill a file of the log."""
+    arguments = {"topic": topic, "queue_id": queue_id, "count": count, "size": 200, "kind": 0}
+    return Step("send", arguments)
+
+
+AGAIN = Step("delete", {"topic": "T", "again": True})
+EXPIRE = Step("expire", {"files": 9})
+SYNC, PRUNE = (Step("sync", {"prune": prune}) for prune in (False, True))
+BROKER, ARCHIVE = Step("read_broker", {}), Step("read_archive", {})
+READERS = {
+    "files": (READ,),
+    "export": (EXPORT,),
+    "broker": (BROKER,),
+    "archive": (PRUNE, ARCHIVE),
+    "whole archive": (SYNC, ARCHIVE),
+}
+
+
+@pytest.mark.parametrize("reader", list(READERS.values())[:-1], ids=list(READERS)[:-1])
+@pytest.mark.parametrize("topic", ["T", "U"])
+def test_the_first_messages_of_a_new_queue_may_expire_before_it_is_read(
+    reader: tuple[Step, ...], topic: str
+) -> None:
+    """Its topic has another queue that was read, or has none."""
+    archived = reader[:-1]  # what was never archived is not missed there
+    late = *reader, large("T", 24, 1), *archived, EXPIRE, *reader
+    assert reader_machine.fault_of([large(topic, 1), *late], has_broker=True) is None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pocketmq.spark.streams.stream_reader.newest_read", lambda _: {})
+        patch.setattr("pocketmq.tables.message_source.newest_read", lambda _: {})
+        assert reader_machine.fault_of([large(topic, 1), *late], has_broker=True) is not None
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("count", [8, 9, 10])
+def test_the_first_messages_of_a_topic_that_was_created_again_may_expire_before_it_is_read(
+    reader: tuple[Step, ...], count: int
+) -> None:
+    """Nine are gone: the old topic was read up to there, nearly so, or further."""
+    again = AGAIN, large("T", 12), large("U", 4), *reader[:-1], EXPIRE, *reader
+    assert reader_machine.fault_of([sends(count), *reader, *again], has_broker=True) is None
+
+
 def test_every_message_is_read_once_or_said_to_be_missing() -> None:
     assert reader_machine.run(50) == 50
 

@@ -16,12 +16,14 @@ from pocketmq.client.errors import (
     BrokerNotFound,
     NoPermission,
     RemoteSystemError,
+    RequestCodeNotSupported,
     SubscriptionParseFailed,
     TopicNotExist,
 )
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.record_pulls import RecordPuller
 from pocketmq.client.routes.route import MASTER_ID
+from pocketmq.message.incarnation import created_offset
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.message.message import MessageQueue
 from pocketmq.spark.options.live_options import LiveOptions
@@ -100,6 +102,27 @@ class Brokers:
             return None
         begin = figures.get("commitLogMinOffset", "")
         return int(begin) if begin.isdecimal() else None
+
+    async def created(self, topics: Iterable[str]) -> dict[tuple[str, str], int]:
+        """Return, by topic and broker, the physical offset at which the log ended when the topic
+        was created; 0, or nothing, where that is not known, or the client may not query it, or the
+        broker is too old for that.
+
+        Raises RemotingError.
+        """
+
+        async def ask(topic: str) -> dict[tuple[str, str], int]:
+            async with self._gate:
+                try:
+                    configs = await self._admin.topic_configs(topic)
+                except (NoPermission, RequestCodeNotSupported, TopicNotExist):
+                    return {}
+            return {
+                (topic, name): created_offset(config.attributes) for name, config in configs.items()
+            }
+
+        answers = await asyncio.gather(*map(ask, topics))
+        return {key: offset for answer in answers for key, offset in answer.items()}
 
     async def queues(self, topics: Iterable[str]) -> list[LiveQueue]:
         """Return the queues of topics in order, including those without messages. A topic that does

@@ -90,6 +90,11 @@ class StreamBrokers:
         """Return for each queue the offset of the first message stored at a time (ms) or later."""
         return self._run(self._stored_from(queues, time))
 
+    def log_begin(self, queue: StreamQueue) -> int | None:
+        """Return the physical offset at which the log of a queue's broker begins; None if the
+        client may not query it."""
+        return self._run(self._log_begins({queue.broker}))[queue.broker]
+
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the marks of the messages before some offsets, or at them if those before have
         expired, or that neither exists."""
@@ -122,10 +127,14 @@ class StreamBrokers:
         now = self._marks_at({name: mark.offset for name, mark in here.items()})
         doubtful = {name: mark for name, mark in here.items() if now.get(name) != mark}
         firsts = self._marks_at({name: self._found[name].min_offset for name in doubtful})
+        expired = {name.topic for name in doubtful.keys() - now.keys() if marks[name].stored}
+        created = self._run(self._created(expired)) if expired else {}
         for name, mark in doubtful.items():
             queue = self._found[name]
             bounds = queue.min_offset, queue.max_offset
-            other = compare(mark, KnownQueue(*bounds, firsts.get(name), now.get(name)))
+            at = created.get((name.topic, name.broker), 0)
+            state = KnownQueue(*bounds, firsts.get(name), now.get(name), at)
+            other = compare(read[name].offset, mark, state)
             if other is not None:
                 found[name] = other
         return found
@@ -146,6 +155,10 @@ class StreamBrokers:
     async def _log_begins(self, names: Collection[str]) -> dict[str, int | None]:
         async with Brokers(self._live) as brokers:
             return {name: await brokers.log_begin(name) for name in names}
+
+    async def _created(self, topics: Collection[str]) -> dict[tuple[str, str], int]:
+        async with Brokers(self._live) as brokers:
+            return await brokers.created(topics)
 
     def _marks_at(self, places: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         if not places:

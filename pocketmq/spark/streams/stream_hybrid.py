@@ -117,6 +117,15 @@ class StreamHybrid:
         """Return whether `at` is still the first offset when the broker's messages are included."""
         return at < held.stored and (at > held.first or held.first <= asked.first)
 
+    def log_begin(self, queue: StreamQueue) -> int | None:
+        """Return where the log that has the first record of a queue begins; None if that is
+        unknown."""
+        held, asked = self._held.get(queue), self._asked.get(queue)
+        in_files = held is not None and (
+            asked is None or held.first <= min(asked.first, held.stored - 1)
+        )
+        return (self._stores if in_files else self._brokers).log_begin(queue)
+
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the known marks of messages before some offsets."""
         in_files = {

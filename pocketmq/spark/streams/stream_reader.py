@@ -31,7 +31,7 @@ from pocketmq.spark.store_plans import task_reader
 from pocketmq.spark.streams.admission import Admission, TriggerLimits
 from pocketmq.spark.streams.stream_queues import QueueEnds, StreamQueues
 from pocketmq.spark.streams.stream_stores import StreamStores
-from pocketmq.store.scan.continuity import Replaced
+from pocketmq.store.scan.continuity import Replaced, newest_read
 from pocketmq.store.scan.errors import QueueReplaced, RecordsLost, StoreRecovering
 from pocketmq.store.scan.patience import RECOVERY_SECONDS, Patience
 from pocketmq.store.scan.planning.offsets import EARLIEST, LATEST
@@ -190,11 +190,24 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is None and self._admission.waits(backlog):
                 return start
             shares = self._admission.share(lags)
+        self._check_joining(joining, before)
         end = {queue: offset + shares[queue] for queue, offset in position.items()}
         # A recreated queue gets a new mark, even if it continues at the same offset.
         unchanged = {queue: at for queue, at in before.items() if queue not in anew}
         self._compared = to_json(self._positions(end | joining, unchanged))
         return self._compared
+
+    def _check_joining(self, joining: Iterable[StreamQueue], before: Positions) -> None:
+        """Report the messages of new queues that may have come and expired since `before`."""
+        newest = newest_read(before)
+        for queue in joining:
+            first = self._ends[queue].first
+            if not first or (before and queue.broker not in newest):
+                continue
+            begin = self._queues.log_begin(queue)
+            if begin is not None and newest.get(queue.broker, -1) < begin:
+                reason = f"the queue is new to the stream, and begins at {first}"
+                self._lose_between(queue, 0, first, reason)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the queues at the last `look`, for the query's progress."""

@@ -6,9 +6,10 @@ skip new messages. Their physical offsets in the commit log differ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from pocketmq.store.scan.stream_offsets import Mark
+from pocketmq.store.scan.stream_offsets import Mark, Position, StreamQueue
 
 
 class Replaced(NamedTuple):
@@ -36,17 +37,23 @@ class KnownQueue(NamedTuple):
         begin, end: its offsets.
         first: the mark of its first message, if that is known.
         found: the mark of what it has at the offset of the mark, if that is known.
+        created: the physical offset at which the log ended when the topic was created; 0 if that is
+            not known.
     """
 
     begin: int
     end: int
     first: Mark | None
     found: Mark | None
+    created: int = 0
 
 
-def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
-    """Return why a queue is not the one that `mark` was taken of; None if it is, or if that cannot
-    be told: the message may have expired, or the queue lost its newest messages in a crash."""
+def compare(offset: int, mark: Mark, queue: KnownQueue) -> Replaced | None:
+    """Return why a queue is not the one that was read up to `offset`, with `mark`.
+
+    None if it is, or if that cannot be told: the message may have expired, or the queue lost its
+    newest messages in a crash.
+    """
     if not mark.stored:
         if queue.begin >= mark.offset:
             return None
@@ -63,12 +70,32 @@ def compare(mark: Mark, queue: KnownQueue) -> Replaced | None:
             return None
         what = f"it is at {found.physical}, stored at {found.stored}"
         return Replaced(f"{expected}, but {what}", True, queue.begin if is_new else None)
+    if mark.physical < queue.created:
+        reason = f"{expected}, but the topic was created at the physical offset {queue.created}"
+        return Replaced(reason, True, queue.begin)
     if first is not None and queue.begin <= mark.offset and first.physical > mark.physical:
         reason = f"{expected}, but the queue begins at {first.physical} with {queue.begin}"
         return Replaced(reason, True, queue.begin)
     if mark.offset >= queue.end and is_new:
         return Replaced(f"{expected}, but the queue ends at {queue.end}", True, queue.begin)
+    # All messages from that of the mark up to the position are in one file of the log, so they
+    # expire together.
+    if mark.offset < queue.begin < offset:
+        return Replaced(f"{expected}, but the queue begins at {queue.begin}", True, queue.begin)
     return None
+
+
+def newest_read(read: Mapping[StreamQueue, Position]) -> dict[str, int]:
+    """Return, by broker, the highest physical offset of the marks of positions.
+
+    A queue that has no position came since. Its first messages can have expired since only if the
+    log now begins after that offset.
+    """
+    newest: dict[str, int] = {}
+    for queue, (_, mark) in read.items():
+        if mark is not None:
+            newest[queue.broker] = max(mark.physical, newest.get(queue.broker, 0))
+    return newest
 
 
 def mark_of_empty(offset: int, begin: int, end: int) -> Mark | None:

@@ -91,6 +91,10 @@ class ScannedStore(Protocol):
     def first_stored_from(self, queue: ScannedQueue, timestamp: int) -> int:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
 
+    def log_begin(self, queue: ScannedQueue) -> int | None:
+        """Return the physical offset from which the log is complete up to the first record of a
+        queue; None if that is unknown."""
+
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
         """Return the mark of a record before a queue offset, or at it where those before have
         expired; None if none is known."""

@@ -34,7 +34,7 @@ from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, Q
 from pocketmq.store.scan.queues.queue_slice import queue_directory
 from pocketmq.store.scan.queues.queue_snapshot import Place, QueueSnapshot, place_in
 from pocketmq.store.scan.queues.segments import Mappings, Segments, mapped, undisturbed
-from pocketmq.store.scan.records.topic_table import configured_queues, local_files
+from pocketmq.store.scan.records.topic_table import configured_queues, created_offsets, local_files
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.store_files import LocalFiles
 from pocketmq.store.scan.stream_offsets import Mark
@@ -230,6 +230,10 @@ class StoreSnapshot:
         """Return the queue offset of the first record stored at `timestamp` (ms) or later."""
         return first_stored_from(self.log, queue, timestamp)
 
+    def log_begin(self, queue: ScannedQueue) -> int:
+        """Return the physical offset at which the log begins."""
+        return self.log.begin
+
     def mark(self, queue: ScannedQueue, offset: int) -> Mark | None:
         """Return the mark of the record before a queue offset, or of the record at it if the
         previous one has expired, or that there is neither; None if neither can be read."""
@@ -250,7 +254,13 @@ class StoreSnapshot:
         if found and not found.stored:  # expired: only its entry is left
             found = found._replace(stored=mark.stored)
         first = self._mark_at(queue, queue.min_offset)
-        return compare(mark, KnownQueue(queue.min_offset, queue.max_offset, first, found))
+        created = 0 if found else self._created.get(topic, 0)
+        bounds = queue.min_offset, queue.max_offset
+        return compare(offset, mark, KnownQueue(*bounds, first, found, created))
+
+    @cached_property
+    def _created(self) -> dict[str, int]:
+        return created_offsets(self.root)
 
     def _mark_at(self, queue: QueueSnapshot, offset: int) -> Mark | None:
         """Return the mark of a queue offset; it was stored at 0 if the log does not have it."""

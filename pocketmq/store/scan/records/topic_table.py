@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketmq.message.fastjson_text import FastjsonError, decode
+from pocketmq.message.incarnation import CREATED_OFFSET, created_offset
 from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import read_small
@@ -17,6 +18,13 @@ def configured_queues(root: Path) -> dict[str, int]:
     """Return the topics that the broker of the store at `root` knows, which may have no message
     yet, and the number of queues of each. Empty if config/topics.json is missing or invalid."""
     return {topic: _queues(config) for topic, config in _table(root, "topics.json").items()}
+
+
+def created_offsets(root: Path) -> dict[str, int]:
+    """Return the physical offset at which the log ended when each topic of the store at `root` was
+    created, without those for which that is not known."""
+    offsets = {topic: _created(config) for topic, config in _table(root, "topics.json").items()}
+    return {topic: offset for topic, offset in offsets.items() if offset}
 
 
 def broker_name(root: Path) -> str:
@@ -75,6 +83,12 @@ def _table(root: Path, file: str) -> dict[str, Any]:
         return dict(table.items())
     except (OSError, StoreError, FastjsonError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def _created(config: object) -> int:
+    attributes = config.get("attributes") if isinstance(config, dict) else None
+    offset = attributes.get(CREATED_OFFSET) if isinstance(attributes, dict) else None
+    return created_offset({CREATED_OFFSET: offset}) if isinstance(offset, str) else 0
 
 
 def _queues(config: object) -> int:
