@@ -1,7 +1,8 @@
-"""A store may be a copy from somebody else: no name in its files leads out of its directory."""
+"""A store may be a copy from somebody else: no name in its files, and no link, leads out of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message
+from pocketmq.store.errors import NotAFile, StoreError
 from tests.store.made_store import MadeStore
 
 NAMES = ("../../victim", "../victim", "..", ".", "a/b", "/etc", "a\0b", "")
@@ -107,3 +109,42 @@ async def test_looping_links_that_have_foreign_names(tmp_path: Path) -> None:
     ):
         await consumer.subscribe("orders")
         assert [message.body for message in await consumer.poll(timeout=60)] == [b"good"]
+
+
+LINKED = {
+    "lock": NotAFile,
+    "checkpoint": NotAFile,
+    f"commitlog/{0:020}": NotAFile,
+    f"consumequeue/orders/0/{0:020}": NotAFile,
+    "config/topics.new": None,
+    "config/topics.json.tmp": None,
+    "queuebounds.tmp": None,
+    "abort.tmp": None,
+}
+
+
+@pytest.mark.parametrize("place", LINKED)
+async def test_a_link_in_place_of_a_file_is_not_written_through(place: str, tmp_path: Path) -> None:
+    root, victim = tmp_path / "store", tmp_path / "victim"
+    properties = {"mappedFileSizeCommitLog": "16384"}
+    hostile_store(root)
+    async with (
+        EmbeddedServer(store=root, properties=properties) as server,
+        Producer("tests", namesrv=server.namesrv) as producer,
+    ):
+        await producer.send(Message("orders", b"good"))
+    path = root / place
+    content = b"\xaa" * (path.stat().st_size if path.exists() else 8)
+    victim.write_bytes(content)
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+    (root / "abort").write_text("0")
+    refusal = LINKED[place]
+    with contextlib.ExitStack() as stack:
+        if refusal is not None:
+            stack.enter_context(pytest.raises(refusal, match=f"{path} is a symbolic link"))
+        async with EmbeddedServer(store=root, properties=properties) as server:
+            server.broker.tables.topics.create_if_absent("another", 1)
+    with contextlib.suppress(StoreError):
+        main(["store", "repair", str(root)])
+    assert victim.read_bytes() == content
