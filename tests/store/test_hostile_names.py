@@ -14,6 +14,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message
 from pocketmq.store.errors import NotAFile, StoreError
+from tests.cli.running import Running
 from tests.store.made_store import MadeStore
 
 NAMES = ("../../victim", "../victim", "..", ".", "a/b", "/etc", "a\0b", "")
@@ -53,6 +54,49 @@ def surroundings(directory: Path, store: Path) -> dict[str, bytes | None]:
         for path in sorted(directory.rglob("*"))
         if not path.is_relative_to(store)
     }
+
+
+FORGED = "x\nFORGED line\x1b[2J"
+
+
+def forging_store(root: Path) -> Path:
+    """Return a store in which names of files and topics would begin new lines."""
+    made = MadeStore(root, segment_size=16_384)
+    made.put("orders", 0, b"good", entry=False)
+    made.put(FORGED, 0, b"hostile", entry=False)
+    made.write()
+    (root / "commitlog" / FORGED).write_bytes(b"strange")
+    for directory in (root / FORGED, root / "consumequeue" / FORGED / "0"):
+        directory.mkdir(parents=True)
+    (root / "consumequeue" / FORGED / "0" / f"{0:020}").write_bytes(b"\1" * 100)
+    return root
+
+
+def is_forged(text: str) -> bool:
+    return "\x1b" in text or any(line.startswith("FORGED") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("command", ["check", "snapshot"])
+def test_names_forge_no_lines_of_a_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = forging_store(tmp_path / "store")
+    target = [str(tmp_path / "copy")] if command == "snapshot" else []
+    main(["store", command, str(root), *target])
+    output = capsys.readouterr()
+    assert "FORGED" in output.out
+    assert not is_forged(output.out + output.err)
+
+
+def test_names_forge_no_lines_of_a_log(tmp_path: Path) -> None:
+    root = forging_store(tmp_path / "store")
+    settings = {"listenPort": 0, "storePathRootDir": root, "mappedFileSizeCommitLog": 16_384}
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with Running("broker", *given) as broker:
+        broker.wait_for("FORGED")
+        broker.wait_for("listening")
+        broker.stop()
+        assert not is_forged("\n".join(broker.err))
 
 
 @pytest.fixture
