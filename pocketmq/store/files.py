@@ -481,8 +481,10 @@ class Files:
             mode = stat.S_IMODE(path.stat().st_mode)
         unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
-        draft.unlink(missing_ok=True)  # a link in its place may lead to any other file
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        if draft.is_symlink():
+            draft.unlink()  # it may lead to any other file
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(draft, flags, mode)
         try:
             with os.fdopen(fd, "wb") as file:
                 if mode != 0o644:
