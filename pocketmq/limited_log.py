@@ -35,6 +35,13 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 
+def printable(text: str) -> str:
+    """Return a text without control characters, which would move the cursor or break the line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 def shown(text: str, most: int = MOST_SHOWN) -> str:
     """Return a peer's text as errors and log lines quote it: its beginning, in one line."""
     return one_line(text if len(text) <= most else f"{text[:most]}...")

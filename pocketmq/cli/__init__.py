@@ -23,6 +23,7 @@ from pocketmq._extras import MissingExtra, require
 from pocketmq.cli.command_parser import CommandParser, leaves, nearest
 from pocketmq.cli.standard_files import READER_GONE, discard_output, open_standard_files
 from pocketmq.cli.version import version
+from pocketmq.limited_log import printable
 from pocketmq.remoting.serving.service import ExitCode
 
 
@@ -147,16 +148,22 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _configure_log(*, verbose: bool, as_json: bool) -> None:
     """Write log lines to stderr: warnings, and the changes that admins make."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger(AUDIT_LOG).setLevel(logging.INFO)
+    formatter: logging.Formatter = _LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     if as_json:
         from pocketmq.cli.json_log import JsonFormatter
 
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonFormatter())
+        formatter = JsonFormatter()
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.getLogger(AUDIT_LOG).setLevel(logging.INFO)
+
+
+class _LineFormatter(logging.Formatter):
+    """One line for each record but for its traceback: names of files and peers cannot forge one."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
 
 
 class _Version(argparse.Action):

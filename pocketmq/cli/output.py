@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from pocketmq.limited_log import printable
 from pocketmq.remoting.serving.service import ExitCode
 
 if TYPE_CHECKING:
@@ -81,11 +82,6 @@ def local_time(milliseconds: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 1 message, 2 messages."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def printable(text: str) -> str:
-    """The text without control characters, which would move the cursor or break the line."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _plain_table(

@@ -100,10 +100,12 @@ class NotADirectory(StoreError):
 
 
 class NotAFile(StoreError):
-    """A directory, a named pipe or a device is where the store keeps a file."""
+    """A directory, a named pipe, a device or a symbolic link is where the store keeps a file."""
 
     def __init__(self, path: Path) -> None:
         kind = "a directory" if path.is_dir() else "not a regular file"
+        if path.is_file():
+            kind = "a symbolic link"
         super().__init__(
             f"{path} is {kind}, but the store keeps a file there: move it away, or choose another "
             "store"

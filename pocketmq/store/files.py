@@ -359,8 +359,8 @@ class Files:
         unsynced_directories: tuple[Path, ...] = (),
     ) -> MappedFile:
         """Map a file that exists and has `size` bytes; its first sync includes
-        `unsynced_directories`. Raises OSError."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        `unsynced_directories`. Raises OSError, NotAFile."""
+        fd = open_regular(path, os.O_RDWR)
         try:
             return MappedFile(self, path, fd, base_offset, size, unsynced_directories)
         except BaseException:
@@ -368,8 +368,8 @@ class Files:
             raise
 
     def open_again(self, path: Path) -> int:
-        """Return a new descriptor of a file that was mapped before. Raises OSError."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        """Return a new descriptor of a file that was mapped before. Raises OSError, NotAFile."""
+        return open_regular(path, os.O_RDWR)
 
     def open_or_create(
         self, path: Path, size: int, what: str, unsynced_directories: tuple[Path, ...] = ()
@@ -463,8 +463,9 @@ class Files:
 
     def append(self, path: Path, content: bytes) -> None:
         """Append to a small file, which is created if it is missing. Syncs nothing. Raises
-        OSError."""
-        with path.open("ab", buffering=0) as file:
+        OSError, NotAFile."""
+        fd = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with os.fdopen(fd, "wb", buffering=0) as file:
             file.write(content)
 
     def replace(
@@ -480,7 +481,10 @@ class Files:
             mode = stat.S_IMODE(path.stat().st_mode)
         unsynced = (path.parent, *make_directories(path.parent))
         draft = path.with_name(path.name + ".tmp")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        if draft.is_symlink():
+            draft.unlink()  # it may lead to any other file
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(draft, flags, mode)
         try:
             with os.fdopen(fd, "wb") as file:
                 if mode != 0o644:
@@ -512,8 +516,12 @@ class Files:
             self.sync_directory(directory)
 
     def resize(self, path: Path, size: int) -> None:
-        """Let a file have `size` bytes, new ones zeros. Raises OSError."""
-        os.truncate(path, size)
+        """Let a file have `size` bytes, new ones zeros. Raises OSError, NotAFile."""
+        fd = open_regular(path, os.O_RDWR)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
 
     def unshare(self, path: Path) -> bool:
         """Before a file is changed that no longer changes in the course of things: if a snapshot

@@ -71,7 +71,7 @@ class StoreLock:
         process = os.getpid()
         if (process, root) in _locked_here:
             raise StoreLocked(self._root, str(process))
-        fd = os.open(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(self._root / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             with contextlib.suppress(OSError):  # on a full disk it does without

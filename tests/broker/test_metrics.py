@@ -10,6 +10,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.statistics.message_types import MessageTypes, message_type
 from pocketmq.message import properties as names
 from pocketmq.message.batch_body import encode_batch
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
@@ -147,6 +148,26 @@ async def test_lag_is_what_is_not_committed(start_broker: StartBroker, connect: 
     series = await shown(broker)
     assert series.sum("rocketmq_consumer_lag_messages", **of) == 0
     assert series.sum("rocketmq_consumer_lag_latency_milliseconds", **of) == 0
+
+
+async def test_of_too_many_groups_those_with_the_largest_lags_are_shown(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    broker = await start_broker(metrics_otel_cardinality_limit=2, **ON)
+    client = await connect(broker)
+    await fill(client, "T", *[""] * 5)
+    for number in (2, 4, 0, 3, 1):
+        name = f"G{number}"
+        broker.tables.groups.update([SubscriptionGroupConfig(group_name=name)])
+        broker.tables.offsets.commit(name, "T", 0, number)
+    series = await shown(broker)
+    lags = {
+        f"G{number}": series.sum("rocketmq_consumer_lag_messages", consumer_group=f"G{number}")
+        for number in range(5)
+    }
+    assert lags == {"G0": 5, "G1": 4, "G2": 0, "G3": 0, "G4": 0}
+    metric = "rocketmq_consumer_lag_messages"
+    assert series.sum("pocketmq_metrics_dropped_series", metric=metric) == 3
 
 
 async def test_topics_that_a_group_dropped_have_no_lag(broker: Broker, client: Client) -> None:

@@ -1,7 +1,8 @@
-"""A store may be a copy from somebody else: no name in its files leads out of its directory."""
+"""A store may be a copy from somebody else: no name in its files, and no link, leads out of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pocketmq.client.consumer.pull import PullConsumer
 from pocketmq.client.producer.producer import Producer
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import Message
+from pocketmq.store.errors import NotAFile, StoreError
+from tests.cli.running import Running
 from tests.store.made_store import MadeStore
 
 NAMES = ("../../victim", "../victim", "..", ".", "a/b", "/etc", "a\0b", "")
@@ -51,6 +54,49 @@ def surroundings(directory: Path, store: Path) -> dict[str, bytes | None]:
         for path in sorted(directory.rglob("*"))
         if not path.is_relative_to(store)
     }
+
+
+FORGED = "x\nFORGED line\x1b[2J"
+
+
+def forging_store(root: Path) -> Path:
+    """Return a store in which names of files and topics would begin new lines."""
+    made = MadeStore(root, segment_size=16_384)
+    made.put("orders", 0, b"good", entry=False)
+    made.put(FORGED, 0, b"hostile", entry=False)
+    made.write()
+    (root / "commitlog" / FORGED).write_bytes(b"strange")
+    for directory in (root / FORGED, root / "consumequeue" / FORGED / "0"):
+        directory.mkdir(parents=True)
+    (root / "consumequeue" / FORGED / "0" / f"{0:020}").write_bytes(b"\1" * 100)
+    return root
+
+
+def is_forged(text: str) -> bool:
+    return "\x1b" in text or any(line.startswith("FORGED") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("command", ["check", "snapshot"])
+def test_names_forge_no_lines_of_a_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = forging_store(tmp_path / "store")
+    target = [str(tmp_path / "copy")] if command == "snapshot" else []
+    main(["store", command, str(root), *target])
+    output = capsys.readouterr()
+    assert "FORGED" in output.out
+    assert not is_forged(output.out + output.err)
+
+
+def test_names_forge_no_lines_of_a_log(tmp_path: Path) -> None:
+    root = forging_store(tmp_path / "store")
+    settings = {"listenPort": 0, "storePathRootDir": root, "mappedFileSizeCommitLog": 16_384}
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with Running("broker", *given) as broker:
+        broker.wait_for("FORGED")
+        broker.wait_for("listening")
+        broker.stop()
+        assert not is_forged("\n".join(broker.err))
 
 
 @pytest.fixture
@@ -107,3 +153,42 @@ async def test_looping_links_that_have_foreign_names(tmp_path: Path) -> None:
     ):
         await consumer.subscribe("orders")
         assert [message.body for message in await consumer.poll(timeout=60)] == [b"good"]
+
+
+LINKED = {
+    "lock": NotAFile,
+    "checkpoint": NotAFile,
+    f"commitlog/{0:020}": NotAFile,
+    f"consumequeue/orders/0/{0:020}": NotAFile,
+    "config/topics.new": None,
+    "config/topics.json.tmp": None,
+    "queuebounds.tmp": None,
+    "abort.tmp": None,
+}
+
+
+@pytest.mark.parametrize("place", LINKED)
+async def test_a_link_in_place_of_a_file_is_not_written_through(place: str, tmp_path: Path) -> None:
+    root, victim = tmp_path / "store", tmp_path / "victim"
+    properties = {"mappedFileSizeCommitLog": "16384"}
+    hostile_store(root)
+    async with (
+        EmbeddedServer(store=root, properties=properties) as server,
+        Producer("tests", namesrv=server.namesrv) as producer,
+    ):
+        await producer.send(Message("orders", b"good"))
+    path = root / place
+    content = b"\xaa" * (path.stat().st_size if path.exists() else 8)
+    victim.write_bytes(content)
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+    (root / "abort").write_text("0")
+    refusal = LINKED[place]
+    with contextlib.ExitStack() as stack:
+        if refusal is not None:
+            stack.enter_context(pytest.raises(refusal, match=f"{path} is a symbolic link"))
+        async with EmbeddedServer(store=root, properties=properties) as server:
+            server.broker.tables.topics.create_if_absent("another", 1)
+    with contextlib.suppress(StoreError):
+        main(["store", "repair", str(root)])
+    assert victim.read_bytes() == content

@@ -21,7 +21,7 @@ from pocketmq.broker.tables.creation_limit import CreationLimit
 from pocketmq.broker.tables.table_file import Content, TableFile
 from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import RETRY_PREFIX, SYSTEM_GROUP_PREFIX, IllegalName, check_group
-from pocketmq.message.retry_topic import normal_topic
+from pocketmq.message.retry_topic import V1_SEPARATOR, normal_topic
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.serving.request import RequestConnection
@@ -58,6 +58,8 @@ class SubscriptionGroups:
 
     Attributes:
         deleted: deleted groups, with the time of deletion (Unix ms).
+        offset_of: returns the committed offset of a group in a queue of a topic; -1 if there is
+            none.
     """
 
     def __init__(self, config: BrokerConfig, path: Path, clock: Callable[[], int]) -> None:
@@ -75,6 +77,7 @@ class SubscriptionGroups:
         # group → topic → bits, see FORBID_READ.
         self.forbidden: dict[str, dict[str, int]] = {}
         self.deleted: dict[str, int] = {}
+        self.offset_of: Callable[[str, str, int], int] = lambda group, topic, queue_id: -1
 
     def load(self) -> None:
         """Load RocketMQ's groups, then those in the file. Raises ConfigFileError."""
@@ -120,10 +123,19 @@ class SubscriptionGroups:
     def is_retry_of_another(self, topic: str, group: str) -> bool:
         """Tell whether a topic that is named like a POP retry topic of `group` belongs to another
         group: what `pay` popped from `orders` would return to %RETRY%pay_orders (v1), the retry
-        topic of `pay_orders`."""
-        return topic.removeprefix(RETRY_PREFIX) in self.table and (
-            normal_topic(topic, group) != topic
-        )
+        topic of `pay_orders`. Of two groups whose names for their topics are the same, such as
+        `pay` with `orders_eu` and `pay_orders` with `eu`, the first one that needed it has it: it
+        has an offset there from the start."""
+        if normal_topic(topic, group) == topic:
+            return False
+        joined = topic.removeprefix(RETRY_PREFIX)
+        if joined in self.table:
+            return True
+        if self.offset_of(group, topic, 0) >= 0:
+            return False
+        parts = joined.split(V1_SEPARATOR)
+        others = (V1_SEPARATOR.join(parts[:end]) for end in range(1, len(parts)))
+        return any(self.offset_of(other, topic, 0) >= 0 for other in others)
 
     def is_deleted(self, name: str, time: int) -> bool:
         """Tell whether a group that existed at `time` (Unix ms) was deleted since, or was deleted

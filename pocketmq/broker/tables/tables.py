@@ -79,6 +79,7 @@ class Tables:
             config.consumer_offset_update_version_step,
             config.enable_lmq,
         )
+        self.groups.offset_of = self.offsets.query
         self.topics = TopicConfigs(config, directory / "topics.json", clock, on_topics, log_end)
         self.filters = ConsumerFilters(config, directory / "consumerFilter.json", clock)
         self.consumers = ConsumerGroups(on_members, monotonic, self.filters)

@@ -16,6 +16,7 @@ import msgspec
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
+from pocketmq.store.errors import StoreError
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,8 @@ class TopicBirths:
     def load(self) -> list[TopicConfig]:
         """Return the topics that were created and not deleted again; skip unreadable lines."""
         try:
-            lines = self._path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
+            lines = (self._files.read(self._path) or b"").splitlines()
+        except (OSError, StoreError) as error:
             log.error("%s cannot be read: %s", self._path, error)
             return []
         self._has_lines = bool(lines)
@@ -80,6 +79,6 @@ class TopicBirths:
         try:
             # The previous line may be incomplete, so start a new one.
             self._files.append(self._path, b"\n" + msgspec.json.encode(line) + b"\n")
-        except OSError as error:
+        except (OSError, StoreError) as error:
             # Not fatal: topics.json is still written before anything is acknowledged.
             self._log.error("%s cannot be written: %s", self._path, error)

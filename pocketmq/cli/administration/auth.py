@@ -18,6 +18,7 @@ from pocketmq.auth.official_sources import (
 from pocketmq.auth.store import AuthFileError, AuthTables, write_secret
 from pocketmq.cli.command_parser import CommandParser, Subparsers
 from pocketmq.cli.output import complain, print_json
+from pocketmq.limited_log import printable
 from pocketmq.remoting.serving.service import ExitCode
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({"imported": added, "known": known, "leftOut": found.left_out})
         return ExitCode.OK
     for line in found.left_out:
-        print(f"left out: {line}")
+        print(printable(f"left out: {line}"))
     for name in known:
         print(f"known already: {name}")
     print(f"{'would import' if options.dry_run else 'imported'} {len(added)} users")

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.cli.output import local_time, printable
+from pocketmq.cli.output import local_time
+from pocketmq.limited_log import printable
 from pocketmq.message import properties as names
 from pocketmq.message.message import MessageExt
 

@@ -15,6 +15,7 @@ from pocketmq.cli.options import directory
 from pocketmq.cli.output import complain, counted, print_json, print_rows
 from pocketmq.cli.servers.server_command import add_config_options, read_broker_config
 from pocketmq.cli.stored import store_dump
+from pocketmq.limited_log import printable
 from pocketmq.remoting.serving.service import ExitCode
 from pocketmq.remoting.settings.properties_file import ConfigError, ConfigErrors
 
@@ -154,7 +155,7 @@ def _repair(config: StoreConfig, options: argparse.Namespace) -> int:
         print_json(repair)
         return ExitCode.OK
     for line in repair.lines():
-        print(line)
+        print(printable(line))
     if not repair.actions:
         print(f"{repair.store}: nothing to repair")
     elif repair.dry_run:
@@ -182,7 +183,7 @@ def _snapshot(config: StoreConfig, options: argparse.Namespace) -> int:
         f"({counted(snapshot.bytes, 'byte')})"
     )
     for path in snapshot.left_out[:_SHOWN]:
-        print(f"note: {path} is not part of a snapshot")
+        print(printable(f"note: {path} is not part of a snapshot"))
     return ExitCode.OK
 
 
@@ -197,12 +198,12 @@ def _print_report(report: Report) -> None:
     if len(report.problems) > _SHOWN:
         print(f"... and {len(report.problems) - _SHOWN} more; --json prints them all")
     for remark in report.remarks[:_SHOWN]:
-        print(f"note: {remark}")
+        print(printable(f"note: {remark}"))
     print()
     found = counted(len(report.problems), "problem") if report.problems else "nothing is wrong"
     print(f"{report.store} ({report.state.value}): {found}")
     if report.starts is False:
-        print(f"A broker would not start: {report.refusal}")
+        print(printable(f"A broker would not start: {report.refusal}"))
     if report.problems:
         print(f"Type: pocketmq store repair {report.store} --dry-run")
 

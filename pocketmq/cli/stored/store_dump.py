@@ -14,9 +14,10 @@ import msgspec
 from pocketmq.cli.command_parser import CommandParser, nearest
 from pocketmq.cli.messages.message_text import json_fields
 from pocketmq.cli.options import add_time_range, count, offset
-from pocketmq.cli.output import complain, printable
+from pocketmq.cli.output import complain
 from pocketmq.cli.standard_files import discard_output
 from pocketmq.cli.stored.stored_files import exit_code_of, snapshot_of
+from pocketmq.limited_log import printable
 from pocketmq.message.compression import CompressionError
 from pocketmq.message.message import MessageExt
 from pocketmq.remoting.serving.service import ExitCode

@@ -19,7 +19,7 @@ from pocketmq.remoting.headers import (
     NotificationResponseHeader,
     PeekMessageRequestHeader,
 )
-from tests.broker.conftest import Client, fill
+from tests.broker.conftest import Client, Connect, StartBroker, fill
 from tests.broker.pop.consuming import PopClient, Popped, passes
 from tests.fake_time import FakeTime
 
@@ -215,3 +215,78 @@ async def test_deleting_the_topic_leaves_the_retries_of_the_other_group(
     assert (await pops.client.request(RequestCode.DELETE_TOPIC_IN_BROKER, header)).code == 0
     assert written(broker, joined) == 2
     assert broker.tables.topics.get(joined) is not None
+
+
+@pytest.fixture
+def second(pops: PopClient, topic: str) -> PopClient:
+    """What G_a pops from `topic` would return to where what G pops from `a_topic` does."""
+    return PopClient(pops.client, topic, "G_a")
+
+
+@pytest.fixture
+def first(pops: PopClient, topic: str) -> PopClient:
+    return PopClient(pops.client, f"a_{topic}", "G")
+
+
+async def failed(pops: PopClient, time: FakeTime, body: bytes) -> None:
+    assert (await pops.client.send(pops.topic, body, queue_id=0)).code == 0
+    (message,) = await pops.pop()
+    await pops.change(message, 0)
+    await passes(time, 1)
+
+
+async def bodies(pops: PopClient) -> list[bytes]:
+    return [message.body for message in await pops.pop()]
+
+
+async def test_of_two_groups_that_pop_the_first_has_the_joined_name(
+    first: PopClient, second: PopClient, broker: Broker, time: FakeTime, topic: str
+) -> None:
+    await failed(first, time, b"of the first")
+    await failed(second, time, b"of the second")
+    assert written(broker, f"%RETRY%G_a_{topic}") == written(broker, f"%RETRY%G_a+{topic}") == 1
+    assert await bodies(second) == [b"of the second"]
+    assert await bodies(first) == [b"of the first"]
+    await passes(time, 61_000)  # neither acknowledged it
+    assert await bodies(first) == [b"of the first"]
+    assert await bodies(second) == [b"of the second"]
+
+
+async def test_who_has_the_joined_name_is_known_after_a_restart(
+    start_broker: StartBroker,
+    connect: Connect,
+    first: PopClient,
+    second: PopClient,
+    broker: Broker,
+    time: FakeTime,
+) -> None:
+    await failed(second, time, b"of the second")
+    await broker.stop()
+    broker = await start_broker(options={"clock": time.clock, "call_later": time.call_later})
+    client = await connect(broker)
+    first, second = (PopClient(client, pops.topic, pops.group) for pops in (first, second))
+    await failed(first, time, b"of the first")
+    assert written(broker, f"%RETRY%G+{first.topic}") == 1
+    assert await bodies(first) == [b"of the first"]
+    assert await bodies(second) == [b"of the second"]
+
+
+async def test_deleting_a_topic_leaves_the_retries_of_whose_name_is_the_same(
+    first: PopClient, second: PopClient, broker: Broker, time: FakeTime, topic: str
+) -> None:
+    await failed(first, time, b"of the first")
+    await failed(second, time, b"of the second")
+    await passes(time, 20_000)  # the second one has an offset in its topic
+    header = DeleteTopicRequestHeader(topic=topic)
+    assert (await second.client.request(RequestCode.DELETE_TOPIC_IN_BROKER, header)).code == 0
+    assert broker.tables.topics.get(f"%RETRY%G_a+{topic}") is None
+    assert await bodies(first) == [b"of the first"]
+
+
+async def test_retries_that_both_have_read_so_far_are_still_read_by_both(
+    first: PopClient, second: PopClient, broker: Broker, time: FakeTime, topic: str
+) -> None:
+    await failed(first, time, b"of one of them")
+    broker.tables.offsets.commit("G_a", f"%RETRY%G_a_{topic}", 0, 0)
+    await fill(second.client, topic, "")
+    assert {*await bodies(second), *await bodies(second)} == {b"m0", b"of one of them"}

@@ -12,9 +12,15 @@ from typing import Any
 import pytest
 
 from pocketmq import Credentials, Message, Producer
+from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
+from pocketmq.auth.service import inner_signer
+from pocketmq.auth.users import User
 from pocketmq.broker.config import BrokerConfig, BrokerRole, load_broker_config
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.frames import encode_report
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.pool import ConnectionPool
 from pocketmq.remoting.settings.properties_file import ConfigErrors
 from pocketmq.types import SendStatus
 from tests.broker.replication.pair import Pair, classic, client_of, running
@@ -99,6 +105,30 @@ async def test_a_slave_with_other_credentials_is_refused_with_the_reason(
     await pair.start(1, **SIGNED | {"inner_client_authentication_credentials": other})
     await until(lambda: "innerClientAuthenticationCredentials must be set there" in caplog.text)
     assert classic(pair.master).service.server.acks() == []
+
+
+async def test_only_a_super_user_vouches_for_an_address(pair: Pair) -> None:
+    await pair.start(0, in_sync_replicas=2, ha_listen_port=free_port(), **SIGNED, **OPEN)
+    auth = pair.master.auth
+    assert auth is not None
+    auth.tables.put_user(User("viewer", "viewer password"))
+    sees_all = Entry(Resource.parse("Cluster:*"), frozenset({Action.ALL}), Decision.ALLOW)
+    auth.tables.put_acl("viewer", Acl(custom=(sees_all,)))
+    viewer = json.dumps({"accessKey": "viewer", "secretKey": "viewer password"})
+    pool = ConnectionPool(
+        sign=inner_signer(BrokerConfig(inner_client_authentication_credentials=viewer))
+    )
+    answer = await pool.request(
+        pair.master.address, RequestCode.GET_ALL_DELAY_OFFSET, Header(), timeout=30
+    )
+    assert answer.code == 0
+    await pool.close()
+    service = classic(pair.master).service
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+    writer.write(encode_report(0))
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
 
 
 async def test_a_slave_that_is_listed_needs_no_signature(pair: Pair) -> None:

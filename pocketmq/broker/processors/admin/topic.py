@@ -221,7 +221,7 @@ class TopicProcessor:
                 other = name.removeprefix(RETRY_PREFIX)
                 if (
                     self._topics.get(name) is not None
-                    and not self._groups.known(other)
+                    and not self._groups.is_retry_of_another(name, group)
                     and other not in self._offsets.groups_of(name)
                 ):
                     found.append(name)
