@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -122,6 +123,38 @@ async def test_messages_come_from_the_master_that_the_name_servers_name_now(
             assert [m.body async for m in admin.messages(queue)] == [b"old"]
             cluster.name_server.put("T", [after])
             assert [m.body async for m in admin.messages(queue)] == [b"old", b"new"]
+    finally:
+        await after.stop()
+
+
+async def test_offsets_are_those_of_the_master_that_the_name_servers_name_now(
+    cluster: FakeCluster,
+) -> None:
+    """What a slave stores, its master overwrites."""
+    before, after = cluster["a"], FakeBroker("a")
+    queue = MessageQueue("T", "a", 0)
+    for body in (b"old", b"new"):
+        after.store("T", 0, body)
+    await after.start()
+    try:
+        async with Admin(namesrv=cluster.namesrv) as admin:
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: admin.min_offset(queue),
+                lambda: admin.max_offset(queue),
+                lambda: admin.group_offset("G", queue),
+                lambda: admin.set_group_offset("G", queue, 1),
+                lambda: admin.queues("T"),
+            ]
+            for call in calls:
+                cluster.name_server.put("T", [before], queues=1)
+                await admin.max_offset(queue)
+                asked = before.seen.copy()
+                cluster.name_server.put("T", [after], queues=3)
+                await call()
+                assert before.seen == asked
+            assert await admin.max_offset(queue) == 2
+            assert await admin.group_offset("G", queue) == 1
+            assert len(await admin.queues("T")) == 3
     finally:
         await after.stop()
 

@@ -12,7 +12,6 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.queue_choice import (
     by_consistent_hash,
     by_hash,
-    choose,
     java_hash,
     selector_named,
 )
@@ -70,9 +69,9 @@ def test_the_absolute_value_is_taken_after_the_remainder() -> None:
 def test_selectors_are_functions_of_key_and_queues(key: str | int, count: int) -> None:
     some = queues(2 * count)
     for selector in (by_hash, by_consistent_hash):
-        chosen = choose(selector, some, MESSAGE, key)
+        chosen = selector(some, MESSAGE, key)
         assert chosen in some
-        assert chosen == choose(selector, tuple(some), MESSAGE, key)
+        assert chosen == selector(tuple(some), MESSAGE, key)
 
 
 def test_few_keys_move_with_the_consistent_hash() -> None:
@@ -93,7 +92,7 @@ def test_what_is_no_key_or_selector() -> None:
         selector_named("random")
     stranger = MessageQueue("T", "c", 0)
     with pytest.raises(InvalidMessage, match="'k'"):
-        choose(lambda queues, message, key: stranger, queues(2), MESSAGE, "k")
+        selector_named(lambda queues, message, key: stranger)(queues(2), MESSAGE, "k")
 
 
 async def test_messages_of_a_key_go_to_one_queue_in_order(cluster: FakeCluster) -> None:

@@ -249,6 +249,27 @@ async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient)
     assert got.system_properties.delivery_attempt == 1
 
 
+async def test_a_group_continues_where_it_was_reset_to(
+    server: EmbeddedServer, consumer: GrpcClient
+) -> None:
+    bodies = [b"%d" % number for number in range(4)]
+    await send(consumer, *(message(body=body) for body in bodies))
+    async with Admin(namesrv=server.namesrv) as admin:
+        await admin.reset_offsets(GROUP, "Normal", "end")
+        await send(consumer, message(body=b"new"))
+        _, (new,) = await consumer.receive(receive())
+        assert new.body == b"new"
+        await admin.reset_offsets(GROUP, "Normal", "begin")
+        # What is acknowledged only now does not undo the reset.
+        await consumer.call("AckMessage", ack(new))
+        again: list[bytes] = []
+        while len(again) < 6:
+            _, messages = await consumer.receive(receive())
+            again += [got.body for got in messages]
+            await consumer.call("AckMessage", ack(*messages))
+    assert sorted(again) == [*bodies, b"begin", b"new"]
+
+
 async def test_in_order(server: EmbeddedServer, client: GrpcClient) -> None:
     async with Admin(namesrv=server.namesrv) as admin:
         config = SubscriptionGroupConfig(group_name="ordered", consume_message_orderly=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ import pytest
 from tests.spark.stream_store import GrowingStore, OpenStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pyspark 4.2")
+
+from pyspark.sql import functions
 
 from pocketmq.spark import lag
 from pocketmq.store.scan.stream_offsets import StreamQueue
@@ -112,3 +115,71 @@ def test_an_error_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
     query = Copy(spark, store.root, tmp_path, endingOffsets="latest").start()
     with pytest.raises(Exception, match="option endingOffsets = 'latest': a stream does not"):
         query.awaitTermination(120)
+
+
+def test_windows_over_the_time_of_birth(spark: SparkSession, tmp_path: Path) -> None:
+    """Also those of the hour that a clock in Berlin shows twice."""
+    end_of_summer = 1_792_890_000_000  # 2026-10-25T01:00Z
+    half_hour = 1_800_000
+    born = [end_of_summer + half_hour * number for number in (-2, -1, 0, 1, -1, 2, 20)]
+    store = GrowingStore(tmp_path / "store")
+    store.add(0)
+    source = spark.readStream.format("rocketmq").option("startingOffsets", "earliest")
+    rows = source.load(str(store.root)).withWatermark("bornTimestamp", "2 hours")
+    counts = rows.groupBy(functions.window("bornTimestamp", "1 hour")).count()
+    sink = counts.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        for part in born[:4], born[4:]:  # the state is kept between queries
+            for at in part:
+                store.put("T", 0, born_timestamp=at)
+            store.write()
+            query = sink.trigger(availableNow=True).format("parquet").start(str(tmp_path / "rows"))
+            query.awaitTermination(120)
+        begin = functions.unix_millis("window.start")
+        done = spark.read.parquet(str(tmp_path / "rows")).select(begin, "count").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert sorted(map(tuple, done)) == [
+        (end_of_summer - 2 * half_hour, 3),
+        (end_of_summer, 2),
+        (end_of_summer + 2 * half_hour, 1),
+    ]
+
+
+def test_a_batch_that_is_repeated_upserts_the_same_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = GrowingStore(tmp_path / "store")
+    store.add(0)
+    table = sqlite3.connect(tmp_path / "orders.db", check_same_thread=False)
+    table.execute("CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT, place INTEGER)")
+    batches: list[int] = []
+
+    def upsert(rows: DataFrame, batch: int) -> None:
+        batches.append(batch)
+        found = rows.selectExpr("keys[0]", "CAST(body AS STRING)", "queueOffset").collect()
+        with table:
+            table.executemany(
+                "INSERT INTO orders VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
+                "SET state = excluded.state, place = excluded.place WHERE place < excluded.place",
+                found,
+            )
+
+    source = spark.readStream.format("rocketmq").option("startingOffsets", "earliest")
+    sink = source.load(str(store.root)).writeStream.foreachBatch(upsert)
+    sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for state in (b"paid", b"sent"):
+        for order in range(10):
+            store.put("T", 0, state, {"KEYS": f"o-{order}"})
+        store.write()
+        sink.trigger(availableNow=True).start().awaitTermination(120)
+        # As if the driver had been killed before it noted the end of the batch.
+        for name in (str(batches[-1]), f".{batches[-1]}.crc"):
+            (tmp_path / "checkpoint" / "commits" / name).unlink()
+        sink.trigger(availableNow=True).start().awaitTermination(120)
+        assert table.execute("SELECT DISTINCT state, count(*) FROM orders").fetchall() == [
+            (state.decode(), 10)
+        ]
+    table.close()
+    assert len(batches) == 2 * len(set(batches)) == 4

@@ -10,7 +10,14 @@ from pocketmq.client.consumer.expression import EVERYTHING
 from pocketmq.client.consumer.fetch.puller import Puller, PullResult
 from pocketmq.client.consumer.pauses import Pauses
 from pocketmq.client.errors import QueryNotFound, RemoteSystemError
-from pocketmq.client.parameters import MOST_INT, MOST_OFFSET, instance, text, whole
+from pocketmq.client.parameters import (
+    MOST_INT,
+    MOST_OFFSET,
+    instance,
+    message_queue,
+    text,
+    whole,
+)
 from pocketmq.client.routes.route import MASTER_ID
 from pocketmq.client.validation import check_topic_name, consumer_group
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
@@ -103,7 +110,7 @@ class MessageAdmin(Servers):
         Raises TopicNotExist."""
         whole("offset", offset, 0, MOST_OFFSET)
         whole("max_messages", max_messages, 1, MOST_INT)
-        wrapped = await self._queue_now(queue)
+        wrapped = await self._queue(queue)
         puller = Puller(
             self._instance,
             TOOLS_GROUP,
@@ -125,13 +132,6 @@ class MessageAdmin(Servers):
             message.topic = self._namespace.unwrap(message.topic)
         return result
 
-    async def _queue_now(self, queue: MessageQueue) -> MessageQueue:
-        """Return the queue with its name at the brokers, and update its route: a former master may
-        be a slave by now, and lack messages. Raises TopicNotExist."""
-        wrapped = self._queue(queue)
-        self._instance.routes.learn(wrapped.topic, await self.topic_route(queue.topic))
-        return wrapped
-
     def messages(self, queue: MessageQueue, offset: int = 0) -> AsyncIterator[MessageExt]:
         """Yield every message of a queue from an offset up to the current end.
 
@@ -140,11 +140,12 @@ class MessageAdmin(Servers):
         Reads some messages at a time, as `read`. Raises TopicNotExist.
         """
         whole("offset", offset, 0, MOST_OFFSET)
-        self._queue(queue)
+        message_queue("queue", queue)
+        self._instance.check_running()
         return self._messages(queue, offset)
 
     async def _messages(self, queue: MessageQueue, offset: int) -> AsyncIterator[MessageExt]:
-        end = await self._offsets.max(await self._queue_now(queue))
+        end = await self._offsets.max(await self._queue(queue))
         while offset < end:
             result = await self.read(queue, offset)
             for message in result.messages:

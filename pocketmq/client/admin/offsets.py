@@ -25,30 +25,30 @@ class OffsetAdmin(Servers):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the oldest offset that is still stored; 0 for an unknown queue."""
-        return await self._offsets.min(self._queue(queue))
+        return await self._offsets.min(await self._queue(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the next message; 0 for an unknown queue."""
-        return await self._offsets.max(self._queue(queue))
+        return await self._offsets.max(await self._queue(queue))
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message stored at or after `time`, or the end."""
         timestamp = store_time("time", time)
-        return await self._offsets.at_time(self._queue(queue), timestamp)
+        return await self._offsets.at_time(await self._queue(queue), timestamp)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int | None:
         """Return the store time of the oldest message, ms; None if the queue is empty."""
-        return await self._offsets.earliest_store_time(self._queue(queue))
+        return await self._offsets.earliest_store_time(await self._queue(queue))
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return a consumer group's offset in a queue; None if it has none."""
-        return await self._store(group).read(self._queue(queue))
+        return await self._store(group).read(await self._queue(queue))
 
     async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset. A running consumer of the group overwrites it with its own.
         Raises SubscriptionGroupNotExist if the group does not exist."""
         whole("offset", offset, 0, MOST_OFFSET)
-        await self._store(group).store(self._queue(queue), offset)
+        await self._store(group).store(await self._queue(queue), offset)
 
     async def reset_offsets(
         self, group: str, topic: str, to: datetime | int | Literal["begin", "end"]
@@ -177,7 +177,7 @@ class OffsetAdmin(Servers):
         table = {}
         for queue in await self.queues(topic):
             if queue.broker_name == broker:
-                wrapped = self._queue(queue)
+                wrapped = await self._queue(queue)
                 table[wrapped] = await self._offsets.resolve(wrapped, to)
                 await self._store(group).store(wrapped, table[wrapped])
         return table

@@ -23,7 +23,7 @@ from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.namespace import Namespace
 from pocketmq.client.offsets import QueueOffsets
 from pocketmq.client.parameters import message_queue, text, text_or_none
-from pocketmq.client.routes.route import MASTER_ID
+from pocketmq.client.routes.route import MASTER_ID, TopicRoute
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.cluster import ClusterInfo
 from pocketmq.remoting.bodies.heartbeat import HeartbeatData
@@ -79,23 +79,32 @@ class Servers:
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Return the route of a topic; raises TopicNotExist."""
         header = GetRouteInfoRequestHeader(topic=self._topic(topic), accept_standard_json_only=True)
-        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        try:
+            answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        except TopicNotExist as error:
+            raise TopicNotExist(f"topic {topic} does not exist") from error
         return TopicRouteData.decode(answer.body)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic; raises TopicNotExist."""
-        name = self._topic(topic)
-        self._instance.check_running()
-        route = await self._instance.routes.for_subscribe(name, timeout=self.timeout)
-        if route is None:
-            raise TopicNotExist(f"topic {topic} does not exist")
+        route = await self._current_route(topic)
         return tuple(map(self._namespace.unwrap_queue, route.subscribe))
 
-    def _queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue with the topic name on the servers; raises TypeError, ValueError."""
+    async def _queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the topic name on the servers, for requests to its current master.
+        Raises TypeError, ValueError, TopicNotExist."""
         message_queue("queue", queue)
-        self._instance.check_running()
+        await self._current_route(queue.topic)
         return self._namespace.wrap_queue(queue)
+
+    async def _current_route(self, topic: str) -> TopicRoute:
+        """Request a topic's route, and use it from now on; raises TopicNotExist.
+
+        The last known one may name a former master: a slave by now, which lacks messages, and whose
+        offsets are overwritten by its master's.
+        """
+        data = await self.topic_route(topic)
+        return self._instance.routes.learn(self._topic(topic), data)
 
     def _topic(self, topic: str) -> str:
         """Return the name of a topic on the servers. Clients need not be able to create it."""

@@ -163,17 +163,14 @@ class SendTrace:
     def after_send(self, context: SendContext, /) -> None:
         """Record a send, unless the broker has tracing off."""
         dispatcher = self._dispatcher
-        stored = []
         for place, result in enumerate(context.results):
             if result is not None and result.trace_on:
                 message = context.messages[place]
                 if message.topic != dispatcher.topic:
-                    stored.append((message, result))
-        for message, result in stored:
-            dispatcher.append(_published(context, message, result, len(stored)))
+                    dispatcher.append(_published(context, message, result))
 
 
-def _published(context: SendContext, message: Message, result: SendResult, count: int) -> PubRecord:
+def _published(context: SendContext, message: Message, result: SendResult) -> PubRecord:
     kind = _NORMAL
     if context.kind is _HALF:
         kind = MessageType.HALF
@@ -188,7 +185,7 @@ def _published(context: SendContext, message: Message, result: SendResult, count
         keys=names.KEY_SEPARATOR.join(message.keys),
         store_host=store_host(result),
         body_length=len(message.body),
-        cost=int(context.elapsed * 1000 / count),
+        cost=int(context.elapsed * 1000 / len(context.results)),
         message_type=kind,
         offset_msg_id=result.offset_msg_id,
         region=result.region_id,

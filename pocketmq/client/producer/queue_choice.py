@@ -17,7 +17,7 @@ import hashlib
 import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 
 from pocketmq.client.errors import InvalidMessage
@@ -51,9 +51,8 @@ def by_hash(queues: Sequence[MessageQueue], _message: Message, key: ShardingKey,
     Reference: SelectMessageQueueByHash over `hashCode`. When the number of queues changes, nearly
     every key moves.
     """
-    number = java_hash(key)
     # Java takes the absolute value of the remainder, which has the sign of the number.
-    return queues[abs(number) % len(queues)]
+    return queues[abs(java_hash(key)) % len(queues)]
 
 
 def by_consistent_hash(
@@ -70,8 +69,9 @@ _SELECTORS: dict[str, Selector] = {"hash": by_hash, "consistent": by_consistent_
 
 
 def selector_named(selector: str | Selector) -> Selector:
-    """Return the selector named "hash" or "consistent", or the given function. Raises TypeError,
-    also for a function with other parameters, and ValueError."""
+    """Return the selector named "hash" or "consistent", or the given function, which then raises
+    InvalidMessage unless it chooses one of the queues. Raises TypeError, also for a function with
+    other parameters, and ValueError."""
     if callable(selector):
         try:
             inspect.signature(selector).bind([], None, "")
@@ -82,7 +82,7 @@ def selector_named(selector: str | Selector) -> Selector:
                 "queue_selector is called with (queues, message, key), which "
                 f"{shown(selector)} does not accept"
             ) from None
-        return selector
+        return partial(_checked, selector)
     try:
         return _SELECTORS[text("queue_selector", selector)]
     except KeyError:
@@ -92,12 +92,11 @@ def selector_named(selector: str | Selector) -> Selector:
         ) from None
 
 
-def choose(
+def _checked(
     selector: Selector, queues: Sequence[MessageQueue], message: Message, key: ShardingKey
 ) -> MessageQueue:
-    """Return the selector's choice; raises InvalidMessage if it is not one of the queues."""
     queue = selector(queues, message, key)
-    if selector is not by_hash and queue not in queues:
+    if queue not in queues:
         raise InvalidMessage(
             f"the selector chose {queue} for key {key!r}, which is not a queue of {message.topic}"
         )

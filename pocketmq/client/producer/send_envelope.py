@@ -40,7 +40,7 @@ from pocketmq.client.producer.accumulator import Accumulator, ConcurrentSends, P
 from pocketmq.client.producer.batch import BatchPart
 from pocketmq.client.producer.batch_sender import BatchSender
 from pocketmq.client.producer.prepared_message import prepare
-from pocketmq.client.producer.queue_choice import Selector, ShardingKey, choose, key_property
+from pocketmq.client.producer.queue_choice import Selector, ShardingKey, key_property
 from pocketmq.client.producer.sender import Sender
 from pocketmq.client.send_result import SendResult
 from pocketmq.client.validation import check_message, check_type
@@ -50,9 +50,6 @@ from pocketmq.remoting.codes import RequestCode
 
 R = TypeVar("R", bound=SendResult | list[SendResult] | None)
 Ts = TypeVarTuple("Ts")
-
-# Before Python 3.12 the member of an enum takes longer to look up than a hook to call.
-_SINGLE = SendKind.SINGLE
 
 #: Sentinel: not running. Not None, which `running_loop` may return.
 NOWHERE = object()
@@ -160,10 +157,10 @@ class SendEnvelope:
         check_message(message, self._max_message_size)
         extra = ""
         if key is not None:
-            queues = self._sender.known_queues(message.topic)
-            if queues is None:
+            route = self._sender.writable(message.topic)
+            if route is None:
                 return self._send_later(message, key, deadline, shares)
-            queue = choose(self._selector, queues, message, key)
+            queue = self._selector(route.publish.queues, message, key)
             extra = key_property(key)
         elif queue is not None:
             check_queue(queue, message.topic)
@@ -173,28 +170,6 @@ class SendEnvelope:
         outgoing = prepare(message, new_unique_id(), extra=extra + self._namespace.property)
         sending = self._sender.send(outgoing, queue, deadline)
         return self._named(sending) if self._namespace.name else sending
-
-    def send_observed(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        key: ShardingKey | None,
-        deadline: float,
-        shares: bool,
-    ) -> Coroutine[Any, Any, SendResult]:
-        """Do what `send` does, between the hooks."""
-        check_type(message)
-        return self._observed(_SINGLE, [message], self._send_first, queue, key, deadline, shares)
-
-    def _send_first(
-        self,
-        messages: Sequence[Message],
-        queue: MessageQueue | None,
-        key: ShardingKey | None,
-        deadline: float,
-        shares: bool,
-    ) -> Coroutine[Any, Any, SendResult]:
-        return self.send(messages[0], queue, key, deadline, shares)
 
     async def _send_later(
         self, message: Message, key: ShardingKey, deadline: float, shares: bool
@@ -434,10 +409,8 @@ class SendEnvelope:
         return message, target
 
     async def _target(self, message: Message, key: ShardingKey, deadline: float) -> MessageQueue:
-        queues = self._sender.known_queues(message.topic)
-        if queues is None:
-            queues = await self._sender.queues(message.topic, deadline)
-        return choose(self._selector, queues, message, key)
+        queues = await self._sender.queues(message.topic, deadline)
+        return self._selector(queues, message, key)
 
     def _wrap(self, message: Message) -> Message:
         return self._namespace.wrap_message(message) if self._namespace.name else message

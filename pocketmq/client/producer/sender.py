@@ -68,6 +68,8 @@ class Sender:
         self.group = group
         self._instance = instance
         self._routes = instance.routes
+        #: Returns the route of a topic; None while it is not known, or has no queues to write to.
+        self.writable = instance.routes.writable
         self._pool = instance.pool
         self._compression = compression
         #: Bytes of a body from which on it is compressed.
@@ -100,7 +102,7 @@ class Sender:
             return self._send_compressed(outgoing, queue, deadline)
         topic, read = outgoing.topic, outgoing.result
         # A fast path for the usual case, without the frame of `_attempts`.
-        if queue is None and (route := self._routes.writable(topic)) is not None:
+        if queue is None and (route := self.writable(topic)) is not None:
             return self._delivery.deliver(topic, route.publish, self._ask, deadline, outgoing, read)
         return self._attempts(topic, queue, self._ask, deadline, outgoing, read)
 
@@ -212,11 +214,6 @@ class Sender:
             messages=len(outgoing.msg_ids),
         )
 
-    def known_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
-        """Return the writable queues; None while the topic has no known route."""
-        route = self._routes.writable(topic)
-        return None if route is None else route.publish.queues
-
     async def queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """Return the writable queues, after waiting for a route until the deadline; raises
         NoRouteInfo, NoNameServer, RemotingTimeout."""
@@ -303,14 +300,14 @@ class Sender:
             await self._outages.wait(address, seconds)
 
     async def _publish_queues(self, topic: str, deadline: float) -> PublishQueues:
-        route = self._routes.writable(topic)
+        route = self.writable(topic)
         if route is None:
             left = max(deadline - time.monotonic(), 0.0)
             route = await self._routes.wait_for_publish(topic, timeout=left)
         return route.publish
 
     def _current(self, topic: str) -> PublishQueues | None:
-        route = self._routes.writable(topic)
+        route = self.writable(topic)
         return None if route is None else route.publish
 
     def _doubt(self, topic: str) -> None:

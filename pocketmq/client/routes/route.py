@@ -285,9 +285,9 @@ class RouteTable:
         """Request the route now; return None if the name server does not know the topic."""
         return await self._ask(topic, topic in self._published, timeout)
 
-    def learn(self, topic: str, data: TopicRouteData) -> None:
+    def learn(self, topic: str, data: TopicRouteData) -> TopicRoute:
         """Store a route that a name server has just returned for an existing topic."""
-        self._learn(TopicRoute(topic, data))
+        return self._learn(TopicRoute(topic, data))
 
     def doubt(self, topic: str, now: float) -> None:
         """Request the route again in the background after a send or pull by it failed, at most once

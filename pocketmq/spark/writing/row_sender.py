@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pocketmq.client.errors import BatchSendError, InvalidMessage, RemotingError
 from pocketmq.client.producer.prepared_message import prepare
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.queue_choice import ShardingKey, choose, selector_named
+from pocketmq.client.producer.queue_choice import ShardingKey, selector_named
 from pocketmq.client.validation import check_message, goes_alone
 from pocketmq.message.limits import MAX_BODY
 from pocketmq.message.message import Message, MessageQueue
@@ -122,7 +122,7 @@ class _RowSender:
             else:
                 if message.topic not in queues:
                     queues[message.topic] = await self._queues(number, message)
-                queue = choose(self._selector, queues[message.topic], message, key)
+                queue = self._selector(queues[message.topic], message, key)
                 parts.by_queue.setdefault(queue, []).append((number, message))
         return parts
 
