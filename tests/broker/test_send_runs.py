@@ -22,10 +22,16 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
 from pocketmq.message.checksum import crc32
+from pocketmq.remoting.answers.batch import child_frames, decode_answers
 from pocketmq.remoting.answers.stored_answer import StoredAnswer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frames.frame import encode_command
-from pocketmq.remoting.headers import Header, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.frames.frame import decode_command, encode_command
+from pocketmq.remoting.headers import (
+    BatchRequestHeader,
+    Header,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, RequestConnection, Response
 from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
@@ -94,6 +100,59 @@ def a_send(chance: random.Random, number: int) -> bytes:
     )
 
 
+def a_parent(chance: random.Random, number: int, children: Sequence[bytes]) -> bytes:
+    """The frame of a parent, mostly of sends."""
+    codes = (RequestCode.SEND_MESSAGE_V2,) * 6 + (RequestCode.SEND_MESSAGE, 9_999, None)
+    header = BatchRequestHeader(
+        dispatch_code=chance.choice(codes),
+        omit_not_found=True if not chance.randrange(20) else None,
+    )
+    return encode_command(
+        RequestCode.COMMON_BATCH_REQUEST,
+        number,
+        flag=0 if chance.randrange(30) else 2,
+        header=header,
+        body=b"".join(children),
+        serialize_type=chance.choice((0, 0, 1)),
+    )
+
+
+def in_parents(chance: random.Random, frames: Sequence[bytes]) -> Iterator[bytes]:
+    """The same frames, some of them in parents; most of these are like those of clients."""
+    at = 0
+    while at < len(frames):
+        count = chance.choice((0, 1, 5, 20, 70))
+        some = frames[at : at + count]
+        if chance.randrange(3) == 0:
+            yield from some
+        elif chance.randrange(4):
+            usual = [frame for frame in map(usual_child, some) if frame]
+            yield a_parent(chance, at, usual)
+        else:
+            yield a_parent(chance, at, some)
+        at += count
+
+
+def usual_child(frame: bytes) -> bytes:
+    """The same send as most clients write children, or nothing instead of an unusual one."""
+    command = decode_command(frame[4:])
+    fields = command.ext_fields
+    topic = fields.get("b", fields.get("topic"))
+    queue_id = int(fields.get("e", fields.get("queueId", -1)))
+    if command.flag or topic != TOPICS[0] or not 0 <= queue_id < 4 or not command.body:
+        return b""
+    return encode_command(
+        RequestCode.SEND_MESSAGE_V2,
+        abs(command.opaque),
+        header=SendMessageRequestHeaderV2(
+            topic=topic, queue_id=queue_id, sys_flag=0, born_timestamp=NOW, flag=0,
+            properties=f"UNIQ_KEY\x01{abs(command.opaque):032X}\x02TAGS\x01paid\x02",
+        ),
+        body=bytes(command.body),
+        serialize_type=command.serialize_type,
+    )  # fmt: skip
+
+
 def some_reads(seed: int) -> Iterator[list[bytes]]:
     """For one connection after another, what is read from it: frames, few of them broken, cut
     anywhere."""
@@ -101,6 +160,8 @@ def some_reads(seed: int) -> Iterator[list[bytes]]:
     number = itertools.count(1)
     for _ in range(40):
         frames = [a_send(chance, next(number)) for _ in range(chance.choice((1, 3, 40, 90)))]
+        if chance.randrange(2):
+            frames = list(in_parents(chance, frames)) or frames
         if not chance.randrange(3):
             at = chance.randrange(len(frames))
             frames[at] = broken(frames[at], chance)
@@ -211,6 +272,21 @@ async def test_compiled_sends_do_what_those_in_python_do(
     assert [name for name, data in compiled.files.items() if data != python.files[name]] == []
 
 
+def sends(*opaques: int) -> bytes:
+    header = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    return b"".join(
+        encode_command(RequestCode.SEND_MESSAGE_V2, opaque, header=header, body=b"body")
+        for opaque in opaques
+    )
+
+
+def parent(body: bytes) -> bytes:
+    header = BatchRequestHeader(dispatch_code=RequestCode.SEND_MESSAGE_V2)
+    return encode_command(RequestCode.COMMON_BATCH_REQUEST, 7, header=header, body=body)
+
+
 def compiled_encode(**options: Any) -> Any:
     """`SendRun.encode` of one topic with one queue, and what it is given."""
     answer = StoredAnswer.of_message(bytes(8), trace_on=True)
@@ -223,15 +299,11 @@ def compiled_encode(**options: Any) -> Any:
         msg_id=b"00", json=answer.json_parts, binary=answer.binary_parts, language=0, version=0
     )
     run = send_run(
-        {"orders": target}, send_runs.examine, crc32, answers, suffix=b"", store_host=bytes(8),
-        special=0, kept=-1,
+        {"orders": target}, send_runs.examine, crc32, answers, Response.repeatable(0, "done"),
+        most_children=3, suffix=b"", store_host=bytes(8), special=0, kept=-1,
     )  # fmt: skip
-    header = SendMessageRequestHeaderV2(
-        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
-    )
-    data = encode_command(RequestCode.SEND_MESSAGE_V2, 0, header=header, body=b"body") * 3
     arguments = {
-        "data": data, "start": 0, "most": 32, "longest": 1 << 20, "born_host": bytes(8),
+        "data": sends(0, 0, 0), "start": 0, "most": 32, "longest": 1 << 20, "born_host": bytes(8),
         "by_topic": {"orders": {0: queue}}, "buffer": bytearray(1000), "at": 0, "room": 1000,
         "physical_offset": 0, "timestamp": 0, "most_body": 4,
     }  # fmt: skip
@@ -255,7 +327,38 @@ def compiled_encode(**options: Any) -> Any:
 )
 def test_a_run_ends_at_every_bound(options: dict[str, Any], count: int) -> None:
     run = compiled_encode(**options)
-    assert (0 if run is None else len(run[2])) == count
+    assert (0 if run is None else run.count) == count
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("frames", "options", "count"),
+    [
+        ((parent(sends(1, 2, 3)),), {}, 3),
+        ((parent(sends(1, 2, 3)),) * 2, {"most": 4}, 6),
+        ((parent(sends(1, 2, 3)),) * 2, {"most": 3}, 3),
+        ((parent(sends(1, 2)), parent(sends(1, 2, 3, 4))), {}, 2),
+        ((sends(1), parent(sends(2, 2))), {}, 1),
+        ((sends(1), parent(b"")), {}, 1),
+        ((sends(1), parent(sends(1, 2)[:-1])), {}, 1),
+        ((sends(1), parent(sends(1) + parent(sends(2)))), {}, 1),
+        ((sends(1), parent(sends(1, 2, 3))), {"room": 400}, 1),
+        ((parent(sends(1, 2, 3)),), {"room": 250}, 0),
+    ],
+)
+def test_a_parent_is_executed_whole_or_not_at_all(
+    frames: Sequence[bytes], options: dict[str, Any], count: int
+) -> None:
+    run = compiled_encode(**{"data": b"".join(frames), **options})
+    assert (0 if run is None else run.count) == count
+    if run is not None:
+        [(_, _, _, entries, size)] = run.queues
+        assert (len(entries) // 20, size) == (count, run.size)
+        assert len(run.opaques) + sum(len(opaques) for _, opaques in run.parents) == count
+        answers = [decode_command(frame) for frame in child_frames(run.answers)]
+        assert sum(len(decode_answers(each.body)) for each in answers if each.body) == sum(
+            len(opaques) for _, opaques in run.parents
+        )
 
 
 @compiled_only
@@ -269,8 +372,9 @@ def test_nothing_is_written_outside_of_the_buffer(options: dict[str, Any]) -> No
 
 
 @compiled_only
+@pytest.mark.parametrize("in_parent", [False, True])
 async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
-    start_broker: StartBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    in_parent: bool, start_broker: StartBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their answers are replaced, and their messages stored when the disk is mended."""
     disk = Disk(monkeypatch)
@@ -285,8 +389,12 @@ async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
     peer.send(frame(0))
     assert (await peer.read()).code == 0
     disk.fail(errno.ENOSPC)
-    peer.send(b"".join(frame(opaque) for opaque in range(1, 41)))
-    answers = [await peer.read() for _ in range(40)]
+    frames = b"".join(frame(opaque) for opaque in range(1, 41))
+    peer.send(parent(frames) if in_parent else frames)
+    if in_parent:
+        answers = list(decode_answers((await peer.read()).body).values())
+    else:
+        answers = [await peer.read() for _ in range(40)]
     assert {answer.code for answer in answers} == {int(ResponseCode.SERVICE_NOT_AVAILABLE)}
     assert sorted(answer.opaque for answer in answers) == list(range(1, 41))
     disk.mend()

@@ -154,7 +154,7 @@ def test_requests_that_are_served_from_reads_are_measured(dispatcher: Dispatcher
     handler = dispatcher.read_handler
     assert handler is not None
     connection = cast(RequestConnection, None)
-    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20, 0)
+    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20, 0, 0)
     assert handler(connection, b"", 0, 32, 100) is None
     [measured] = latency.figures()
     assert sum(measured.buckets) == 20

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""The requests of ordinary sends decoded, and their answers encoded, by compiled code.
+"""The requests of ordinary sends, and of parents of them, decoded, and their answers encoded, by
+compiled code.
 
 Only requests as the known clients write them. Functions read between `at` and `end`, never past
 `end`: if a text ends too early, or is not as expected, they return NULL, false, or a size below 0.
@@ -18,6 +19,8 @@ from pocketmq._big_endian cimport get32, put16, put32, put_bytes
 cdef enum:
     CODE_SEND = 10
     CODE_SEND_V2 = 310
+    CODE_PARENT = 666
+    MOST_HEADER = 256 << 10  # bytes
     BINARY_FIXED = 21  # bytes of a binary header before its remark
     MOST_ANSWER = 1024
 
@@ -219,6 +222,11 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     """Take an extField; false if it is unknown or unusual."""
     cdef uint8_t letter
     cdef int64_t number
+    if send.is_parent:
+        if send.seen or not equal(name, "dispatchCode", 12):
+            return False
+        send.seen = 1
+        return number_of(value, 32, &send.dispatch_code)
     if send.is_other:
         return True
     if send.code == CODE_SEND:
@@ -249,6 +257,15 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     elif letter == c"m":
         return equal(value, "false", 5)
     return True
+
+
+cdef bint is_send(int64_t code) noexcept nogil:
+    return code == CODE_SEND_V2 or code == CODE_SEND
+
+
+cdef inline void _set_kind(Send *send) noexcept nogil:
+    send.is_other = not is_send(send.code)
+    send.is_parent = send.code == CODE_PARENT
 
 
 cdef inline bint is_whole(Send *send) noexcept nogil:
@@ -289,7 +306,7 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
     at = json_number(at + 8, end, &send.code)
     if at == NULL:
         return False
-    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
+    _set_kind(send)
     send.escaped = True
     while at[0] == c",":
         at = json_text(at + 1, end, &name, False)
@@ -332,7 +349,7 @@ cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) excep
     if end - at < BINARY_FIXED + 4:
         return False
     send.code = <int64_t> at[0] << 8 | at[1]
-    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
+    _set_kind(send)
     send.opaque = <int64_t> <int> get32(at + 5)
     # Neither a flag nor a remark, and the entries end with the header.
     if get32(at + 9) or get32(at + 13) or get32(at + 17) != <uint32_t> (end - at - BINARY_FIXED):
@@ -375,7 +392,7 @@ cdef const uint8_t *decode(
     end = at + 4 + length
     at += 8
     head = at
-    if word & 0xFFFFFF > <uint32_t> (end - at):
+    if word & 0xFFFFFF > <uint32_t> (end - at) or word & 0xFFFFFF > MOST_HEADER:
         return NULL
     at += word & 0xFFFFFF
     memset(send, 0, sizeof(Send))
@@ -407,7 +424,7 @@ cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported
         return True
     if json_number(at + 16, end, &code) == NULL:
         return False
-    return code == CODE_SEND_V2 or code == CODE_SEND or code in unsupported
+    return is_send(code) or code in unsupported
 
 
 cdef class SendAnswers:
@@ -418,7 +435,8 @@ cdef class SendAnswers:
     """
 
     def __cinit__(self):
-        self._buffer = <uint8_t *> PyMem_Malloc(MOST_SENDS * MOST_ANSWER)
+        # As many answers to parents; what is never written takes no memory.
+        self._buffer = <uint8_t *> PyMem_Malloc(2 * MOST_SENDS * MOST_ANSWER)
         if self._buffer == NULL:
             raise MemoryError
 
@@ -508,7 +526,7 @@ cdef class SendAnswers:
         self._to = to
         return True
 
-    cdef bint add_refused(self, Send *send, bytes before, bytes after) except *:
+    cdef bint add_repeated(self, Send *send, bytes before, bytes after) except *:
         """Add an answer that is `before` and `after` around the opaque; false if it is too long."""
         cdef uint8_t *to = self._to
         cdef uint8_t *frame = to

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
@@ -37,25 +38,27 @@ code is to be dispatched alone. If it raises, none of them was executed."""
 
 class ExecutedRead(NamedTuple):
     """The result of a `ReadHandler`: where it ended, the frames of the answers, the number of
-    requests and their code, and the code of all answers."""
+    requests and their code, the code of all answers, and the number of parents of requests."""
 
     stopped: int
     answers: bytes
     code: int
     requests: int
     answer: int = ResponseCode.SUCCESS
+    parents: int = 0
 
 
 class ReadHandler(Protocol):
     """Serves requests straight from what was read, as many as it can in one go."""
 
     def __call__(
-        self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int, /
+        self, connection: RequestConnection, data: Buffer, start: int, most: int, longest: int, /
     ) -> ExecutedRead | None:
         """Execute the requests in `data[start:]`, one after another.
 
-        It ends after `most` of them, or before a frame that is longer than `longest` bytes, is
-        incomplete, or has to be dispatched. Returns None if that is the first one.
+        It ends after `most` of them, or with the parent that has the last of them, or before a frame
+        that is longer than `longest` bytes, is incomplete, or has to be dispatched. Returns None if
+        that is the first one.
         """
 
 

@@ -14,7 +14,9 @@ class SendRun:
         examine: Callable[[str], int | None],
         crc: Callable[[ReadableBuffer], int],
         answers: SendAnswers,
+        parent: Response,
         *,
+        most_children: int,
         suffix: bytes,
         store_host: bytes,
         special: int,
@@ -22,7 +24,7 @@ class SendRun:
     ) -> None: ...
     def encode(
         self,
-        data: bytes,
+        data: ReadableBuffer,
         start: int,
         most: int,
         longest: int,
@@ -37,7 +39,7 @@ class SendRun:
     ) -> EncodedRun | None: ...
     def refuse(
         self,
-        data: bytes,
+        data: ReadableBuffer,
         start: int,
         most: int,
         longest: int,
