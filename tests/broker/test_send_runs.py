@@ -18,6 +18,9 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from pocketmq._accelerator import PURE_PYTHON
+from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
+from pocketmq.auth.signature import sign
+from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
@@ -25,6 +28,7 @@ from pocketmq.message.checksum import crc32
 from pocketmq.remoting.answers.batch import child_frames, decode_answers
 from pocketmq.remoting.answers.stored_answer import StoredAnswer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.frames.frame import decode_command, encode_command
 from pocketmq.remoting.headers import (
     BatchRequestHeader,
@@ -153,7 +157,7 @@ def usual_child(frame: bytes) -> bytes:
     )  # fmt: skip
 
 
-def some_reads(seed: int) -> Iterator[list[bytes]]:
+def some_reads(seed: int, *, sign_them: bool = False) -> Iterator[list[bytes]]:
     """For one connection after another, what is read from it: frames, few of them broken, cut
     anywhere."""
     chance = random.Random(seed)
@@ -162,6 +166,8 @@ def some_reads(seed: int) -> Iterator[list[bytes]]:
         frames = [a_send(chance, next(number)) for _ in range(chance.choice((1, 3, 40, 90)))]
         if chance.randrange(2):
             frames = list(in_parents(chance, frames)) or frames
+        if sign_them:
+            frames = [signed(chance, frame) for frame in frames]
         if not chance.randrange(3):
             at = chance.randrange(len(frames))
             frames[at] = broken(frames[at], chance)
@@ -171,6 +177,46 @@ def some_reads(seed: int) -> Iterator[list[bytes]]:
         data = b"".join(frames)
         cuts = sorted(chance.sample(range(len(data)), min(chance.randrange(4), len(data))))
         yield [data[a:b] for a, b in itertools.pairwise((0, *cuts, len(data)))]
+
+
+USERS = (
+    User("root", "root-password", UserType.SUPER),
+    User("owner", "owner-password"),
+    User("stranger", "stranger-password"),
+    User("gone", "gone-password", user_status=UserStatus.DISABLE),
+)
+GRANTS = Acl((Entry(Resource.parse("Topic:orders"), frozenset({Action.PUB}), Decision.ALLOW),))
+
+
+def signed(chance: random.Random, frame: bytes) -> bytes:
+    """The same request signed by someone, mostly by a user who may send to some topics; parents
+    with their children, most of which are not signed."""
+    try:
+        command = decode_command(frame[4:])
+    except (FrameError, HeaderError):
+        return frame
+    body = bytes(command.body)
+    if command.code == RequestCode.COMMON_BATCH_REQUEST and not chance.randrange(3):
+        body = b"".join(
+            signed(chance, len(child).to_bytes(4) + bytes(child)) for child in child_frames(body)
+        )
+    fields = dict(command.ext_fields)
+    user = chance.choice(USERS[:2] * 8 + USERS[2:] + (User("unknown", "password"),))
+    if chance.randrange(12):
+        fields["AccessKey"] = user.username
+    if not chance.randrange(8):
+        fields["SecurityToken"] = "token"
+    if chance.randrange(12):
+        fields["Signature"] = sign(user.password, fields, body)
+    if not chance.randrange(20):
+        name = chance.choice(sorted(fields))
+        fields[name] = chance.choice((fields[name] + "1", fields[name].lower(), ""))
+    names = sorted(fields, key=lambda name: chance.random())
+    return encode_command(
+        command.code, command.opaque, flag=command.flag, language=command.language,
+        ext_fields={name: fields[name] for name in names}, body=body,
+        serialize_type=command.serialize_type,
+    )  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -227,6 +273,10 @@ async def executed(
         broker = Broker(config, clock=lambda: NOW)
         await broker.start()
         try:
+            if broker.auth is not None:
+                for user in USERS:
+                    broker.auth.tables.put_user(user)
+                broker.auth.tables.put_acl("owner", GRANTS)
             for topic in TOPICS[:3]:
                 broker.tables.topics.create_if_absent(topic, 4)
                 await broker.tables.topics.saved(topic)
@@ -253,16 +303,23 @@ async def executed(
 
 
 @compiled_only
-@pytest.mark.parametrize("metrics", [False, True])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"metrics_exporter_type": "PROM"},
+        {"authentication_enabled": True, "authorization_enabled": True},
+        {"authentication_enabled": True},
+    ],
+    ids=["plain", "metrics", "authorized", "authenticated"],
+)
 @pytest.mark.parametrize("seed", range(6))
 async def test_compiled_sends_do_what_those_in_python_do(
-    seed: int, metrics: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = list(some_reads(seed))
+    reads = list(some_reads(seed, sign_them="authentication_enabled" in more))
     # The port is part of the records, and of the ids of messages.
-    settings: dict[str, Any] = {"listen_port": free_port()}
-    if metrics:
-        settings |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": free_port()}
+    settings = {"listen_port": free_port(), "metrics_prom_exporter_port": free_port(), **more}
     compiled = await executed(reads, tmp_path / "compiled", monkeypatch, settings, pure=False)
     python = await executed(reads, tmp_path / "python", monkeypatch, settings, pure=True)
     for number, (one, other) in enumerate(zip(compiled.answers, python.answers, strict=True)):
@@ -303,9 +360,10 @@ def compiled_encode(**options: Any) -> Any:
         most_children=3, suffix=b"", store_host=bytes(8), special=0, kept=-1,
     )  # fmt: skip
     arguments = {
-        "data": sends(0, 0, 0), "start": 0, "most": 32, "longest": 1 << 20, "born_host": bytes(8),
-        "by_topic": {"orders": {0: queue}}, "buffer": bytearray(1000), "at": 0, "room": 1000,
-        "physical_offset": 0, "timestamp": 0, "most_body": 4,
+        "data": sends(0, 0, 0), "start": 0, "most": 32, "longest": 1 << 20, "guard": None,
+        "source_ip": "10.0.0.1", "born_host": bytes(8), "by_topic": {"orders": {0: queue}},
+        "buffer": bytearray(1000), "at": 0, "room": 1000, "physical_offset": 0, "timestamp": 0,
+        "most_body": 4,
     }  # fmt: skip
     return run.encode(**{**arguments, **options})
 
@@ -359,6 +417,69 @@ def test_a_parent_is_executed_whole_or_not_at_all(
         assert sum(len(decode_answers(each.body)) for each in answers if each.body) == sum(
             len(opaques) for _, opaques in run.parents
         )
+
+
+class Asked:
+    """A guard with one user, that remembers what it was asked."""
+
+    def __init__(self, *, signed: bool, allowed: bool) -> None:
+        self.questions: list[tuple[object, ...]] = []
+        self._signed = signed
+        self._allowed = allowed
+
+    def signer(self, name: str) -> Asked | None:
+        self.questions.append(("signer", name))
+        return self if name == "owner" else None
+
+    def has_signed(self, given: bytes, values: memoryview, body: memoryview) -> bool:
+        self.questions.append(("signed", given, bytes(values), bytes(body)))
+        return self._signed
+
+    def may_send(self, topic: str, source_ip: str) -> bool:
+        self.questions.append(("may send", topic, source_ip))
+        return self._allowed
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("signed", "allowed", "asked"), [(True, True, 4), (True, False, 3), (False, True, 2)]
+)
+def test_nothing_is_looked_up_for_a_send_before_its_signature_is_checked(
+    signed: bool, allowed: bool, asked: int
+) -> None:
+    fields = {
+        "i": "UNIQ_KEY\x01A", "Signature": "S", "b": "orders", "e": "0", "f": "0", "g": "0",
+        "h": "7", "SecurityToken": "token", "AccessKey": "owner",
+    }  # fmt: skip
+    frame = partial(encode_command, RequestCode.SEND_MESSAGE_V2, body=b"body")
+    data = frame(1, ext_fields=fields) + frame(2, ext_fields=fields)
+    guard = Asked(signed=signed, allowed=allowed)
+    run = compiled_encode(data=data, guard=guard)
+    values = b"ownertokenorders0007UNIQ_KEY\x01A"
+    assert (
+        guard.questions
+        == [
+            ("signer", "owner"),
+            ("signed", b"S", values, b"body"),
+            ("may send", "orders", "10.0.0.1"),
+            ("signed", b"S", values, b"body"),
+        ][:asked]
+    )
+    assert (run is not None) is (asked == 4)
+
+
+@compiled_only
+@pytest.mark.parametrize("name", ["", "stranger"])
+def test_a_send_of_nobody_is_not_executed(name: str) -> None:
+    guard = Asked(signed=True, allowed=True)
+    header = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    data = encode_command(
+        RequestCode.SEND_MESSAGE_V2, 1, ext_fields={**header.to_ext(), "AccessKey": name}, body=b"b"
+    )
+    assert compiled_encode(data=data, guard=guard) is None
+    assert guard.questions == ([("signer", name)] if name else [])
 
 
 @compiled_only

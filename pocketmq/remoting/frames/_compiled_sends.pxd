@@ -6,10 +6,15 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 cdef enum:
     MOST_SENDS = 1024  # of one run: more than a parent has children
     MOST_UNIQUE_ID = 255
+    MOST_FIELDS = 17  # the letters of SEND_MESSAGE_V2, and those of a signed request
 
 cdef struct Text:
     const uint8_t *at
     Py_ssize_t size
+
+cdef struct Field:
+    Text name
+    Text value
 
 cdef struct Send:
     int64_t code
@@ -27,13 +32,19 @@ cdef struct Send:
     bint is_other  # not a send: its fields are ignored
     bint is_parent  # a parent of the Batch-Protocol, whose body has requests of `dispatch_code`
     int64_t dispatch_code
-    uint32_t seen  # extFields, a bit for each letter of SEND_MESSAGE_V2
+    Text access_key
+    Text signature
+    uint32_t seen  # extFields, a bit for each letter of SEND_MESSAGE_V2, and for those of signing
+    int known  # of the fields
+    Field fields[MOST_FIELDS]  # in the order of the request, without the signature
 
 cdef const uint8_t *decode(
     const uint8_t *at, const uint8_t *end, int64_t longest, Send *send
 ) except? NULL
 cdef bint is_send(int64_t code) noexcept nogil
 cdef Py_ssize_t unescape(Text text, uint8_t *to) noexcept nogil
+cdef Py_ssize_t signed_values(Send *send, uint8_t *to, Py_ssize_t room) noexcept nogil
+cdef bint is_same(Text one, Text other) noexcept nogil
 cdef bint is_plain(Text text) noexcept nogil
 cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported) except *
 

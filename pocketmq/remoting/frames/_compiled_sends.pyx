@@ -23,6 +23,10 @@ cdef enum:
     MOST_HEADER = 256 << 10  # bytes
     BINARY_FIXED = 21  # bytes of a binary header before its remark
     MOST_ANSWER = 1024
+    SIGNED = 1 << 14  # the bits of Send.seen after the letters
+    ACCESS_KEY = 1 << 15
+    SECURITY_TOKEN = 1 << 16
+    DISPATCH_CODE = 1 << 17
 
 cdef bytes _hex = b"0123456789ABCDEF"
 cdef const uint8_t *HEX = <const uint8_t *> PyBytes_AS_STRING(_hex)
@@ -222,12 +226,29 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     """Take an extField; false if it is unknown or unusual."""
     cdef uint8_t letter
     cdef int64_t number
-    if send.is_parent:
-        if send.seen or not equal(name, "dispatchCode", 12):
+    cdef uint32_t bit = 0
+    if send.is_other and not send.is_parent:
+        return True
+    if equal(name, "Signature", 9):
+        bit = SIGNED
+        send.signature = value
+    elif equal(name, "AccessKey", 9):
+        bit = ACCESS_KEY
+        send.access_key = value
+    elif equal(name, "SecurityToken", 13):
+        bit = SECURITY_TOKEN
+    elif send.is_parent:
+        bit = DISPATCH_CODE
+        if not equal(name, "dispatchCode", 12) or not number_of(value, 32, &send.dispatch_code):
             return False
-        send.seen = 1
-        return number_of(value, 32, &send.dispatch_code)
-    if send.is_other:
+    if bit != SIGNED and send.known < MOST_FIELDS:
+        send.fields[send.known].name = name
+        send.fields[send.known].value = value
+        send.known += 1
+    if bit:
+        if send.seen & bit:
+            return False
+        send.seen |= bit
         return True
     if send.code == CODE_SEND:
         letter = letter_of(name)
@@ -285,7 +306,11 @@ cdef const uint8_t *json_fields(
         at = json_text(at + 1, end, &name, False)
         if at == NULL or at >= end or at[0] != c":":
             return NULL
-        escapes = send.is_other or equal(name, "i", 1) or equal(name, "properties", 10)
+        escapes = (
+            (send.is_other and not send.is_parent)
+            or equal(name, "i", 1)
+            or equal(name, "properties", 10)
+        )
         at = json_text(at + 1, end, &value, escapes)
         if at == NULL or at >= end or not take_field(send, name, value):
             return NULL
@@ -395,7 +420,7 @@ cdef const uint8_t *decode(
     if word & 0xFFFFFF > <uint32_t> (end - at) or word & 0xFFFFFF > MOST_HEADER:
         return NULL
     at += word & 0xFFFFFF
-    memset(send, 0, sizeof(Send))
+    memset(send, 0, <uint8_t *> &send.fields - <uint8_t *> send)
     send.binary = word >> 24 == 1
     if send.binary:
         if not decode_binary(head, at, send):
@@ -405,6 +430,43 @@ cdef const uint8_t *decode(
     send.body.at = at
     send.body.size = end - at
     return end
+
+
+cdef inline int compare(Text one, Text other) noexcept nogil:
+    cdef int order = memcmp(one.at, other.at, min(one.size, other.size))
+    return order if order else (one.size > other.size) - (one.size < other.size)
+
+
+cdef bint is_same(Text one, Text other) noexcept nogil:
+    # The address of an empty text may be NULL, which memcmp does not allow.
+    return one.size == other.size and (not one.size or memcmp(one.at, other.at, one.size) == 0)
+
+
+cdef Py_ssize_t signed_values(Send *send, uint8_t *to, Py_ssize_t room) noexcept nogil:
+    """Write what the signature of a request covers beside its body: the values of its extFields,
+    in the order of their names. Return the size, or -1 if there is no room."""
+    cdef uint8_t *begin = to
+    cdef Py_ssize_t size
+    cdef int each, place
+    cdef Field field
+    for each in range(1, send.known):
+        field = send.fields[each]
+        place = each
+        while place and compare(field.name, send.fields[place - 1].name) < 0:
+            send.fields[place] = send.fields[place - 1]
+            place -= 1
+        send.fields[place] = field
+    for each in range(send.known):
+        if room - (to - begin) < send.fields[each].value.size:
+            return -1
+        if send.escaped and send.fields[each].value.at == send.properties.at:
+            size = unescape(send.properties, to)
+            if size < 0:
+                return -1
+            to += size
+        else:
+            to = put_bytes(to, send.fields[each].value.at, send.fields[each].value.size)
+    return to - begin
 
 
 cdef bint is_plain(Text text) noexcept nogil:

@@ -3,6 +3,7 @@ from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.remoting.frames._compiled_sends import SendAnswers
+from pocketmq.remoting.serving.dispatch import ReadGuard
 from pocketmq.remoting.serving.request import Response
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.writer import EncodedRun
@@ -28,6 +29,8 @@ class SendRun:
         start: int,
         most: int,
         longest: int,
+        guard: ReadGuard | None,
+        source_ip: str,
         born_host: bytes,
         by_topic: dict[str, dict[int, ConsumeQueue]],
         buffer: bytearray,

@@ -21,8 +21,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from pocketmq._big_endian cimport put16, put32, put_bytes
 from pocketmq.remoting.frames._compiled_sends cimport (
-    MOST_SENDS, MOST_UNIQUE_ID, Send, SendAnswers, Text, decode, is_plain, is_send, may_be_refused,
-    unescape,
+    MOST_SENDS, MOST_UNIQUE_ID, Send, SendAnswers, Text, decode, is_plain, is_same, is_send,
+    may_be_refused, signed_values, unescape,
 )
 from pocketmq.store.encoding._record cimport (
     ENTRY_SIZE, HEAD_SIZE, HOST_SIZE, MOST_PROPERTIES, SEPARATOR, put_entry, put_head,
@@ -34,6 +34,7 @@ cdef enum:
     UNIQUE_MARK_SIZE = 9
     MOST_QUEUES = 256  # of one run
     MOST_HEADERS = 4 << 20  # bytes, of the children of one parent
+    MOST_VALUES = 64 << 10  # bytes, of the extFields of a signed request
 
 cdef bytes _unique_mark = b"UNIQ_KEY\x01"
 cdef const uint8_t *UNIQUE_MARK = <const uint8_t *> PyBytes_AS_STRING(_unique_mark)
@@ -92,6 +93,13 @@ cdef class SendRun:
     # The run that is being encoded:
     cdef Queue *_queues
     cdef Row *_rows
+    cdef uint8_t *_values
+    cdef object _guard
+    cdef str _source_ip
+    cdef object _signer  # of the last request
+    cdef Text _access_key  # of that signer
+    cdef object _permitted  # the signer who may send to this topic
+    cdef Text _permitted_topic
     cdef list _found  # for each queue, what Python has of it
     cdef list _opaques
     cdef dict _by_topic
@@ -109,12 +117,14 @@ cdef class SendRun:
     def __cinit__(self):
         self._queues = <Queue *> PyMem_Malloc(MOST_QUEUES * sizeof(Queue))
         self._rows = <Row *> PyMem_Malloc(MOST_SENDS * sizeof(Row))
-        if self._queues == NULL or self._rows == NULL:
+        self._values = <uint8_t *> PyMem_Malloc(MOST_VALUES)
+        if self._queues == NULL or self._rows == NULL or self._values == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self._queues)
         PyMem_Free(self._rows)
+        PyMem_Free(self._values)
 
     def __init__(
         self,
@@ -151,6 +161,8 @@ cdef class SendRun:
         Py_ssize_t start,
         int most,
         int64_t longest,
+        guard,
+        str source_ip not None,
         bytes born_host not None,
         dict by_topic not None,
         bytearray buffer not None,
@@ -165,7 +177,8 @@ cdef class SendRun:
 
         Stop after `most` sends, or with the parent that has the last of them, or before a frame that is longer than
         `longest` bytes, has sends of another request code than the first one, or has to be executed
-        in Python. Return None if that is the first one.
+        in Python. Return None if that is the first one. With a `guard`, requests have to be signed
+        by users who may send from `source_ip`; others are for Python, which refuses them.
         """
         cdef Py_buffer read
         if at < 0 or room < 0:
@@ -175,6 +188,8 @@ cdef class SendRun:
         if PyBytes_GET_SIZE(born_host) != HOST_SIZE:
             return None
         self._answers.begin()
+        self._guard = guard
+        self._source_ip = source_ip
         self._found = []
         self._opaques = []
         self._by_topic = by_topic
@@ -194,7 +209,7 @@ cdef class SendRun:
             )
         finally:
             PyBuffer_Release(&read)
-            self._found = self._opaques = None
+            self._found = self._opaques = self._guard = self._signer = self._permitted = None
 
     cdef _encode(
         self, const uint8_t *data, Py_ssize_t start, Py_ssize_t size, int most, int64_t longest
@@ -212,7 +227,7 @@ cdef class SendRun:
                 if children is None:
                     break
                 parents.append((send.opaque, children))
-            elif not self._add(&send):
+            elif not self._is_allowed(&send, None) or not self._add(&send):
                 break
             else:
                 self._opaques.append(send.opaque)
@@ -243,8 +258,9 @@ cdef class SendRun:
         cdef Send child
         cdef list opaques = []
         cdef bytes before, behind
-        if not is_send(parent.dispatch_code) or here == end:
+        if not is_send(parent.dispatch_code) or here == end or not self._is_signed(parent, None):
             return None
+        signer = self._signer
         before, behind = self._parent.parts(<int> parent.binary)
         self._answers.add_repeated(parent, before, behind)
         while here < end and self._count - count < self._most_children:
@@ -252,7 +268,9 @@ cdef class SendRun:
             if after == NULL or child.opaque <= last:
                 break
             heads += child.body.at - here
-            if heads > MOST_HEADERS or self._count == MOST_SENDS or not self._add(&child):
+            if heads > MOST_HEADERS or self._count == MOST_SENDS:
+                break
+            if not self._is_allowed(&child, signer) or not self._add(&child):
                 break
             last = child.opaque
             opaques.append(last)
@@ -269,6 +287,48 @@ cdef class SendRun:
         self._used = used
         self._answers._to = answer
         return None
+
+    cdef bint _is_signed(self, Send *request, parent) except *:
+        """Tell whether a user has signed the request, who is the signer from now on; a child
+        without a user is of its parent's, the signer `parent`."""
+        cdef Py_ssize_t size
+        if self._guard is None:
+            return True
+        if not request.access_key.size:
+            self._signer = parent
+            self._access_key.size = 0
+            return parent is not None
+        if self._signer is None or not is_same(self._access_key, request.access_key):
+            self._signer = self._guard.signer(
+                PyUnicode_DecodeUTF8(
+                    <const char *> request.access_key.at, request.access_key.size, NULL
+                )
+            )
+            if self._signer is None:
+                return False
+            self._access_key = request.access_key
+        size = signed_values(request, self._values, MOST_VALUES)
+        return size >= 0 and self._signer.has_signed(
+            PyBytes_FromStringAndSize(
+                <const char *> request.signature.at, request.signature.size
+            ),
+            PyMemoryView_FromMemory(<char *> self._values, size, PyBUF_READ),
+            PyMemoryView_FromMemory(<char *> request.body.at, request.body.size, PyBUF_READ),
+        )
+
+    cdef bint _is_allowed(self, Send *send, parent) except *:
+        """Tell whether a user who may send to the topic has signed the send, or its parent."""
+        if self._guard is None:
+            return True
+        if send.is_other or not self._is_signed(send, parent):
+            return False
+        if self._permitted is not self._signer or not is_same(self._permitted_topic, send.topic):
+            topic = PyUnicode_DecodeUTF8(<const char *> send.topic.at, send.topic.size, NULL)
+            if not self._signer.may_send(topic, self._source_ip):
+                return False
+            self._permitted = self._signer
+            self._permitted_topic = send.topic
+        return True
 
     cdef bint _add(self, Send *send) except *:
         """Add a message, and its answer; false if it has to be executed in Python."""
@@ -482,18 +542,12 @@ cdef inline bint _is_like(Send *one, Send *other) noexcept nogil:
     return (
         one.binary == other.binary
         and one.queue_id == other.queue_id
-        and one.topic.size == other.topic.size
-        # The address of an empty topic may be NULL, which memcmp does not allow.
-        and (not one.topic.size or memcmp(one.topic.at, other.topic.at, one.topic.size) == 0)
+        and is_same(one.topic, other.topic)
     )
 
 
 cdef inline bint _is_of(Queue *queue, Send *send) noexcept nogil:
-    return (
-        queue.queue_id == send.queue_id
-        and queue.topic.size == send.topic.size
-        and memcmp(queue.topic.at, send.topic.at, send.topic.size) == 0
-    )
+    return queue.queue_id == send.queue_id and is_same(queue.topic, send.topic)
 
 
 cdef list _by_queue(Queue *queues, list found, Row *rows, Py_ssize_t count):

@@ -25,7 +25,7 @@ from pocketmq.message.tags import tag_hash
 from pocketmq.remoting.answers.batch import SUCCESS_REMARK
 from pocketmq.remoting.answers.batch_answers import AnsweredParent
 from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
-from pocketmq.remoting.serving.dispatch import Dispatcher, ExecutedRead
+from pocketmq.remoting.serving.dispatch import Dispatcher, ExecutedRead, ReadGuard
 from pocketmq.remoting.serving.request import RequestConnection, Response
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from pocketmq.store.message_store import MessageStore
@@ -135,14 +135,16 @@ class SendRuns:
         start: int,
         most: int,
         longest: int,
+        *,
+        guard: ReadGuard | None = None,
     ) -> ExecutedRead | None:
-        """A `ReadHandler` for sends, parents of sends, sends with cached refusals, and
-        `unsupported` codes."""
+        """A `GuardedReadHandler` for sends and parents of sends; without a guard also for sends
+        with cached refusals, and `unsupported` codes."""
         context = self._context
         head = start + _FRAME_WORDS
         first_bytes = bytes(data[head : head + 11])
         if first_bytes not in _JSON and first_bytes[:2] not in _BINARY:
-            if not unsupported:
+            if not unsupported or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
         if context.safety.waits or context.unflushed.full:
@@ -150,11 +152,14 @@ class SendRuns:
         # The requests of one read have similar sizes, and a record is smaller than its request.
         first = int.from_bytes(bytes(data[start : start + _FRAME_LENGTH])) + _FRAME_LENGTH
         run = self._store.put_run(
-            partial(self._encode, data, start, most, longest, connection.peer_packed),
+            partial(
+                self._encode, data, start, most, longest,
+                guard, connection.peer[0], connection.peer_packed,
+            ),
             min(len(data) - start, most * first),
-        )
+        )  # fmt: skip
         if run is None:
-            if not context.refusals:
+            if not context.refusals or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
         self._statistics.put.add(run.count, run.count, run.size)
