@@ -72,7 +72,7 @@ class EncodedRun(NamedTuple):
     Attributes:
         stopped: where the encoder ended in its input.
         code: of the sends.
-        count: the number of messages.
+        messages: how many they are.
         opaques: of the sends that came by themselves.
         parents: of parents of sends: the opaque, and those of the children.
         answers: the frames of their answers.
@@ -83,7 +83,7 @@ class EncodedRun(NamedTuple):
 
     stopped: int
     code: int
-    count: int
+    messages: int
     opaques: Sequence[int]
     parents: Sequence[tuple[int, Sequence[int]]]
     answers: bytes
@@ -567,7 +567,7 @@ class StoreWriter:
             queue.next_offset = first_offset + len(entries) // UNIT
             self._pending.add(commit_log.end, queue, first_offset, entries, timestamp)
         self._put_done()
-        self._counters.messages_put += run.count
+        self._counters.messages_put += run.messages
         self._counters.bytes_put += run.size
         return run
 

@@ -385,7 +385,7 @@ def compiled_encode(**options: Any) -> Any:
 )
 def test_a_run_ends_at_every_bound(options: dict[str, Any], count: int) -> None:
     run = compiled_encode(**options)
-    assert (0 if run is None else run.count) == count
+    assert (0 if run is None else run.messages) == count
 
 
 @compiled_only
@@ -408,7 +408,7 @@ def test_a_parent_is_executed_whole_or_not_at_all(
     frames: Sequence[bytes], options: dict[str, Any], count: int
 ) -> None:
     run = compiled_encode(**{"data": b"".join(frames), **options})
-    assert (0 if run is None else run.count) == count
+    assert (0 if run is None else run.messages) == count
     if run is not None:
         [(_, _, _, entries, size)] = run.queues
         assert (len(entries) // 20, size) == (count, run.size)

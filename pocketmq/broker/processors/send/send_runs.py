@@ -162,7 +162,7 @@ class SendRuns:
             if not context.refusals or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
-        self._statistics.put.add(run.count, run.count, run.size)
+        self._statistics.put.add(run.messages, run.messages, run.size)
         for _, target, _, entries, size in run.queues:
             messages = len(entries) // CONSUME_QUEUE_UNIT
             target.traffic.add(messages, messages, size)
@@ -172,7 +172,9 @@ class SendRuns:
             context.unwritten.add_run(connection, run.opaques)
         for parent, opaques in run.parents:
             context.unwritten.add_run(AnsweredParent(connection, parent), opaques)
-        return ExecutedRead(run.stopped, run.answers, run.code, run.count, parents=len(run.parents))
+        return ExecutedRead(
+            run.stopped, run.answers, run.code, run.messages, parents=len(run.parents)
+        )
 
     def _refused(
         self,
