@@ -14,7 +14,7 @@ from typing import Any, Final
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.permissions import Need, needs_of, on_group, on_topic
 from pocketmq.auth.policies import Action, Decision, Kind
-from pocketmq.auth.signature import ACCESS_KEY, signed_by
+from pocketmq.auth.signature import ACCESS_KEY, is_signature, key_of, signed_by
 from pocketmq.auth.store import AuthTables
 from pocketmq.auth.users import User, UserStatus
 from pocketmq.limited_log import LimitedLog, shown
@@ -29,6 +29,8 @@ MAX_DECISIONS: Final = 10_000
 """Remembered decisions; each change of a user or access list drops them."""
 MAX_REMEMBERED: Final = 1 << 20
 """Characters of their names."""
+MAX_SIGNERS: Final = 1_000
+"""Users whose keys are remembered, of 1 KB each; likewise."""
 MAX_RESOURCE_NAME: Final = MAX_STORED_TOPIC
 """Characters: no topic, group or cluster has a longer name."""
 
@@ -94,6 +96,25 @@ class SignedCaller:
         return self._guard.allows(self, on_group(group, Action.SUB), *needs)
 
 
+class Signer:
+    """A user who may sign requests: a `ReadSigner`."""
+
+    __slots__ = ("_guard", "key", "user")
+
+    def __init__(self, user: User, guard: Guard) -> None:
+        self._guard = guard
+        self.user = user
+        self.key = key_of(user.password)
+
+    def has_signed(self, given: bytes, values: memoryview, body: memoryview) -> bool:
+        """Tell whether `given` is this user's signature; see `is_signature`."""
+        return is_signature(given, self.key, values, body)
+
+    def may_send(self, topic: str, source_ip: str) -> bool:
+        """Tell whether a request of this user may send to the topic."""
+        return self._guard.may_send(self.user, topic, source_ip)
+
+
 class Guard:
     """Checks requests by the users and access lists of `tables`.
 
@@ -122,6 +143,7 @@ class Guard:
         self._unchecked = frozenset(unchecked)
         self._decisions: dict[tuple[str, str, Need], Decision | None] = {}
         self._remembered = 0  # characters
+        self._signers: dict[str, Signer] = {}
         self.log = LimitedLog(log)
         tables.on_change.append(self._forget)
 
@@ -150,6 +172,32 @@ class Guard:
             return Response(error.code, error.remark)
         return None
 
+    def guards_reads(self, codes: Collection[int]) -> bool:
+        """Whether `signer` does for requests of these codes what `check` does."""
+        return (self._unsigned | self._unchecked).isdisjoint(codes)
+
+    def signer(self, name: str) -> Signer | None:
+        """Return the user of this name; None if nobody may sign with it."""
+        signer = self._signers.get(name)
+        if signer is None:
+            user = self._find(name)
+            if user is None or user.user_status is UserStatus.DISABLE:
+                return None
+            if len(self._signers) >= MAX_SIGNERS:
+                self._signers.clear()
+            signer = self._signers[name] = Signer(user, self)
+        return signer
+
+    def may_send(self, user: User, topic: str, source_ip: str) -> bool:
+        """Tell whether a signed request of the user may send to the topic."""
+        if not self._authorize:
+            return True
+        try:
+            self.require(SignedCaller(user, source_ip, self), on_topic(topic, Action.PUB))
+        except AuthError:
+            return False
+        return True
+
     def require(self, caller: SignedCaller, need: Need) -> None:
         """Raise AuthError unless the need is met."""
         user = caller.user
@@ -171,7 +219,7 @@ class Guard:
             decision = self._decide(user, caller.source_ip, need)
             self._remembered += length
             if len(self._decisions) >= MAX_DECISIONS or self._remembered > MAX_REMEMBERED:
-                self._forget()
+                self._forget_decisions()
             self._decisions[key] = decision
         if decision is not Decision.ALLOW:
             why = "no matched policies" if decision is None else "the decision is deny"
@@ -203,6 +251,10 @@ class Guard:
         return True
 
     def _forget(self) -> None:
+        self._signers.clear()
+        self._forget_decisions()
+
+    def _forget_decisions(self) -> None:
         self._decisions.clear()
         self._remembered = 0
 
@@ -226,14 +278,14 @@ class Guard:
             if unsigned:
                 return None
             raise AuthError("username cannot be null.", "nobody")
-        user = self._find(name)
-        if user is None:
-            raise AuthError(f"User:{shown(name)} is not found.", "unknown")
-        if user.user_status is UserStatus.DISABLE:
+        signer = self.signer(name)
+        if signer is None:
+            if self._find(name) is None:
+                raise AuthError(f"User:{shown(name)} is not found.", "unknown")
             raise AuthError(f"User:{name} is disabled.", "disabled")
-        if not signed_by(user.password, fields, request.body, request.version):
+        if not signed_by(signer.key, fields, request.body, request.version):
             raise AuthError("check signature failed.", "signature")
-        return user
+        return signer.user
 
     def _authorize_request(self, request: Request[Any], caller: SignedCaller) -> None:
         if caller.is_super:

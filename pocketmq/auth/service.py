@@ -66,7 +66,7 @@ class Auth:
             unsigned=codes_of(settings.authentication_whitelist),
             unchecked=codes_of(settings.authorization_whitelist),
         )
-        dispatcher.protect(guard.check)
+        dispatcher.protect(guard.check, guard)
 
 
 #: Like `pocketmq.remoting.connection.Signer`.

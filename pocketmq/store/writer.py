@@ -71,8 +71,10 @@ class EncodedRun(NamedTuple):
 
     Attributes:
         stopped: where the encoder ended in its input.
-        code: of the requests.
-        opaques: of the requests.
+        code: of the sends.
+        messages: how many they are.
+        opaques: of the sends that came by themselves.
+        parents: of parents of sends: the opaque, and those of the children.
         answers: the frames of their answers.
         size: bytes of the records.
         queues: each queue, whatever the encoder knows of its topic, the queue offset of the first
@@ -81,7 +83,9 @@ class EncodedRun(NamedTuple):
 
     stopped: int
     code: int
+    messages: int
     opaques: Sequence[int]
+    parents: Sequence[tuple[int, Sequence[int]]]
     answers: bytes
     size: int
     queues: Sequence[tuple[ConsumeQueue, Any, int, bytes, int]]
@@ -563,7 +567,7 @@ class StoreWriter:
             queue.next_offset = first_offset + len(entries) // UNIT
             self._pending.add(commit_log.end, queue, first_offset, entries, timestamp)
         self._put_done()
-        self._counters.messages_put += len(run.opaques)
+        self._counters.messages_put += run.messages
         self._counters.bytes_put += run.size
         return run
 

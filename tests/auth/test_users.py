@@ -11,7 +11,7 @@ import pytest
 
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
-from pocketmq.auth.signature import ACCESS_KEY, SIGNATURE, sign, signed_by
+from pocketmq.auth.signature import ACCESS_KEY, SIGNATURE, key_of, sign, signed_by
 from pocketmq.auth.store import AuthFileError, AuthTables, UserInfo
 from pocketmq.auth.users import User, UserStatus, UserType, name_of
 
@@ -46,22 +46,22 @@ def test_passwords_do_not_show() -> None:
 def test_a_signature_covers_fields_and_body() -> None:
     fields = {ACCESS_KEY: "alice", "topic": "T", "queueId": "1"}
     fields[SIGNATURE] = sign(SECRET, fields, b"body")
-    assert signed_by(SECRET, fields, b"body", 479)
-    assert not signed_by("other", fields, b"body", 479)
-    assert not signed_by(SECRET, fields, b"body!", 479)
-    assert not signed_by(SECRET, fields | {"topic": "U"}, b"body", 479)
-    assert not signed_by(SECRET, fields | {SIGNATURE: ""}, b"body", 479)
-    assert not signed_by(SECRET, fields | {SIGNATURE: "\ud800é"}, b"body", 479)
+    assert signed_by(key_of(SECRET), fields, b"body", 479)
+    assert not signed_by(key_of("other"), fields, b"body", 479)
+    assert not signed_by(key_of(SECRET), fields, b"body!", 479)
+    assert not signed_by(key_of(SECRET), fields | {"topic": "U"}, b"body", 479)
+    assert not signed_by(key_of(SECRET), fields | {SIGNATURE: ""}, b"body", 479)
+    assert not signed_by(key_of(SECRET), fields | {SIGNATURE: "\ud800é"}, b"body", 479)
     del fields[SIGNATURE]
-    assert not signed_by(SECRET, fields, b"body", 479)
+    assert not signed_by(key_of(SECRET), fields, b"body", 479)
 
 
 def test_old_clients_do_not_sign_the_flag_of_unique_keys() -> None:
     fields = {ACCESS_KEY: "alice", "topic": "T"}
     fields[SIGNATURE] = sign(SECRET, fields)
     fields["_UNIQUE_KEY_QUERY"] = "true"
-    assert signed_by(SECRET, fields, b"", 399)
-    assert not signed_by(SECRET, fields, b"", 400)
+    assert signed_by(key_of(SECRET), fields, b"", 399)
+    assert not signed_by(key_of(SECRET), fields, b"", 400)
 
 
 ENTRY = Entry(Resource.parse("Topic:a*"), frozenset({Action.PUB}), Decision.ALLOW, ("10.0.0.0/8",))

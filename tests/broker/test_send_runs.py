@@ -18,14 +18,24 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from pocketmq._accelerator import PURE_PYTHON
+from pocketmq.auth.policies import Acl, Action, Decision, Entry, Resource
+from pocketmq.auth.signature import sign
+from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.send import context, send, send_many, send_runs
 from pocketmq.message.checksum import crc32
+from pocketmq.remoting.answers.batch import child_frames, decode_answers
 from pocketmq.remoting.answers.stored_answer import StoredAnswer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frames.frame import encode_command
-from pocketmq.remoting.headers import Header, SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.errors import FrameError, HeaderError
+from pocketmq.remoting.frames.frame import decode_command, encode_command
+from pocketmq.remoting.headers import (
+    BatchRequestHeader,
+    Header,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, RequestConnection, Response
 from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
@@ -94,13 +104,70 @@ def a_send(chance: random.Random, number: int) -> bytes:
     )
 
 
-def some_reads(seed: int) -> Iterator[list[bytes]]:
+def a_parent(chance: random.Random, number: int, children: Sequence[bytes]) -> bytes:
+    """The frame of a parent, mostly of sends."""
+    codes = (RequestCode.SEND_MESSAGE_V2,) * 6 + (RequestCode.SEND_MESSAGE, 9_999, None)
+    header = BatchRequestHeader(
+        dispatch_code=chance.choice(codes),
+        omit_not_found=True if not chance.randrange(20) else None,
+    )
+    return encode_command(
+        RequestCode.COMMON_BATCH_REQUEST,
+        number,
+        flag=0 if chance.randrange(30) else 2,
+        header=header,
+        body=b"".join(children),
+        serialize_type=chance.choice((0, 0, 1)),
+    )
+
+
+def in_parents(chance: random.Random, frames: Sequence[bytes]) -> Iterator[bytes]:
+    """The same frames, some of them in parents; most of these are like those of clients."""
+    at = 0
+    while at < len(frames):
+        count = chance.choice((0, 1, 5, 20, 70))
+        some = frames[at : at + count]
+        if chance.randrange(3) == 0:
+            yield from some
+        elif chance.randrange(4):
+            usual = [frame for frame in map(usual_child, some) if frame]
+            yield a_parent(chance, at, usual)
+        else:
+            yield a_parent(chance, at, some)
+        at += count
+
+
+def usual_child(frame: bytes) -> bytes:
+    """The same send as most clients write children, or nothing instead of an unusual one."""
+    command = decode_command(frame[4:])
+    fields = command.ext_fields
+    topic = fields.get("b", fields.get("topic"))
+    queue_id = int(fields.get("e", fields.get("queueId", -1)))
+    if command.flag or topic != TOPICS[0] or not 0 <= queue_id < 4 or not command.body:
+        return b""
+    return encode_command(
+        RequestCode.SEND_MESSAGE_V2,
+        abs(command.opaque),
+        header=SendMessageRequestHeaderV2(
+            topic=topic, queue_id=queue_id, sys_flag=0, born_timestamp=NOW, flag=0,
+            properties=f"UNIQ_KEY\x01{abs(command.opaque):032X}\x02TAGS\x01paid\x02",
+        ),
+        body=bytes(command.body),
+        serialize_type=command.serialize_type,
+    )  # fmt: skip
+
+
+def some_reads(seed: int, *, sign_them: bool = False) -> Iterator[list[bytes]]:
     """For one connection after another, what is read from it: frames, few of them broken, cut
     anywhere."""
     chance = random.Random(seed)
     number = itertools.count(1)
     for _ in range(40):
         frames = [a_send(chance, next(number)) for _ in range(chance.choice((1, 3, 40, 90)))]
+        if chance.randrange(2):
+            frames = list(in_parents(chance, frames)) or frames
+        if sign_them:
+            frames = [signed(chance, frame) for frame in frames]
         if not chance.randrange(3):
             at = chance.randrange(len(frames))
             frames[at] = broken(frames[at], chance)
@@ -110,6 +177,46 @@ def some_reads(seed: int) -> Iterator[list[bytes]]:
         data = b"".join(frames)
         cuts = sorted(chance.sample(range(len(data)), min(chance.randrange(4), len(data))))
         yield [data[a:b] for a, b in itertools.pairwise((0, *cuts, len(data)))]
+
+
+USERS = (
+    User("root", "root-password", UserType.SUPER),
+    User("owner", "owner-password"),
+    User("stranger", "stranger-password"),
+    User("gone", "gone-password", user_status=UserStatus.DISABLE),
+)
+GRANTS = Acl((Entry(Resource.parse("Topic:orders"), frozenset({Action.PUB}), Decision.ALLOW),))
+
+
+def signed(chance: random.Random, frame: bytes) -> bytes:
+    """The same request signed by someone, mostly by a user who may send to some topics; parents
+    with their children, most of which are not signed."""
+    try:
+        command = decode_command(frame[4:])
+    except (FrameError, HeaderError):
+        return frame
+    body = bytes(command.body)
+    if command.code == RequestCode.COMMON_BATCH_REQUEST and not chance.randrange(3):
+        body = b"".join(
+            signed(chance, len(child).to_bytes(4) + bytes(child)) for child in child_frames(body)
+        )
+    fields = dict(command.ext_fields)
+    user = chance.choice(USERS[:2] * 8 + USERS[2:] + (User("unknown", "password"),))
+    if chance.randrange(12):
+        fields["AccessKey"] = user.username
+    if not chance.randrange(8):
+        fields["SecurityToken"] = "token"
+    if chance.randrange(12):
+        fields["Signature"] = sign(user.password, fields, body)
+    if not chance.randrange(20):
+        name = chance.choice(sorted(fields))
+        fields[name] = chance.choice((fields[name] + "1", fields[name].lower(), ""))
+    names = sorted(fields, key=lambda name: chance.random())
+    return encode_command(
+        command.code, command.opaque, flag=command.flag, language=command.language,
+        ext_fields={name: fields[name] for name in names}, body=body,
+        serialize_type=command.serialize_type,
+    )  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -166,6 +273,10 @@ async def executed(
         broker = Broker(config, clock=lambda: NOW)
         await broker.start()
         try:
+            if broker.auth is not None:
+                for user in USERS:
+                    broker.auth.tables.put_user(user)
+                broker.auth.tables.put_acl("owner", GRANTS)
             for topic in TOPICS[:3]:
                 broker.tables.topics.create_if_absent(topic, 4)
                 await broker.tables.topics.saved(topic)
@@ -192,16 +303,23 @@ async def executed(
 
 
 @compiled_only
-@pytest.mark.parametrize("metrics", [False, True])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"metrics_exporter_type": "PROM"},
+        {"authentication_enabled": True, "authorization_enabled": True},
+        {"authentication_enabled": True},
+    ],
+    ids=["plain", "metrics", "authorized", "authenticated"],
+)
 @pytest.mark.parametrize("seed", range(6))
 async def test_compiled_sends_do_what_those_in_python_do(
-    seed: int, metrics: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = list(some_reads(seed))
+    reads = list(some_reads(seed, sign_them="authentication_enabled" in more))
     # The port is part of the records, and of the ids of messages.
-    settings: dict[str, Any] = {"listen_port": free_port()}
-    if metrics:
-        settings |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": free_port()}
+    settings = {"listen_port": free_port(), "metrics_prom_exporter_port": free_port(), **more}
     compiled = await executed(reads, tmp_path / "compiled", monkeypatch, settings, pure=False)
     python = await executed(reads, tmp_path / "python", monkeypatch, settings, pure=True)
     for number, (one, other) in enumerate(zip(compiled.answers, python.answers, strict=True)):
@@ -209,6 +327,21 @@ async def test_compiled_sends_do_what_those_in_python_do(
     assert compiled.counts == python.counts
     assert compiled.files.keys() == python.files.keys()
     assert [name for name, data in compiled.files.items() if data != python.files[name]] == []
+
+
+def sends(*opaques: int) -> bytes:
+    header = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    return b"".join(
+        encode_command(RequestCode.SEND_MESSAGE_V2, opaque, header=header, body=b"body")
+        for opaque in opaques
+    )
+
+
+def parent(body: bytes) -> bytes:
+    header = BatchRequestHeader(dispatch_code=RequestCode.SEND_MESSAGE_V2)
+    return encode_command(RequestCode.COMMON_BATCH_REQUEST, 7, header=header, body=body)
 
 
 def compiled_encode(**options: Any) -> Any:
@@ -223,17 +356,14 @@ def compiled_encode(**options: Any) -> Any:
         msg_id=b"00", json=answer.json_parts, binary=answer.binary_parts, language=0, version=0
     )
     run = send_run(
-        {"orders": target}, send_runs.examine, crc32, answers, suffix=b"", store_host=bytes(8),
-        special=0, kept=-1,
+        {"orders": target}, send_runs.examine, crc32, answers, Response.repeatable(0, "done"),
+        most_children=3, suffix=b"", store_host=bytes(8), special=0, kept=-1,
     )  # fmt: skip
-    header = SendMessageRequestHeaderV2(
-        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
-    )
-    data = encode_command(RequestCode.SEND_MESSAGE_V2, 0, header=header, body=b"body") * 3
     arguments = {
-        "data": data, "start": 0, "most": 32, "longest": 1 << 20, "born_host": bytes(8),
-        "by_topic": {"orders": {0: queue}}, "buffer": bytearray(1000), "at": 0, "room": 1000,
-        "physical_offset": 0, "timestamp": 0, "most_body": 4,
+        "data": sends(0, 0, 0), "start": 0, "most": 32, "longest": 1 << 20, "guard": None,
+        "source_ip": "10.0.0.1", "born_host": bytes(8), "by_topic": {"orders": {0: queue}},
+        "buffer": bytearray(1000), "at": 0, "room": 1000, "physical_offset": 0, "timestamp": 0,
+        "most_body": 4,
     }  # fmt: skip
     return run.encode(**{**arguments, **options})
 
@@ -255,7 +385,101 @@ def compiled_encode(**options: Any) -> Any:
 )
 def test_a_run_ends_at_every_bound(options: dict[str, Any], count: int) -> None:
     run = compiled_encode(**options)
-    assert (0 if run is None else len(run[2])) == count
+    assert (0 if run is None else run.messages) == count
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("frames", "options", "count"),
+    [
+        ((parent(sends(1, 2, 3)),), {}, 3),
+        ((parent(sends(1, 2, 3)),) * 2, {"most": 4}, 6),
+        ((parent(sends(1, 2, 3)),) * 2, {"most": 3}, 3),
+        ((parent(sends(1, 2)), parent(sends(1, 2, 3, 4))), {}, 2),
+        ((sends(1), parent(sends(2, 2))), {}, 1),
+        ((sends(1), parent(b"")), {}, 1),
+        ((sends(1), parent(sends(1, 2)[:-1])), {}, 1),
+        ((sends(1), parent(sends(1) + parent(sends(2)))), {}, 1),
+        ((sends(1), parent(sends(1, 2, 3))), {"room": 400}, 1),
+        ((parent(sends(1, 2, 3)),), {"room": 250}, 0),
+    ],
+)
+def test_a_parent_is_executed_whole_or_not_at_all(
+    frames: Sequence[bytes], options: dict[str, Any], count: int
+) -> None:
+    run = compiled_encode(**{"data": b"".join(frames), **options})
+    assert (0 if run is None else run.messages) == count
+    if run is not None:
+        [(_, _, _, entries, size)] = run.queues
+        assert (len(entries) // 20, size) == (count, run.size)
+        assert len(run.opaques) + sum(len(opaques) for _, opaques in run.parents) == count
+        answers = [decode_command(frame) for frame in child_frames(run.answers)]
+        assert sum(len(decode_answers(each.body)) for each in answers if each.body) == sum(
+            len(opaques) for _, opaques in run.parents
+        )
+
+
+class Asked:
+    """A guard with one user, that remembers what it was asked."""
+
+    def __init__(self, *, signed: bool, allowed: bool) -> None:
+        self.questions: list[tuple[object, ...]] = []
+        self._signed = signed
+        self._allowed = allowed
+
+    def signer(self, name: str) -> Asked | None:
+        self.questions.append(("signer", name))
+        return self if name == "owner" else None
+
+    def has_signed(self, given: bytes, values: memoryview, body: memoryview) -> bool:
+        self.questions.append(("signed", given, bytes(values), bytes(body)))
+        return self._signed
+
+    def may_send(self, topic: str, source_ip: str) -> bool:
+        self.questions.append(("may send", topic, source_ip))
+        return self._allowed
+
+
+@compiled_only
+@pytest.mark.parametrize(
+    ("signed", "allowed", "asked"), [(True, True, 4), (True, False, 3), (False, True, 2)]
+)
+def test_nothing_is_looked_up_for_a_send_before_its_signature_is_checked(
+    signed: bool, allowed: bool, asked: int
+) -> None:
+    fields = {
+        "i": "UNIQ_KEY\x01A", "Signature": "S", "b": "orders", "e": "0", "f": "0", "g": "0",
+        "h": "7", "SecurityToken": "token", "AccessKey": "owner",
+    }  # fmt: skip
+    frame = partial(encode_command, RequestCode.SEND_MESSAGE_V2, body=b"body")
+    data = frame(1, ext_fields=fields) + frame(2, ext_fields=fields)
+    guard = Asked(signed=signed, allowed=allowed)
+    run = compiled_encode(data=data, guard=guard)
+    values = b"ownertokenorders0007UNIQ_KEY\x01A"
+    assert (
+        guard.questions
+        == [
+            ("signer", "owner"),
+            ("signed", b"S", values, b"body"),
+            ("may send", "orders", "10.0.0.1"),
+            ("signed", b"S", values, b"body"),
+        ][:asked]
+    )
+    assert (run is not None) is (asked == 4)
+
+
+@compiled_only
+@pytest.mark.parametrize("name", ["", "stranger"])
+def test_a_send_of_nobody_is_not_executed(name: str) -> None:
+    guard = Asked(signed=True, allowed=True)
+    header = SendMessageRequestHeaderV2(
+        topic="orders", queue_id=0, sys_flag=0, born_timestamp=0, flag=0, properties="UNIQ_KEY\x01A"
+    )
+    data = encode_command(
+        RequestCode.SEND_MESSAGE_V2, 1, ext_fields={**header.to_ext(), "AccessKey": name}, body=b"b"
+    )
+    assert compiled_encode(data=data, guard=guard) is None
+    assert guard.questions == ([("signer", name)] if name else [])
 
 
 @compiled_only
@@ -269,8 +493,9 @@ def test_nothing_is_written_outside_of_the_buffer(options: dict[str, Any]) -> No
 
 
 @compiled_only
+@pytest.mark.parametrize("in_parent", [False, True])
 async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
-    start_broker: StartBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+    in_parent: bool, start_broker: StartBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their answers are replaced, and their messages stored when the disk is mended."""
     disk = Disk(monkeypatch)
@@ -285,8 +510,12 @@ async def test_sends_of_one_read_are_refused_while_nothing_can_be_written(
     peer.send(frame(0))
     assert (await peer.read()).code == 0
     disk.fail(errno.ENOSPC)
-    peer.send(b"".join(frame(opaque) for opaque in range(1, 41)))
-    answers = [await peer.read() for _ in range(40)]
+    frames = b"".join(frame(opaque) for opaque in range(1, 41))
+    peer.send(parent(frames) if in_parent else frames)
+    if in_parent:
+        answers = list(decode_answers((await peer.read()).body).values())
+    else:
+        answers = [await peer.read() for _ in range(40)]
     assert {answer.code for answer in answers} == {int(ResponseCode.SERVICE_NOT_AVAILABLE)}
     assert sorted(answer.opaque for answer in answers) == list(range(1, 41))
     disk.mend()

@@ -3,14 +3,21 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError, TopicNotExist
 from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
-from pocketmq.remoting.serving.dispatch import MOST_UNSUPPORTED, Dispatcher, ExecutedRead
+from pocketmq.remoting.serving.dispatch import (
+    MOST_UNSUPPORTED,
+    Dispatcher,
+    ExecutedRead,
+    ReadGuard,
+)
 from pocketmq.remoting.serving.request import Request, RequestConnection, RequestDecoder, Response
 from pocketmq.remoting.serving.rpc_latency import RpcLatency
 
@@ -118,7 +125,13 @@ def test_the_tables_are_live_and_read_only(dispatcher: Dispatcher) -> None:
 
 
 def a_read_handler(
-    connection: RequestConnection, data: bytes, start: int, most: int, longest: int
+    connection: RequestConnection,
+    data: Buffer,
+    start: int,
+    most: int,
+    longest: int,
+    *,
+    guard: ReadGuard | None = None,
 ) -> ExecutedRead | None:
     return ExecutedRead(len(data), b"answers", 1, 20) if data else None
 
@@ -139,6 +152,24 @@ def test_nothing_is_served_past_a_check_or_a_wrapper() -> None:
         assert dispatcher.read_handler is None
 
 
+@pytest.mark.parametrize("can", [False, True])
+def test_reads_are_served_with_a_guard_that_can_check_them(
+    can: bool, dispatcher: Dispatcher
+) -> None:
+    given = []
+
+    def handler(*read: Any, guard: ReadGuard | None = None) -> None:
+        given.append(guard)
+
+    guard: Any = SimpleNamespace(guards_reads=lambda codes: can and codes == (1,))
+    dispatcher.serve_reads(handler, (1,))
+    dispatcher.protect(lambda request: None, guard)
+    assert (dispatcher.read_handler is not None) is can
+    if dispatcher.read_handler is not None:
+        dispatcher.read_handler(cast(RequestConnection, None), b"", 0, 32, 100)
+        assert given == [guard]
+
+
 def test_a_dispatcher_that_is_protected_serves_no_reads(dispatcher: Dispatcher) -> None:
     dispatcher.protect(lambda request: None)
     dispatcher.serve_reads(a_read_handler, (1,))
@@ -154,7 +185,7 @@ def test_requests_that_are_served_from_reads_are_measured(dispatcher: Dispatcher
     handler = dispatcher.read_handler
     assert handler is not None
     connection = cast(RequestConnection, None)
-    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20, 0)
+    assert handler(connection, b"data", 0, 32, 100) == (4, b"answers", 1, 20, 0, 0)
     assert handler(connection, b"", 0, 32, 100) is None
     [measured] = latency.figures()
     assert sum(measured.buckets) == 20

@@ -17,7 +17,7 @@ from pocketmq.remoting.answers.batch import SUCCESS_REMARK, Children
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.frames.splitter import MAX_FRAME
 from pocketmq.remoting.serving.replaced_answers import replace_answers
-from pocketmq.remoting.serving.request import Channel, Request, Response
+from pocketmq.remoting.serving.request import Channel, Request, RequestConnection, Response
 
 log = LimitedLog(logging.getLogger("pocketmq.remoting"))
 
@@ -61,6 +61,17 @@ class _Answered:
 
 
 _ANSWERED: Final = _Answered()
+
+
+class AnsweredParent(_Answered):
+    """The channel of all children of a parent that has been answered on this connection."""
+
+    def __init__(self, connection: RequestConnection, opaque: int) -> None:
+        self._connection = connection
+        self._opaque = opaque
+
+    def replace_answers(self, opaques: Set[int], response: Response) -> Set[int]:
+        return self._connection.replace_answers(opaques, response, within=self._opaque)
 
 
 class BatchAnswers:

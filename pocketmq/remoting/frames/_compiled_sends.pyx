@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""The requests of ordinary sends decoded, and their answers encoded, by compiled code.
+"""The requests of ordinary sends, and of parents of them, decoded, and their answers encoded, by
+compiled code.
 
 Only requests as the known clients write them. Functions read between `at` and `end`, never past
 `end`: if a text ends too early, or is not as expected, they return NULL, false, or a size below 0.
@@ -18,8 +19,14 @@ from pocketmq._big_endian cimport get32, put16, put32, put_bytes
 cdef enum:
     CODE_SEND = 10
     CODE_SEND_V2 = 310
+    CODE_PARENT = 666
+    MOST_HEADER = 256 << 10  # bytes
     BINARY_FIXED = 21  # bytes of a binary header before its remark
     MOST_ANSWER = 1024
+    SIGNED = 1 << 14  # the bits of Send.seen after the letters
+    ACCESS_KEY = 1 << 15
+    SECURITY_TOKEN = 1 << 16
+    DISPATCH_CODE = 1 << 17
 
 cdef bytes _hex = b"0123456789ABCDEF"
 cdef const uint8_t *HEX = <const uint8_t *> PyBytes_AS_STRING(_hex)
@@ -219,7 +226,29 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     """Take an extField; false if it is unknown or unusual."""
     cdef uint8_t letter
     cdef int64_t number
-    if send.is_other:
+    cdef uint32_t bit = 0
+    if send.is_other and not send.is_parent:
+        return True
+    if equal(name, "Signature", 9):
+        bit = SIGNED
+        send.signature = value
+    elif equal(name, "AccessKey", 9):
+        bit = ACCESS_KEY
+        send.access_key = value
+    elif equal(name, "SecurityToken", 13):
+        bit = SECURITY_TOKEN
+    elif send.is_parent:
+        bit = DISPATCH_CODE
+        if not equal(name, "dispatchCode", 12) or not number_of(value, 32, &send.dispatch_code):
+            return False
+    if bit != SIGNED and send.known < MOST_FIELDS:
+        send.fields[send.known].name = name
+        send.fields[send.known].value = value
+        send.known += 1
+    if bit:
+        if send.seen & bit:
+            return False
+        send.seen |= bit
         return True
     if send.code == CODE_SEND:
         letter = letter_of(name)
@@ -251,6 +280,15 @@ cdef bint take_field(Send *send, Text name, Text value) noexcept nogil:
     return True
 
 
+cdef bint is_send(int64_t code) noexcept nogil:
+    return code == CODE_SEND_V2 or code == CODE_SEND
+
+
+cdef inline void _set_kind(Send *send) noexcept nogil:
+    send.is_other = not is_send(send.code)
+    send.is_parent = send.code == CODE_PARENT
+
+
 cdef inline bint is_whole(Send *send) noexcept nogil:
     """Whether the mandatory fields are set: b, e, f, g, h."""
     return send.is_other or send.seen & 0b11110010 == 0b11110010
@@ -268,7 +306,11 @@ cdef const uint8_t *json_fields(
         at = json_text(at + 1, end, &name, False)
         if at == NULL or at >= end or at[0] != c":":
             return NULL
-        escapes = send.is_other or equal(name, "i", 1) or equal(name, "properties", 10)
+        escapes = (
+            (send.is_other and not send.is_parent)
+            or equal(name, "i", 1)
+            or equal(name, "properties", 10)
+        )
         at = json_text(at + 1, end, &value, escapes)
         if at == NULL or at >= end or not take_field(send, name, value):
             return NULL
@@ -289,7 +331,7 @@ cdef bint decode_json(const uint8_t *at, const uint8_t *end, Send *send) except?
     at = json_number(at + 8, end, &send.code)
     if at == NULL:
         return False
-    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
+    _set_kind(send)
     send.escaped = True
     while at[0] == c",":
         at = json_text(at + 1, end, &name, False)
@@ -332,7 +374,7 @@ cdef bint decode_binary(const uint8_t *at, const uint8_t *end, Send *send) excep
     if end - at < BINARY_FIXED + 4:
         return False
     send.code = <int64_t> at[0] << 8 | at[1]
-    send.is_other = send.code != CODE_SEND_V2 and send.code != CODE_SEND
+    _set_kind(send)
     send.opaque = <int64_t> <int> get32(at + 5)
     # Neither a flag nor a remark, and the entries end with the header.
     if get32(at + 9) or get32(at + 13) or get32(at + 17) != <uint32_t> (end - at - BINARY_FIXED):
@@ -375,10 +417,10 @@ cdef const uint8_t *decode(
     end = at + 4 + length
     at += 8
     head = at
-    if word & 0xFFFFFF > <uint32_t> (end - at):
+    if word & 0xFFFFFF > <uint32_t> (end - at) or word & 0xFFFFFF > MOST_HEADER:
         return NULL
     at += word & 0xFFFFFF
-    memset(send, 0, sizeof(Send))
+    memset(send, 0, <uint8_t *> &send.fields - <uint8_t *> send)
     send.binary = word >> 24 == 1
     if send.binary:
         if not decode_binary(head, at, send):
@@ -388,6 +430,43 @@ cdef const uint8_t *decode(
     send.body.at = at
     send.body.size = end - at
     return end
+
+
+cdef inline int compare(Text one, Text other) noexcept nogil:
+    cdef int order = memcmp(one.at, other.at, min(one.size, other.size))
+    return order if order else (one.size > other.size) - (one.size < other.size)
+
+
+cdef bint is_same(Text one, Text other) noexcept nogil:
+    # The address of an empty text may be NULL, which memcmp does not allow.
+    return one.size == other.size and (not one.size or memcmp(one.at, other.at, one.size) == 0)
+
+
+cdef Py_ssize_t signed_values(Send *send, uint8_t *to, Py_ssize_t room) noexcept nogil:
+    """Write what the signature of a request covers beside its body: the values of its extFields,
+    in the order of their names. Return the size, or -1 if there is no room."""
+    cdef uint8_t *begin = to
+    cdef Py_ssize_t size
+    cdef int each, place
+    cdef Field field
+    for each in range(1, send.known):
+        field = send.fields[each]
+        place = each
+        while place and compare(field.name, send.fields[place - 1].name) < 0:
+            send.fields[place] = send.fields[place - 1]
+            place -= 1
+        send.fields[place] = field
+    for each in range(send.known):
+        if room - (to - begin) < send.fields[each].value.size:
+            return -1
+        if send.escaped and send.fields[each].value.at == send.properties.at:
+            size = unescape(send.properties, to)
+            if size < 0:
+                return -1
+            to += size
+        else:
+            to = put_bytes(to, send.fields[each].value.at, send.fields[each].value.size)
+    return to - begin
 
 
 cdef bint is_plain(Text text) noexcept nogil:
@@ -407,7 +486,7 @@ cdef bint may_be_refused(const uint8_t *at, const uint8_t *end, dict unsupported
         return True
     if json_number(at + 16, end, &code) == NULL:
         return False
-    return code == CODE_SEND_V2 or code == CODE_SEND or code in unsupported
+    return is_send(code) or code in unsupported
 
 
 cdef class SendAnswers:
@@ -418,7 +497,8 @@ cdef class SendAnswers:
     """
 
     def __cinit__(self):
-        self._buffer = <uint8_t *> PyMem_Malloc(MOST_SENDS * MOST_ANSWER)
+        # As many answers to parents; what is never written takes no memory.
+        self._buffer = <uint8_t *> PyMem_Malloc(2 * MOST_SENDS * MOST_ANSWER)
         if self._buffer == NULL:
             raise MemoryError
 
@@ -508,7 +588,7 @@ cdef class SendAnswers:
         self._to = to
         return True
 
-    cdef bint add_refused(self, Send *send, bytes before, bytes after) except *:
+    cdef bint add_repeated(self, Send *send, bytes before, bytes after) except *:
         """Add an answer that is `before` and `after` around the opaque; false if it is too long."""
         cdef uint8_t *to = self._to
         cdef uint8_t *frame = to

@@ -11,6 +11,9 @@ from pocketmq.remoting.frames.frame_memory import FrameMemory
 MAX_FRAME = 16_777_216
 """Largest frame in bytes, its 4 length bytes included."""
 
+_LENGTH = 4
+"""Bytes of a frame's length."""
+
 _MIN_LENGTH = 4
 _COPY_LIMIT = 8192
 """Bytes up to which a frame is copied out of its read. A copy of that size costs no more than a
@@ -36,9 +39,9 @@ class FrameSplitter:
     def __init__(self, limit: int = MAX_FRAME, memory: FrameMemory | None = None) -> None:
         self.max_length = limit - 4
         self._memory = memory or FrameMemory()
-        self._gathered = bytearray()  # the incomplete frame, without its length bytes
+        self._gathered = bytearray()  # the incomplete frame
         self._missing = 0  # bytes that it still lacks; 0 between frames
-        self._whole: bytes | memoryview | None = None  # the completed frame, until it is yielded
+        self._whole: memoryview | None = None  # the completed frame, until it is yielded
         self._unread = b""  # the last read, which has frames that are not yielded
         self._at = 0  # where its next frame begins
 
@@ -53,14 +56,17 @@ class FrameSplitter:
         return self._gathered if self._missing else None
 
     @property
-    def unread(self) -> tuple[bytes, int]:
-        """The read that has frames to be yielded, and where the next one begins; nothing while a
-        frame that spans reads comes before it."""
-        return (self._unread, self._at) if self._whole is None else (b"", 0)
+    def unread(self) -> tuple[bytes | memoryview, int]:
+        """The read that has frames to be yielded, and where the next one begins; or first a frame
+        that spans reads."""
+        return (self._unread, self._at) if self._whole is None else (self._whole, 0)
 
     def skip_to(self, at: int) -> None:
-        """Do not yield the frames of that read before `at`, where one begins or ends."""
-        self._at = at
+        """Do not yield the frames of `unread` before `at`, where one begins or ends."""
+        if self._whole is None:
+            self._at = at
+        elif at:
+            self._whole = None
 
     def forget(self) -> None:
         """Drop the incomplete frame, and what is unread: the stream has ended."""
@@ -91,8 +97,7 @@ class FrameSplitter:
                 return iter(())
             frame, self._gathered = self._gathered, bytearray()
             self._memory.add(start - len(frame))  # what it had before this read
-            short = len(frame) <= _COPY_LIMIT
-            self._whole = bytes(frame) if short else memoryview(frame).toreadonly()
+            self._whole = memoryview(frame).toreadonly()
         elif self._unread:
             data = self._unread[self._at :] + data
         self._unread, self._at = data, start
@@ -100,19 +105,18 @@ class FrameSplitter:
 
     def _frames(self) -> Iterator[bytes | memoryview]:
         if self._whole is not None:
-            frame, self._whole = self._whole, None
-            yield frame
+            frame, self._whole = self._whole[_LENGTH:], None
+            yield bytes(frame) if len(frame) <= _COPY_LIMIT else frame
         data, start = self._unread, self._at
         size = len(data)
-        while size - start >= 4:
+        while size - start >= _LENGTH:
             length = _unpack_length(data, start)[0]
             if not _MIN_LENGTH <= length <= self.max_length:
                 raise FrameError(
                     f"frame length {length} (0x{length:08x}) is not between {_MIN_LENGTH} and "
                     f"{self.max_length}"
                 )
-            start += 4
-            end = start + length
+            end = start + _LENGTH + length
             if end > size:
                 self._gathered += memoryview(data)[start:]
                 self._missing = end - size
@@ -120,6 +124,7 @@ class FrameSplitter:
                 start = size
                 break
             self._at = end
+            start += _LENGTH
             if length <= _COPY_LIMIT:
                 yield data[start:end]
             else:

@@ -9,11 +9,13 @@ hottest ones may return the whole answer frame, as bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
@@ -37,25 +39,66 @@ code is to be dispatched alone. If it raises, none of them was executed."""
 
 class ExecutedRead(NamedTuple):
     """The result of a `ReadHandler`: where it ended, the frames of the answers, the number of
-    requests and their code, and the code of all answers."""
+    requests and their code, the code of all answers, and the number of parents of requests."""
 
     stopped: int
     answers: bytes
     code: int
     requests: int
     answer: int = ResponseCode.SUCCESS
+    parents: int = 0
+
+
+class ReadSigner(Protocol):
+    """A user who may sign requests."""
+
+    def has_signed(self, given: bytes, values: memoryview, body: memoryview, /) -> bool:
+        """Tell whether `given` is this user's signature of a request with this body, and these
+        values of its extFields, joined in the order of their names."""
+
+    def may_send(self, topic: str, source_ip: str, /) -> bool:
+        """Tell whether a request of this user from this address may send to the topic."""
+
+
+class ReadGuard(Protocol):
+    """Checks requests that are executed straight from what was read, as a `Check` does."""
+
+    def guards_reads(self, codes: Collection[int], /) -> bool:
+        """Whether it can, for requests of these codes."""
+
+    def signer(self, name: str, /) -> ReadSigner | None:
+        """Return the user of this name; None if nobody may sign with it."""
+
+
+class GuardedReadHandler(Protocol):
+    """A `ReadHandler` that takes a guard: nothing is read from tables, and nothing is stored, for
+    a request before its signature has been checked."""
+
+    def __call__(
+        self,
+        connection: RequestConnection,
+        data: Buffer,
+        start: int,
+        most: int,
+        longest: int,
+        /,
+        *,
+        guard: ReadGuard | None = None,
+    ) -> ExecutedRead | None:
+        """Do the same; it also ends before a request that `guard` would refuse."""
 
 
 class ReadHandler(Protocol):
     """Serves requests straight from what was read, as many as it can in one go."""
 
     def __call__(
-        self, connection: RequestConnection, data: bytes, start: int, most: int, longest: int, /
+        self, connection: RequestConnection, data: Buffer, start: int, most: int, longest: int, /
     ) -> ExecutedRead | None:
         """Execute the requests in `data[start:]`, one after another.
 
-        It ends after `most` of them, or before a frame that is longer than `longest` bytes, is
-        incomplete, or has to be dispatched. Returns None if that is the first one.
+        It ends after `most` of them, or with the parent that has the last of them, or before a
+        frame that is longer than `longest` bytes, is incomplete, or has to be dispatched. Returns
+        None if that is the first one.
         """
 
 
@@ -129,6 +172,7 @@ class Dispatcher:
         self._check: Check | None = None
         self._meter: Meter | None = None
         self.read_handler: ReadHandler | None = None
+        self._guarded_reads: GuardedReadHandler | None = None
         self._read_codes: tuple[int, ...] = ()
         self.unsupported: dict[int, Response] = {}
         self.many: Mapping[int, ManyHandler] = MappingProxyType(self._many)
@@ -156,12 +200,12 @@ class Dispatcher:
             )
         self._add(Route(code, handler, header, handler, many))
 
-    def serve_reads(self, handler: ReadHandler, codes: Sequence[int]) -> None:
+    def serve_reads(self, handler: GuardedReadHandler, codes: Sequence[int]) -> None:
         """Have `handler` execute requests of these codes from now on, wherever it can. It is
-        dropped as soon as their handlers are checked or wrapped, because it does not call them.
-        To be called before `measure`."""
+        dropped as soon as their handlers are wrapped, or checked without a guard for it, because it
+        does not call them. To be called before `protect` and `measure`."""
         if self._check is None:
-            self.read_handler = handler
+            self.read_handler = self._guarded_reads = handler
             self._read_codes = tuple(map(int, codes))
 
     def _add(self, route: Route) -> None:
@@ -172,9 +216,10 @@ class Dispatcher:
         if route.many is not None:
             self._many[route.code] = route.many
 
-    def protect(self, check: Check) -> None:
+    def protect(self, check: Check, guard: ReadGuard | None = None) -> None:
         """Ask `check` before each request from now on: single ones, children, many at once, and
-        those of unknown codes. Without a check, none of this costs anything.
+        those of unknown codes; a handler of reads asks `guard`. Without a check, none of this costs
+        anything.
 
         Raises:
             ValueError: there is a check already.
@@ -182,7 +227,11 @@ class Dispatcher:
         if self._check is not None:
             raise ValueError("the dispatcher is protected already")
         self._check = check
-        self.read_handler = None
+        reads = self._guarded_reads
+        if guard is None or reads is None or not guard.guards_reads(self._read_codes):
+            self.read_handler = None
+        elif self.read_handler is not None:
+            self.read_handler = partial(reads, guard=guard)
         for route in list(self._routes.values()):
             self._add(route)
 

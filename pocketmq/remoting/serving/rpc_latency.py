@@ -14,6 +14,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
+from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.dispatch import (
@@ -151,7 +152,7 @@ class RpcLatency:
         clock = self.clock
 
         def measured(
-            connection: RequestConnection, data: bytes, start: int, most: int, longest: int
+            connection: RequestConnection, data: Buffer, start: int, most: int, longest: int
         ) -> ExecutedRead | None:
             began = clock()
             done = handler(connection, data, start, most, longest)
@@ -160,6 +161,10 @@ class RpcLatency:
                 cell = self.cell(done.code, done.answer)
                 cell[bisect_left(_BOUNDS, took)] += done.requests
                 cell[_SECONDS] += took * done.requests
+                if done.parents:
+                    cell = self.cell(RequestCode.COMMON_BATCH_REQUEST, done.answer)
+                    cell[bisect_left(_BOUNDS, took)] += done.parents
+                    cell[_SECONDS] += took * done.parents
             return done
 
         return measured

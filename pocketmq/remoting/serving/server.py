@@ -350,21 +350,21 @@ class ServerConnection(FrameStream):
         """Have requests executed straight from what was read, up to the end of the turn; return
         whether any were."""
         splitter = self._splitter
-        data, start = splitter.unread
-        at = start
-        while len(data) > at:
+        executed = False
+        while True:
+            data, at = splitter.unread
+            if at == len(data):
+                break
             done = handler(self, data, at, most, splitter.max_length)
             if done is None:
                 break
-            at = done.stopped
+            executed = True
+            splitter.skip_to(done.stopped)
             self._out.append(done.answers)
             self._out_size += len(done.answers)
             if self._out_size >= FLUSH_SIZE or self._server.clock() > end:
                 break
-        if at == start:
-            return False
-        splitter.skip_to(at)
-        return True
+        return executed
 
     def _run_together(self, requests: list[Request[Any]]) -> None:
         """Execute requests together to share costs, and answer them; empties the list."""

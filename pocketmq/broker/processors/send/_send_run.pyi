@@ -3,6 +3,7 @@ from typing import Any
 
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.remoting.frames._compiled_sends import SendAnswers
+from pocketmq.remoting.serving.dispatch import ReadGuard
 from pocketmq.remoting.serving.request import Response
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.writer import EncodedRun
@@ -14,7 +15,9 @@ class SendRun:
         examine: Callable[[str], int | None],
         crc: Callable[[ReadableBuffer], int],
         answers: SendAnswers,
+        parent: Response,
         *,
+        most_children: int,
         suffix: bytes,
         store_host: bytes,
         special: int,
@@ -22,10 +25,12 @@ class SendRun:
     ) -> None: ...
     def encode(
         self,
-        data: bytes,
+        data: ReadableBuffer,
         start: int,
         most: int,
         longest: int,
+        guard: ReadGuard | None,
+        source_ip: str,
         born_host: bytes,
         by_topic: dict[str, dict[int, ConsumeQueue]],
         buffer: bytearray,
@@ -37,7 +42,7 @@ class SendRun:
     ) -> EncodedRun | None: ...
     def refuse(
         self,
-        data: bytes,
+        data: ReadableBuffer,
         start: int,
         most: int,
         longest: int,

@@ -57,6 +57,7 @@ class SendContext:
         answers: the answers of sends.
         stored_message, stored_batch: prepared frames of the usual answers.
         plain: the prepared frames have the configured region.
+        most_children: the most children of a parent of sends.
         safety: tells when sends may be answered.
         unflushed: the sends that wait for the disk, or for replicas.
         unwritten: the sends that are answered at once.
@@ -81,6 +82,7 @@ class SendContext:
         self.stored_message = StoredAnswer.of_message(store_host, config.trace_on)
         self.stored_batch = StoredAnswer.of_batch(config.trace_on)
         self.plain = config.region_id == DEFAULT_REGION
+        self.most_children = config.max_child_request_num
         self.safety = safety
         self.unflushed = GroupCommit(config, safety)
         self.unwritten = unwritten

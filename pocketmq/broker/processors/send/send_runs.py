@@ -17,12 +17,15 @@ from pocketmq._accelerator import accelerator_wanted
 from pocketmq.broker.processors.send.checks import leaves_the_line
 from pocketmq.broker.processors.send.context import SendContext
 from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.message.buffers import Buffer
 from pocketmq.message.checksum import crc32
 from pocketmq.message.properties import SHARDING_KEY, TAGS, find
 from pocketmq.message.sysflag import HOST_MASK, INNER_BATCH, TRANSACTION_PREPARED
 from pocketmq.message.tags import tag_hash
-from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode
-from pocketmq.remoting.serving.dispatch import Dispatcher, ExecutedRead
+from pocketmq.remoting.answers.batch import SUCCESS_REMARK
+from pocketmq.remoting.answers.batch_answers import AnsweredParent
+from pocketmq.remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
+from pocketmq.remoting.serving.dispatch import Dispatcher, ExecutedRead, ReadGuard
 from pocketmq.remoting.serving.request import RequestConnection, Response
 from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, iter_entries
 from pocketmq.store.message_store import MessageStore
@@ -36,9 +39,15 @@ _FRAME_LENGTH: Final = 4
 _FRAME_WORDS: Final = 8  # the lengths of the frame and of the header
 
 #: The requests that are executed here, and the first bytes of their headers.
-CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
+CODES: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.COMMON_BATCH_REQUEST,
+)
 _JSON: Final = frozenset((b'{"code":%d,' % code)[:11] for code in CODES)
 _BINARY: Final = frozenset(code.to_bytes(2) for code in CODES)
+
+_PARENT: Final = Response.repeatable(ResponseCode.SUCCESS, SUCCESS_REMARK)
 
 
 def compiled_types() -> tuple[type[SendRun], type[SendAnswers]] | None:
@@ -93,6 +102,8 @@ class SendRuns:
                 language=LanguageCode.PYTHON.value,
                 version=VERSION,
             ),
+            _PARENT,
+            most_children=context.most_children,
             suffix=context.suffix.encode(),
             store_host=store_host,
             special=TRANSACTION_PREPARED | INNER_BATCH,
@@ -120,43 +131,54 @@ class SendRuns:
         self,
         unsupported: Mapping[int, Response],
         connection: RequestConnection,
-        data: bytes,
+        data: Buffer,
         start: int,
         most: int,
         longest: int,
+        *,
+        guard: ReadGuard | None = None,
     ) -> ExecutedRead | None:
-        """A `ReadHandler` for sends, also those with cached refusals, and `unsupported` codes."""
+        """A `GuardedReadHandler` for sends and parents of sends; without a guard also for sends
+        with cached refusals, and `unsupported` codes."""
         context = self._context
         head = start + _FRAME_WORDS
-        if data[head : head + 11] not in _JSON and data[head : head + 2] not in _BINARY:
-            if not unsupported:
+        first_bytes = bytes(data[head : head + 11])
+        if first_bytes not in _JSON and first_bytes[:2] not in _BINARY:
+            if not unsupported or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
         if context.safety.waits or context.unflushed.full:
             return None
         # The requests of one read have similar sizes, and a record is smaller than its request.
-        first = int.from_bytes(data[start : start + _FRAME_LENGTH]) + _FRAME_LENGTH
+        first = int.from_bytes(bytes(data[start : start + _FRAME_LENGTH])) + _FRAME_LENGTH
         run = self._store.put_run(
-            partial(self._encode, data, start, most, longest, connection.peer_packed),
+            partial(
+                self._encode, data, start, most, longest,
+                guard, connection.peer[0], connection.peer_packed,
+            ),
             min(len(data) - start, most * first),
-        )
+        )  # fmt: skip
         if run is None:
-            if not context.refusals:
+            if not context.refusals or guard is not None:
                 return None
             return self._refused(data, start, most, longest, unsupported)
-        count = len(run.opaques)
-        self._statistics.put.add(count, count, run.size)
+        self._statistics.put.add(run.messages, run.messages, run.size)
         for _, target, _, entries, size in run.queues:
             messages = len(entries) // CONSUME_QUEUE_UNIT
             target.traffic.add(messages, messages, size)
             if self._statistics.detailed:
                 target.types.add_normal(record for _, record, _ in iter_entries(entries))
-        context.unwritten.add_run(connection, run.opaques)
-        return ExecutedRead(run.stopped, run.answers, run.code, count)
+        if run.opaques:
+            context.unwritten.add_run(connection, run.opaques)
+        for parent, opaques in run.parents:
+            context.unwritten.add_run(AnsweredParent(connection, parent), opaques)
+        return ExecutedRead(
+            run.stopped, run.answers, run.code, run.messages, parents=len(run.parents)
+        )
 
     def _refused(
         self,
-        data: bytes,
+        data: Buffer,
         start: int,
         most: int,
         longest: int,
