@@ -18,6 +18,10 @@ UNFLUSHED: Final = 12 * SECOND
 EARLY: Final = 5 * MILLISECOND
 """By how much a delayed message may seem early: times are rounded to milliseconds."""
 LOCK_LIFE: Final = 60 * SECOND
+RECONNECTED: Final = 4 * SECOND
+"""How long after a broker's start its producers have found it."""
+TABLES: Final = 10 * SECOND
+"""How long a slave may have older tables than its master."""
 
 
 def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
@@ -279,7 +283,14 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
 
 def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
     """What was stored before its topic was deleted is not in the topic that was made later."""
-    deletions = [o for o in history.operations if o.what == "delete" and o.ok]
+    # A slave copies the tables of its master now and then. One that is elected before it has done
+    # so does not know of the last deletion.
+    deletions = [
+        o
+        for o in history.operations
+        if o.what == "delete" and o.ok
+        and not (plan.cluster == "group" and history.disturbed(o.began, (o.ended or 0) + TABLES))
+    ]  # fmt: skip
     changes = [o for o in history.operations if o.what in ("delete", "create")]
     names = {stored.name for stored in history.stored if stored.place.topic == "scratch"}
     for send in history.sends.values():
@@ -299,6 +310,28 @@ def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
             yield f"D1 {send.name} was stored at {send.place} since the last change, and is not"
 
 
+def sends_go_on(plan: Plan, history: History) -> Iterator[str]:
+    """L: no send fails that has waited for a broker which is back."""
+    if plan.cluster != "single" or any(fault.kind != "kill" for fault in plan.faults):
+        return
+    for send in history.sends.values():
+        down = [
+            cut for cut in history.downs if send.began <= cut[1] and cut[0] <= (send.ended or 0)
+        ]
+        if send.error and send.retries and len(down) == 1:
+            up = down[0][1]
+            if (send.ended or 0) - up > RECONNECTED:
+                waited = ((send.ended or 0) - up) // MILLISECOND
+                yield f"L {send.name} failed {waited} ms after the broker was back: {send.error}"
+
+
+def routes_stay(plan: Plan, history: History) -> Iterator[str]:
+    """L: a topic whose broker nothing has happened to is known."""
+    for at, error in history.unknown:
+        if not history.disturbed(at, at):
+            yield f"L a name server did not know a topic: {error}"
+
+
 def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
     """A10: no error in the log, no exception that nobody catches."""
     yield from (f"A10 {error}" for error in history.errors)
@@ -315,6 +348,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     committed_is_done,
     one_owner_at_a_time,
     deleted_is_gone,
+    sends_go_on,
+    routes_stay,
     nothing_unexpected,
 )
 

@@ -6,8 +6,9 @@ once if a send waits for replicas. A report does not trigger sending: that would
 each followed by another report, thousands of times a second.
 
 With SYNC_FLUSH, a master sends only what is on its disk. Else a power cut could leave a slave with
-bytes that its master has lost, and such a slave cannot continue. The reference sends all. Reference:
-DefaultHAService, DefaultHAConnection.
+bytes that its master has lost, and such a slave cannot continue. The reference sends everything.
+
+Reference: DefaultHAService, DefaultHAConnection.
 """
 
 from __future__ import annotations

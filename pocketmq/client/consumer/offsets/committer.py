@@ -17,8 +17,9 @@ from pocketmq.client.log_fields import fields
 
 log = logging.getLogger(__name__)
 
-#: When the group has changed, unchanged offsets are stored again after 1 s, 2 s, 4 s, ... up to this
-#: time. A client that was silent for longer has left the group, and its return is another change.
+#: When the group has changed, unchanged offsets are stored again after pauses of 1, 2, 4, ... up to
+#: this many seconds. A client that was silent for longer has left the group, and its return is
+#: another change.
 LAST_REPEAT = 128.0
 
 
