@@ -40,8 +40,8 @@ BUGS: Final = {
     ),
     "answer before the flush": Bug(
         "pocketmq.store.recovery.flush",
-        "if end_offset <= (self.flushed if self._loop is None else self._told):",
-        "if end_offset <= self._log.written:",
+        "        if not self._ordered:\n",
+        "        if self._answer(self._log.written, True) or not self._ordered:\n",
         "A1 A2",
         lambda plan: plan.cuts_power and plan.synchronous,
     ),
@@ -110,7 +110,10 @@ BUGS: Final = {
         "        self._disconnect(at)\n        self._by_channel.setdefault(",
         "        self._by_channel.setdefault(",
         "L",
-        lambda plan: plan.cluster != "single",
+        lambda plan: any(
+            f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"}
+            for f in plan.faults
+        ),
     ),
     "outage without an end": Bug(
         "pocketmq.client.producer.outages",

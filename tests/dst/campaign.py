@@ -26,7 +26,7 @@ SEEDS_APART: Final = 1_000_000
 MOST_SHOWN: Final = 15
 SHRINKING_RUNS: Final = 60
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
-"""Plans that failed once, and in `bugs` one for each planted bug, which finds it."""
+"""Plans that failed once, and in `bugs` those that find the planted bug of their name."""
 
 
 def main() -> int:
@@ -144,8 +144,8 @@ def _run_stored() -> int:
         if outcome.wrong:
             failed += 1
             print(f"{path}:", *outcome.wrong[:MOST_SHOWN], sep="\n  ")
-    for bug in BUGS:
-        path = REGRESSIONS / "bugs" / f"{bug.replace(' ', '-')}.json"
+    for path in sorted(REGRESSIONS.glob("bugs/*.json")):
+        bug = path.stem.replace("-", " ")
         outcome = runs.run(read(path), bug=bug)
         cpu += outcome.cpu
         if not found(outcome, bug):

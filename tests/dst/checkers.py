@@ -54,6 +54,14 @@ def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
     yield from _check_lost(plan, history, lost)
 
 
+def topics_stay(plan: Plan, history: History) -> Iterator[str]:
+    """A1: a topic has the queues that it was created with. A slave that is promoted may not know of
+    a topic that is seconds old."""
+    for topic, count in history.queues.items():
+        if topic != "scratch" and plan.cluster == "single" and count != plan.queues:
+            yield f"A1 {topic} was created with {plan.queues} queues, and has {count}"
+
+
 def _may_come_twice(plan: Plan, send: Send) -> bool:
     """A timed message that was delivered, and not noted as such when the power went."""
     return not send.queue_known
@@ -107,20 +115,24 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
 
 def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
     """A2: each stored message came to each group at least once, and was handled."""
+    # From then on, offsets that a group has read may be given to other messages.
+    cuts = [*history.losses, *([] if plan.synchronous else history.power_cuts)]
     groups = {c.group: c.flow for c in plan.clients if c.group}
     done: defaultdict[str, set[str]] = defaultdict(set)
     seen: defaultdict[tuple[str, str, int], int] = defaultdict(lambda: -1)
+    came: defaultdict[tuple[str, Place], set[str]] = defaultdict(set)
     for delivery in history.deliveries:
         if delivery.ended is not None:
             done[delivery.group].add(delivery.name)
         place = delivery.place
-        for cut in history.power_cuts:
+        came[delivery.group, place].add(delivery.name)
+        for cut in cuts:
             if delivery.at <= cut and not delivery.again:
                 key = (delivery.group, place.topic, place.queue)
                 seen[key] = max(seen[key], place.offset)
     read_ahead: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
     for send in history.sends.values():
-        before = any((send.ended or 0) <= cut for cut in history.power_cuts)
+        before = any((send.ended or 0) <= cut for cut in cuts)
         if send.place is not None and send.queue_known and before:
             queue = send.place.topic, send.place.queue
             read_ahead[queue] = max(read_ahead[queue], send.place.offset)
@@ -131,11 +143,26 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             place = stored.place
             if place.topic != topic or stored.name in done[group]:
                 continue
-            # A queue that a power cut made shorter, and that has grown again.
+            # A queue that became shorter, and has grown again.
             known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
-            if not plan.synchronous and place.offset <= known:
+            if cuts and (place.offset <= known or came[group, place] - {stored.name}):
                 continue
             yield f"A2 {stored.name} at {place} was never handled in group {group}"
+
+
+def read_is_kept(plan: Plan, history: History) -> Iterator[str]:
+    """A9: what came from a queue stays at its place: with SYNC_FLUSH it was on the disk before, and
+    in a controller group all members had it."""
+    if plan.cluster == "slave" or (history.power_cuts and not plan.synchronous):
+        return
+    names = {stored.place: stored.name for stored in history.stored}
+    for delivery in history.deliveries:
+        place = delivery.place
+        begin = history.begins.get((place.topic, place.queue))
+        if begin is None or place.topic == "scratch" or place.offset < begin or delivery.again:
+            continue  # expired, deleted, or of a group's retry topic
+        if names.get(place) != delivery.name:
+            yield f"A9 {delivery.name} came from {place}, which holds {names.get(place)}"
 
 
 def bodies_are_whole(plan: Plan, history: History) -> Iterator[str]:
@@ -339,7 +366,9 @@ def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
 
 CHECKS: Final[tuple[Check, ...]] = (
     stored_once_where_told,
+    topics_stay,
     delivered_to_each_group,
+    read_is_kept,
     bodies_are_whole,
     in_order,
     not_too_early,

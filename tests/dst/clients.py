@@ -475,6 +475,9 @@ class Auditor:
         }
 
     async def _look(self, admin: Admin) -> None:
+        for topic in self._plan.flows:
+            if topic != SCRATCH:
+                await admin.topic_route(topic)
         for group, topic in self._groups().items():
             for queue in await admin.queues(topic):
                 offset = await admin.group_offset(group, queue)
@@ -492,7 +495,9 @@ class Auditor:
         for topic in self._plan.flows:
             if topic == SCRATCH and topic not in existing:
                 continue
-            for queue in await admin.queues(topic):
+            queues = await admin.queues(topic)
+            self._history.queues[topic] = len(queues)
+            for queue in queues:
                 begin = await admin.min_offset(queue)
                 self._history.begins[topic, queue.queue_id] = begin
                 async for message in admin.messages(queue, begin):

@@ -102,6 +102,7 @@ class Faults:
     def lose_master(self) -> None:
         """Lose the master's machine with its disk for good, while everything else is as it is."""
         now = self._cluster.scheduler.now
+        self._history.losses.append(now)
         self._history.server_faults.append((now, now + 10 * AFTERMATH))
         self._cluster.lose_master()
 

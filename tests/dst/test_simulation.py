@@ -42,10 +42,11 @@ def test_stored_plans() -> None:
 
 
 @pytest.mark.timeout(PATIENCE)
-def test_a_failure_tells_how_to_see_it_again(tmp_path: Path) -> None:
+def test_a_failure_tells_how_to_see_it_again() -> None:
     """In a plan that is smaller, and has the same kind of failure."""
     bug = ("--bug", "delayed too early")
-    run = simulate("2", "--seconds", "6", "--shrink", "8", *bug)
+    stored = PROJECT / "tests/dst/regressions/bugs/delayed-too-early.json"
+    run = simulate("--plan", str(stored), "--shrink", "4", *bug)
     assert run.returncode == 1
     assert "  A4 " in run.stdout
     *_, command = (line for line in run.stdout.splitlines() if line.startswith("again: "))
