@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -49,6 +50,43 @@ async def test_a_pull_consumer_stores_them_again(cluster: FakeCluster) -> None:
         await until(lambda: cluster["a"].connections)
         await consumer.commit()
         assert cluster["a"].offsets[STORED] == 3
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_push_consumer_stores_them_again_after_a_former_owner(
+    cluster: FakeCluster, orderly: bool
+) -> None:
+    """A client that loses a queue may store an older offset after the new owner did."""
+    fill(cluster)
+    options: dict[str, Any] = {"orderly": orderly, "commit_interval": 0.01, "start": "begin"}
+    async with PushConsumer(
+        "G", {"T": "*"}, handler=lambda message: None, namesrv=cluster.namesrv, **options
+    ):
+        await until(lambda: cluster["a"].offsets.get(STORED) == 3)
+        cluster["a"].notify("G")
+        cluster["a"].offsets[STORED] = 1
+        await until(lambda: cluster["a"].offsets.get(STORED) == 3)
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+async def test_a_pull_consumer_stores_them_again_after_a_former_owner(
+    cluster: FakeCluster, auto_commit: bool
+) -> None:
+    fill(cluster)
+    async with PullConsumer(
+        "G", namesrv=cluster.namesrv, start="begin", auto_commit=auto_commit,
+        auto_commit_interval=0.01,
+    ) as consumer:  # fmt: skip
+        await consumer.subscribe("T")
+        assert len(await consumer.poll(timeout=5)) == 3
+        await consumer.commit()
+        cluster["a"].notify("G")
+        cluster["a"].offsets[STORED] = 1
+        async with asyncio.timeout(10):
+            while cluster["a"].offsets[STORED] != 3:
+                if not auto_commit:
+                    await consumer.commit()
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("orderly", [False, True])

@@ -16,12 +16,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":
     os.environ |= {"PYTHONHASHSEED": "0", "POCKETMQ_PURE_PYTHON": "1", "TZ": "UTC"}
     os.execv(sys.executable, [sys.executable, "-m", "tests.dst", *sys.argv[1:]])
 
-from .bugs import BUGS, plant
 from .engine import patches
 
 patches.install()
-if "--bug" in sys.argv[:-1]:
-    plant(BUGS[sys.argv[sys.argv.index("--bug") + 1]])
 # What a child is forked with in its buffer, it would write as well.
 sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 

@@ -1,17 +1,16 @@
-"""Bugs to be found: one line of the product each, changed while it is imported.
+"""Bugs to be found: one line of the product each, changed in the process that runs a plan.
 
 Each is one that somebody could write. A simulation that does not find them proves nothing.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Final, NamedTuple
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final, NamedTuple
 
 from .plan import Plan
 
@@ -41,8 +40,8 @@ BUGS: Final = {
     ),
     "answer before the flush": Bug(
         "pocketmq.store.recovery.flush",
-        "if end_offset <= (self.flushed if self._loop is None else self._told):",
-        "if end_offset <= self._log.written:",
+        "        if not self._ordered:\n",
+        "        if self._answer(self._log.written, True) or not self._ordered:\n",
         "A1 A2",
         lambda plan: plan.cuts_power and plan.synchronous,
     ),
@@ -111,55 +110,61 @@ BUGS: Final = {
         "        self._disconnect(at)\n        self._by_channel.setdefault(",
         "        self._by_channel.setdefault(",
         "L",
-        lambda plan: plan.cluster != "single",
+        lambda plan: any(
+            f.kind == "partition" and {f.target, *f.others} >= {"broker0", "names0"}
+            for f in plan.faults
+        ),
     ),
-    "sends not woken": Bug(
+    "outage without an end": Bug(
         "pocketmq.client.producer.outages",
-        "                    waiter.set_result(None)\n",
-        "                    pass\n",
+        "        outage = self.known.pop(address, None)\n",
+        "        outage = self.known.get(address)\n",
         "L",
         lambda plan: any(f.kind == "kill" and f.target in plan.brokers for f in plan.faults),
     ),
 }
 
 
-class _Planting(importlib.abc.MetaPathFinder):
-    """Finds the one module, and has it compiled with the bug."""
-
-    def __init__(self, bug: Bug) -> None:
-        self._bug = bug
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._bug.module:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-        if spec is None or spec.origin is None:
-            return None
-        spec.loader = _Changed(fullname, spec.origin, self._bug)
-        return spec
-
-
-class _Changed(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, bug: Bug) -> None:
-        super().__init__(name, path)
-        self._bug = bug
-
-    def get_code(self, fullname: str) -> CodeType:
-        source = Path(self.path).read_text()
-        return compile(changed(source, self._bug), self.path, "exec", dont_inherit=True)
-
-
 def changed(source: str, bug: Bug) -> str:
-    """The source with the bug. Raises ValueError if its place is not there, or not the only one."""
+    """The source with the bug, on the same lines. Raises ValueError if its place is not there, or
+    not the only one."""
     if source.count(bug.old) != 1:
         raise ValueError(f"{bug.module} has {source.count(bug.old)} times {bug.old!r}")
-    return source.replace(bug.old, bug.new)
+    return source.replace(bug.old, "\n" * (bug.old.count("\n") - bug.new.count("\n")) + bug.new)
 
 
 def plant(bug: Bug) -> None:
-    """Before the product is imported."""
-    if bug.module in sys.modules:
-        raise RuntimeError(f"{bug.module} is imported already")
-    sys.meta_path.insert(0, _Planting(bug))
+    """Change the functions of this process, in which the product is imported."""
+    module = sys.modules[bug.module]
+    path = str(module.__file__)
+    source = Path(path).read_text()
+    right, wrong = (
+        dict(_functions(compile(text, path, "exec", dont_inherit=True)))
+        for text in (source, changed(source, bug))
+    )
+    for name, code in wrong.items():
+        if code != right[name]:
+            _function(module, name).__code__ = code
+
+
+def _functions(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    """Those of a module or a class body, by qualified name."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            if inner.co_flags & inspect.CO_OPTIMIZED:
+                yield inner.co_qualname, inner
+            else:
+                yield from _functions(inner)
+
+
+def _function(module: ModuleType, name: str) -> FunctionType:
+    found: Any = module
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part)
+    if isinstance(found, property):
+        found = found.fget
+    elif isinstance(found, classmethod | staticmethod):
+        found = found.__func__
+    function = inspect.unwrap(found)
+    assert isinstance(function, FunctionType), name
+    return function

@@ -1,53 +1,37 @@
-"""The command line, and many runs: each in a process forked from one that has imported all."""
+"""The command line, and many runs."""
 
 from __future__ import annotations
 
 import argparse
-import gc
-import importlib
 import itertools
 import logging
-import os
-import pickle
-import pkgutil
-import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tests.fast_files import memory_directory
-
 from . import plan as plans
+from . import runs
 from .bugs import BUGS
-from .engine import patches
 from .engine.scheduler import scheduler
 from .plan import Plan
-from .simulation import Outcome, Simulation
+from .shrinking import kinds, shrink
+from .simulation import Outcome
 
 SECONDS: Final = 30.0
-CPU_PER_SECOND: Final = 4.0
-"""Processor time that a second of a plan may take, at least a hundred times what it needs."""
-LEAST_CPU: Final = 120.0
-PACKAGES: Final = (
-    "pocketmq.broker", "pocketmq.client", "pocketmq.message", "pocketmq.namesrv",
-    "pocketmq.remoting", "pocketmq.store",
-)  # fmt: skip
-"""What runs in the simulation. All of it is imported before it begins: later, and in each run
-anew, it would take a second."""
 SEEDS_APART: Final = 1_000_000
-LEFT_OUT: Final = ("tracing",)  # starts threads of its own
 MOST_SHOWN: Final = 15
+SHRINKING_RUNS: Final = 60
+REGRESSIONS: Final = Path(__file__).parent / "regressions"
+"""Plans that failed once, and in `bugs` those that find the planted bug of their name."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.dst")
     parser.add_argument("seed", type=int, nargs="?", default=0)
-    parser.add_argument("more", type=int, nargs="*", help="other seeds to run")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of faults, virtual")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from `seed` on")
     parser.add_argument("--cpu", type=float, help="stop after so much processor time, seconds")
@@ -55,30 +39,28 @@ def main() -> int:
     parser.add_argument("--perturb", type=int, default=0, help="shift all addresses")
     parser.add_argument("--plan", type=Path, help="a plan to run, in place of the seed's")
     parser.add_argument("--show-plan", action="store_true")
-    parser.add_argument("--bug", choices=BUGS, help="a bug that `__main__` has planted")
+    parser.add_argument("--stored", action="store_true", help="run all plans that are stored")
+    parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug")
     parser.add_argument("--bugs", help="find each of these bugs (a;b;c), or all")
     parser.add_argument("--processes", type=int, default=1, help="at the same time")
     parser.add_argument("--trace", type=Path, help="a file for all steps")
     parser.add_argument("--log", default="CRITICAL", help="level of what the product logs")
     parser.add_argument("--go-on", action="store_true", help="after a seed that fails")
+    parser.add_argument(
+        "--shrink", type=int, default=SHRINKING_RUNS, metavar="RUNS",
+        help="how many runs may make the plan of a failure smaller",
+    )  # fmt: skip
     options = parser.parse_args()
     logging.basicConfig(level=options.log, format="%(message)s")
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Format())
-    if options.bugs:
-        return _find_bugs(options)
     if options.processes > 1:
         return _side_by_side(options)
-    patches.adapt()
-    for package in PACKAGES:
-        paths = importlib.import_module(package).__path__
-        for module in pkgutil.walk_packages(paths, f"{package}."):
-            last = module.name.rpartition(".")[2]
-            if not last.startswith("_") and last not in LEFT_OUT:
-                importlib.import_module(module.name)
-    importlib.import_module("numpy")
-    gc.collect()
-    gc.freeze()
+    runs.prepare()
+    if options.stored:
+        return _run_stored()
+    if options.bugs:
+        return _find_bugs(options)
     return _run_all(options)
 
 
@@ -88,19 +70,15 @@ def _run_all(options: argparse.Namespace) -> int:
     for seed in itertools.count(options.seed):
         if seeds == options.seeds:
             break
-        plan = plans.draw(seed, options.seconds)
-        if options.bug and options.seeds > 1 and not BUGS[options.bug].fits(plan):
-            continue
-        if options.plan:
-            plan = msgspec.json.decode(options.plan.read_bytes(), type=Plan)
+        plan = read(options.plan) if options.plan else plans.draw(seed, options.seconds)
         if options.show_plan:
             print(msgspec.json.format(msgspec.json.encode(plan)).decode())
-        outcome = in_child(plan, options.trace, perturb=options.perturb)
+        outcome = runs.run(plan, options.trace, bug=options.bug, perturb=options.perturb)
         if options.double and seed % options.double == 0:
-            again = in_child(plan, None, perturb=seed % 5000 + 1)
+            again = runs.run(plan, bug=options.bug, perturb=seed % 5000 + 1)
             cpu += again.cpu
             if again.digest != outcome.digest:
-                outcome.wrong.append("two runs of this seed differ")
+                outcome.wrong.append("double: two runs of this seed differ")
         seeds += 1
         virtual += outcome.virtual
         cpu += outcome.cpu
@@ -124,23 +102,57 @@ def _run_all(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def read(path: Path) -> Plan:
+    """A plan from a file."""
+    return msgspec.json.decode(path.read_bytes(), type=Plan)
+
+
+def found(outcome: Outcome, bug: str) -> list[str]:
+    """What shows a planted bug."""
+    return [text for text in outcome.wrong if text.split(" ", 1)[0] in BUGS[bug].checks.split()]
+
+
 def _find_bugs(options: argparse.Namespace) -> int:
-    """Plant one bug after the other, each in a process that has imported nothing yet."""
+    """Plant one bug after the other, and look for it in seeds that have what it takes. Seeds that
+    do not are counted, too."""
     missed = []
-    for name in BUGS if options.bugs == "all" else options.bugs.split(";"):
-        command = [sys.executable, "-m", "tests.dst", str(options.seed), "--bug", name]
-        command += ["--seeds", str(options.seeds), "--seconds", str(options.seconds)]
-        began = patches.real_time()
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = run.stdout.splitlines()
-        checks = tuple(f"  {check} " for check in BUGS[name].checks.split())
-        found = [line.strip() for line in lines if line.startswith(checks)]
-        if not found:
-            missed.append(name)
-        told = found[0] if found else "not found: " + "; ".join(lines[:3]) + run.stderr[-500:]
-        print(f"{name}: {told}")
-        print(f"    {lines[-1] if lines else ''}, {patches.real_time() - began:.0f} s", flush=True)
+    for bug in BUGS if options.bugs == "all" else options.bugs.split(";"):
+        cpu, tried = 0.0, 0
+        for seed in range(options.seed, options.seed + options.seeds):
+            plan = plans.draw(seed, options.seconds)
+            if not BUGS[bug].fits(plan):
+                continue
+            outcome = runs.run(plan, bug=bug)
+            cpu, tried = cpu + outcome.cpu, tried + 1
+            if shown := found(outcome, bug):
+                print(f"{bug}: seed {seed}, {tried} fit, {cpu:.0f} s: {shown[0]}")
+                if options.shrink:
+                    _shrink(plan, kinds(shown)[0], options.shrink, bug)
+                break
+        else:
+            missed.append(bug)
+            print(f"{bug}: not found, {tried} of {options.seeds} seeds fit, {cpu:.0f} s")
     return 1 if missed else 0
+
+
+def _run_stored() -> int:
+    """Run the stored plans: nothing may be wrong, and those of bugs have to find them."""
+    failed = cpu = 0.0
+    for path in sorted(REGRESSIONS.glob("*.json")):
+        outcome = runs.run(read(path))
+        cpu += outcome.cpu
+        if outcome.wrong:
+            failed += 1
+            print(f"{path}:", *outcome.wrong[:MOST_SHOWN], sep="\n  ")
+    for path in sorted(REGRESSIONS.glob("bugs/*.json")):
+        bug = path.stem.replace("-", " ")
+        outcome = runs.run(read(path), bug=bug)
+        cpu += outcome.cpu
+        if not found(outcome, bug):
+            failed += 1
+            print(f"{path} does not find {bug!r}:", *outcome.wrong[:MOST_SHOWN], sep="\n  ")
+    print(f"stored plans: {cpu:.1f} s of processor time; failed: {failed:.0f}")
+    return 1 if failed else 0
 
 
 def _side_by_side(options: argparse.Namespace) -> int:
@@ -154,56 +166,10 @@ def _side_by_side(options: argparse.Namespace) -> int:
     return max(process.wait() for process in processes)
 
 
-def in_child(plan: Plan, trace: Path | None, *, perturb: int = 0) -> Outcome:
-    """Run a plan in a forked process; `perturb` shifts what its objects' addresses will be."""
-    directory = tempfile.mkdtemp(prefix="pocketmq-dst-", dir=memory_directory())
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        junk = [bytearray(48 + n % 400) for n in range(perturb)][::3]
-        try:
-            outcome = _run(plan, trace and trace.absolute(), Path(directory))
-            with os.fdopen(writing, "wb") as pipe:
-                pickle.dump(outcome, pipe)
-        except BaseException:
-            traceback.print_exc()
-        del junk
-        sys.stdout.flush()
-        os._exit(0)  # nothing of what was simulated is to be closed
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    shutil.rmtree(directory)
-    if not told:
-        return Outcome(plan, [f"the process ended with status {status}"])
-    returned: Outcome = pickle.loads(told)
-    return returned
-
-
-def _run(plan: Plan, trace: Path | None, directory: Path) -> Outcome:
-    scheduler.begin(plan.seed)
-    os.chdir(directory)  # answers name files: they are to be the same in each run
-    simulation = Simulation(plan, scheduler, Path("run"))
-    budget = max(LEAST_CPU, CPU_PER_SECOND * plan.seconds)
-    if trace is None:
-        return simulation.run(budget)
-    with trace.open("w") as file:
-        scheduler.on_step = lambda step: file.write(f"{_line(step)}\n")
-        return simulation.run(budget)
-
-
-def _line(step: tuple[object, ...]) -> str:
-    at, *what = step
-    assert isinstance(at, int)
-    return f"{at / 1e9:.9f} {' '.join(map(str, what))}"
-
-
 def _show(outcome: Outcome, options: argparse.Namespace) -> None:
     plan = outcome.plan
     if options.seeds == 1:
-        print(*(_line(step) for step in outcome.steps), sep="\n")
+        print(*(runs.line(step) for step in outcome.steps), sep="\n")
         print(*outcome.blocked, sep="\n")
     print(f"seed {plan.seed}, {plan.cluster}, {', '.join(plan.flows)}:")
     for fault in plan.faults:
@@ -211,8 +177,26 @@ def _show(outcome: Outcome, options: argparse.Namespace) -> None:
     print(*(f"  {text}" for text in outcome.wrong[:MOST_SHOWN]), sep="\n")
     if len(outcome.wrong) > MOST_SHOWN:
         print(f"  and {len(outcome.wrong) - MOST_SHOWN} more")
-    bug = f" --bug {options.bug}" if options.bug else ""
-    print(f"again: python -m tests.dst {plan.seed} --seconds {options.seconds:g}{bug}", flush=True)
+    bug = f' --bug "{options.bug}"' if options.bug else ""
+    which = f"--plan {options.plan}" if options.plan else f"{plan.seed} --seconds {plan.seconds:g}"
+    print(f"again: python -m tests.dst {which}{bug}", flush=True)
+    kind = kinds(outcome.wrong)[0]
+    if options.shrink and kind != "double:":
+        _shrink(plan, kind, options.shrink, options.bug)
+
+
+def _shrink(plan: Plan, kind: str, most: int, bug: str) -> None:
+    """Look for a smaller plan in which the same check fails, and keep it in a file."""
+    smaller, count = shrink(plan, lambda plan: kind in kinds(runs.run(plan, bug=bug).wrong), most)
+    path = Path(tempfile.gettempdir(), f"dst-{plan.seed}{bug and '-' + bug.replace(' ', '-')}.json")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(smaller)) + b"\n")
+    print(
+        f"smaller, after {count} runs ({kind}; {len(smaller.faults)} of {len(plan.faults)} faults, "
+        f"{len(smaller.clients)} of {len(plan.clients)} clients, {smaller.seconds:g} of "
+        f"{plan.seconds:g} s):\n"
+        f"again: python -m tests.dst --plan {path}" + (f' --bug "{bug}"' if bug else ""),
+        flush=True,
+    )
 
 
 class _Format(logging.Formatter):

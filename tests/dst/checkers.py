@@ -18,6 +18,10 @@ UNFLUSHED: Final = 12 * SECOND
 EARLY: Final = 5 * MILLISECOND
 """By how much a delayed message may seem early: times are rounded to milliseconds."""
 LOCK_LIFE: Final = 60 * SECOND
+RECONNECTED: Final = 4 * SECOND
+"""How long after a broker's start its producers have found it."""
+TABLES: Final = 10 * SECOND
+"""How long a slave may have older tables than its master."""
 
 
 def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
@@ -48,6 +52,14 @@ def stored_once_where_told(plan: Plan, history: History) -> Iterator[str]:
         if stored.name not in history.sends:
             yield f"A1 {stored.place} holds {stored.name!r}, which nobody sent"
     yield from _check_lost(plan, history, lost)
+
+
+def topics_stay(plan: Plan, history: History) -> Iterator[str]:
+    """A1: a topic has the queues that it was created with. A slave that is promoted may not know of
+    a topic that is seconds old."""
+    for topic, count in history.queues.items():
+        if topic != "scratch" and plan.cluster == "single" and count != plan.queues:
+            yield f"A1 {topic} was created with {plan.queues} queues, and has {count}"
 
 
 def _may_come_twice(plan: Plan, send: Send) -> bool:
@@ -103,20 +115,24 @@ def _check_lost(plan: Plan, history: History, lost: list[Send]) -> Iterator[str]
 
 def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
     """A2: each stored message came to each group at least once, and was handled."""
+    # From then on, offsets that a group has read may be given to other messages.
+    cuts = [*history.losses, *([] if plan.synchronous else history.power_cuts)]
     groups = {c.group: c.flow for c in plan.clients if c.group}
     done: defaultdict[str, set[str]] = defaultdict(set)
     seen: defaultdict[tuple[str, str, int], int] = defaultdict(lambda: -1)
+    came: defaultdict[tuple[str, Place], set[str]] = defaultdict(set)
     for delivery in history.deliveries:
         if delivery.ended is not None:
             done[delivery.group].add(delivery.name)
         place = delivery.place
-        for cut in history.power_cuts:
+        came[delivery.group, place].add(delivery.name)
+        for cut in cuts:
             if delivery.at <= cut and not delivery.again:
                 key = (delivery.group, place.topic, place.queue)
                 seen[key] = max(seen[key], place.offset)
     read_ahead: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
     for send in history.sends.values():
-        before = any((send.ended or 0) <= cut for cut in history.power_cuts)
+        before = any((send.ended or 0) <= cut for cut in cuts)
         if send.place is not None and send.queue_known and before:
             queue = send.place.topic, send.place.queue
             read_ahead[queue] = max(read_ahead[queue], send.place.offset)
@@ -127,11 +143,26 @@ def delivered_to_each_group(plan: Plan, history: History) -> Iterator[str]:
             place = stored.place
             if place.topic != topic or stored.name in done[group]:
                 continue
-            # A queue that a power cut made shorter, and that has grown again.
+            # A queue that became shorter, and has grown again.
             known = max(seen[group, topic, place.queue], read_ahead[topic, place.queue])
-            if not plan.synchronous and place.offset <= known:
+            if cuts and (place.offset <= known or came[group, place] - {stored.name}):
                 continue
             yield f"A2 {stored.name} at {place} was never handled in group {group}"
+
+
+def read_is_kept(plan: Plan, history: History) -> Iterator[str]:
+    """A9: what came from a queue stays at its place: with SYNC_FLUSH it was on the disk before, and
+    in a controller group all members had it."""
+    if plan.cluster == "slave" or (history.power_cuts and not plan.synchronous):
+        return
+    names = {stored.place: stored.name for stored in history.stored}
+    for delivery in history.deliveries:
+        place = delivery.place
+        begin = history.begins.get((place.topic, place.queue))
+        if begin is None or place.topic == "scratch" or place.offset < begin or delivery.again:
+            continue  # expired, deleted, or of a group's retry topic
+        if names.get(place) != delivery.name:
+            yield f"A9 {delivery.name} came from {place}, which holds {names.get(place)}"
 
 
 def bodies_are_whole(plan: Plan, history: History) -> Iterator[str]:
@@ -279,7 +310,14 @@ def committed_is_done(plan: Plan, history: History) -> Iterator[str]:
 
 def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
     """What was stored before its topic was deleted is not in the topic that was made later."""
-    deletions = [o for o in history.operations if o.what == "delete" and o.ok]
+    # A slave copies the tables of its master now and then. One that is elected before it has done
+    # so does not know of the last deletion.
+    deletions = [
+        o
+        for o in history.operations
+        if o.what == "delete" and o.ok
+        and not (plan.cluster == "group" and history.disturbed(o.began, (o.ended or 0) + TABLES))
+    ]  # fmt: skip
     changes = [o for o in history.operations if o.what in ("delete", "create")]
     names = {stored.name for stored in history.stored if stored.place.topic == "scratch"}
     for send in history.sends.values():
@@ -299,6 +337,28 @@ def deleted_is_gone(plan: Plan, history: History) -> Iterator[str]:
             yield f"D1 {send.name} was stored at {send.place} since the last change, and is not"
 
 
+def sends_go_on(plan: Plan, history: History) -> Iterator[str]:
+    """L: no send fails that has waited for a broker which is back."""
+    if plan.cluster != "single" or any(fault.kind != "kill" for fault in plan.faults):
+        return
+    for send in history.sends.values():
+        down = [
+            cut for cut in history.downs if send.began <= cut[1] and cut[0] <= (send.ended or 0)
+        ]
+        if send.error and send.retries and len(down) == 1:
+            up = down[0][1]
+            if (send.ended or 0) - up > RECONNECTED:
+                waited = ((send.ended or 0) - up) // MILLISECOND
+                yield f"L {send.name} failed {waited} ms after the broker was back: {send.error}"
+
+
+def routes_stay(plan: Plan, history: History) -> Iterator[str]:
+    """L: a topic whose broker nothing has happened to is known."""
+    for at, error in history.unknown:
+        if not history.disturbed(at, at):
+            yield f"L a name server did not know a topic: {error}"
+
+
 def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
     """A10: no error in the log, no exception that nobody catches."""
     yield from (f"A10 {error}" for error in history.errors)
@@ -306,7 +366,9 @@ def nothing_unexpected(plan: Plan, history: History) -> Iterator[str]:
 
 CHECKS: Final[tuple[Check, ...]] = (
     stored_once_where_told,
+    topics_stay,
     delivered_to_each_group,
+    read_is_kept,
     bodies_are_whole,
     in_order,
     not_too_early,
@@ -315,6 +377,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     committed_is_done,
     one_owner_at_a_time,
     deleted_is_gone,
+    sends_go_on,
+    routes_stay,
     nothing_unexpected,
 )
 

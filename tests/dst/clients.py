@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
@@ -20,7 +19,7 @@ from pocketmq import (
     TransactionState,
 )
 from pocketmq.client.consumer.consumed_message import ConsumedMessage
-from pocketmq.client.errors import BatchSendError, RemotingError
+from pocketmq.client.errors import BatchSendError, NoRouteInfo, RemotingError
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.send_result import SendStatus
 from pocketmq.remoting.connection import Connection
@@ -38,6 +37,9 @@ TIMEOUT: Final = 6.0
 LEVELS: Final = (0, 1, 5, 10)
 """Seconds of the delay levels that are used, by level."""
 INVISIBLE: Final = 6.0
+SLOW: Final = 0.98
+LONG_WORK: Final = 3.0
+"""How long a message takes now and then: offsets are committed, and clients die, meanwhile."""
 KEYS: Final = 5
 LARGEST: Final = 3_000
 LOOK: Final = 2.0
@@ -148,6 +150,8 @@ class Clients:
             delivery = self._delivered(machine, client, message, message.broker_name)
             if (work := machine_random(machine)) < 0.3:
                 await asyncio.sleep(work)
+            elif work > SLOW and client.role != "orderly":
+                await asyncio.sleep(LONG_WORK)
             if machine_random(machine) < client.fails and delivery.name not in failed:
                 failed.add(delivery.name)
                 raise Failure
@@ -444,8 +448,12 @@ class Auditor:
             self.ready = True
             while not self.finishing:
                 await asyncio.sleep(LOOK)
-                with contextlib.suppress(RemotingError):
+                try:
                     await self._look(admin)
+                except NoRouteInfo as error:
+                    self._history.unknown.append((self._cluster.scheduler.now, repr(error)))
+                except RemotingError:
+                    pass
             await asyncio.sleep(SETTLED)
             while not self.done:
                 try:
@@ -467,6 +475,9 @@ class Auditor:
         }
 
     async def _look(self, admin: Admin) -> None:
+        for topic in self._plan.flows:
+            if topic != SCRATCH:
+                await admin.topic_route(topic)
         for group, topic in self._groups().items():
             for queue in await admin.queues(topic):
                 offset = await admin.group_offset(group, queue)
@@ -484,7 +495,9 @@ class Auditor:
         for topic in self._plan.flows:
             if topic == SCRATCH and topic not in existing:
                 continue
-            for queue in await admin.queues(topic):
+            queues = await admin.queues(topic)
+            self._history.queues[topic] = len(queues)
+            for queue in queues:
                 begin = await admin.min_offset(queue)
                 self._history.begins[topic, queue.queue_id] = begin
                 async for message in admin.messages(queue, begin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,13 @@ ELECTION: Final = 0.5
 
 
 class Cluster:
-    """Machines by name, and what runs on each of them when it is started."""
+    """Machines by name, and what runs on each of them when it is started.
+
+    Attributes:
+        lost: the machine that is lost for good.
+        brokers: the last one that was started on each machine.
+        masters: of a group, the machines that were seen as masters, by epoch.
+    """
 
     def __init__(
         self,
@@ -46,6 +53,9 @@ class Cluster:
         self.scheduler = scheduler
         self.network = Network(scheduler)
         self.mains: dict[str, Main] = {}
+        self.brokers: dict[str, Broker] = {}
+        self.masters: defaultdict[int, set[str]] = defaultdict(set)
+        self.lost = ""
         self._promoted = False
         self._stub: ControllerStub | None = None
         self._root = root
@@ -89,7 +99,7 @@ class Cluster:
     def boot(self, name: str) -> None:
         """Start what belongs on a machine, if it does not run."""
         machine = self.machines[name]
-        if not machine.running:
+        if not machine.running and name != self.lost:
             machine.boot(self.mains[name])
 
     def lose_master(self) -> None:
@@ -97,6 +107,7 @@ class Cluster:
         operator does it: by another start."""
         master, slave = (self.machines[name] for name in self.plan.brokers)
         self._promoted = True
+        self.lost = self.plan.brokers[0]
         master.cut_power()
         master.disk.wipe()
         if slave.running:
@@ -142,7 +153,10 @@ class Cluster:
         elif plan.cluster == "group":
             settings["controllerAddr"] = self.address(CONTROLLER, CONTROLLER_PORT)
         config, _ = load_broker_config(format_properties(settings))
-        await Broker(config).start()
+        self.brokers.pop(machine.name, None)
+        broker = Broker(config)
+        await broker.start()
+        self.brokers[machine.name] = broker
         await forever()
 
     async def _controller(self, machine: Machine) -> None:
@@ -158,6 +172,16 @@ class Cluster:
             alive = decides.alive(stub.now)
             if decides.master not in alive and (decides.master or decides.members & alive):
                 decides.elect(stub.now)
+            for name, broker in self.running_brokers():
+                figures = broker.components.replication.figures()
+                if figures["brokerRole"] == "SYNC_MASTER":
+                    self.masters[int(str(figures["masterEpoch"]))].add(name)
+
+    def running_brokers(self) -> list[tuple[str, Broker]]:
+        """Those whose start is over."""
+        return [
+            (name, broker) for name, broker in self.brokers.items() if self.machines[name].running
+        ]
 
 
 async def forever() -> None:

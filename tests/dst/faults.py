@@ -49,6 +49,8 @@ class Faults:
         match fault.kind:
             case "kill":
                 machine.kill()
+                if fault.target in self._plan.brokers:
+                    self._history.downs.append((now, now + length))
                 self._later(length, self._boot, machine)
             case "power":
                 machine.cut_power()
@@ -98,8 +100,9 @@ class Faults:
         self._cluster.scheduler.after(delay, act)
 
     def lose_master(self) -> None:
-        """At the end, lose the master's machine with its disk for good."""
+        """Lose the master's machine with its disk for good, while everything else is as it is."""
         now = self._cluster.scheduler.now
+        self._history.losses.append(now)
         self._history.server_faults.append((now, now + 10 * AFTERMATH))
         self._cluster.lose_master()
 

@@ -99,6 +99,10 @@ class History:
     sends: by name.
     handled: names of messages by group.
     server_faults: when a broker was killed, cut off and so on; see `disturbed`.
+    losses: when the master was lost for good.
+    queues: how many each topic had in the end.
+    downs: from when to when a broker was killed.
+    unknown: when the auditor was told that a topic does not exist, which does.
     stored: what an administrator found in the end.
     begins: the first offset of each topic's queue then; what was before it has expired.
     """
@@ -113,6 +117,10 @@ class History:
     errors: list[str] = field(default_factory=list)
     power_cuts: list[Nanoseconds] = field(default_factory=list)
     server_faults: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    downs: list[tuple[Nanoseconds, Nanoseconds]] = field(default_factory=list)
+    unknown: list[tuple[Nanoseconds, str]] = field(default_factory=list)
+    losses: list[Nanoseconds] = field(default_factory=list)
+    queues: dict[str, int] = field(default_factory=dict)
     calm: Nanoseconds = 0
 
     def delivered(self, delivery: Delivery) -> None:

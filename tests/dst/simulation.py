@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from . import checkers
+from . import checkers, members
 from .clients import Auditor, Clients
 from .cluster import Cluster
 from .engine import patches
@@ -96,6 +96,7 @@ class Simulation:
             signal.setitimer(signal.ITIMER_PROF, 0)
         outcome.wrong = [f"guard: {what}" for what in patches.escapes]
         outcome.wrong += self._late
+        outcome.wrong += members.disagree(self.cluster)
         outcome.wrong += checkers.wrong(self._plan, self.history)
         outcome.cpu = patches.real_cpu_time() - began
         outcome.digest = self._scheduler.digest
@@ -127,6 +128,8 @@ class Simulation:
             scheduler.after(scheduler.chance.random() * SECOND, self.cluster.boot, client.name)
         self._faults.begin()
         scheduler.run(scheduler.now + int(plan.seconds * SECOND))
+        if plan.lost_master:
+            self._faults.lose_master()
         self._faults.end()
         producers = {client.name for client in plan.clients if client.role == "produce"}
         self._wait(
@@ -135,8 +138,6 @@ class Simulation:
         self._wait(JOINED, lambda: self.cluster.in_sync, "not all members were in the SyncStateSet")
         clients.producing = False
         self._wait(ANSWERS, self._all_answered, "not all sends had an answer")
-        if plan.lost_master:
-            self._faults.lose_master()
         if not self._wait(DRAIN, self._all_came, "not everything came") and self._may_lose:
             self._late.pop()  # what is missing is for the checkers to judge
         # Some may be of a send that ended unknown, or may be lost: the checkers judge that, too.
@@ -150,8 +151,10 @@ class Simulation:
 
     @property
     def _may_lose(self) -> bool:
-        """Whether power was cut while messages were acknowledged before they were on the disk."""
-        return bool(self.history.power_cuts) and not self._plan.synchronous
+        """Whether power was cut while messages were acknowledged before they were on the disk, or
+        groups may have read at the lost master what the slave did not have."""
+        cut = bool(self.history.power_cuts) and not self._plan.synchronous
+        return cut or bool(self.history.losses)
 
     def _open_sends(self) -> list[str]:
         """Those that a living producer waits for."""

@@ -14,7 +14,6 @@ from .bugs import BUGS, changed
 PROJECT = Path(__file__).parents[2]
 FIRST, COUNT = "8", "8"  # every kind of cluster, kills, a power cut, a lost master
 PATIENCE = 1200
-SAMPLE = "delayed too early;transaction not ended"
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,10 +34,27 @@ def test_a_few_seeds() -> None:
 
 
 @pytest.mark.timeout(PATIENCE)
-def test_planted_bugs_are_found() -> None:
-    """A sample; `python -m tests.dst --bugs all --seeds 200` looks for each of them."""
-    run = simulate("1", "--seeds", "3", "--seconds", "12", "--bugs", SAMPLE)
+def test_stored_plans() -> None:
+    """What failed once does not fail again, and each planted bug is found by a plan that is known
+    to find it; `python -m tests.dst 1 --bugs all --seeds 200` looks for others."""
+    run = simulate("--stored")
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.timeout(PATIENCE)
+def test_a_failure_tells_how_to_see_it_again() -> None:
+    """In a plan that is smaller, and has the same kind of failure."""
+    bug = ("--bug", "delayed too early")
+    stored = PROJECT / "tests/dst/regressions/bugs/delayed-too-early.json"
+    run = simulate("--plan", str(stored), "--shrink", "4", *bug)
+    assert run.returncode == 1
+    assert "  A4 " in run.stdout
+    *_, command = (line for line in run.stdout.splitlines() if line.startswith("again: "))
+    plan = Path(command.split()[5])
+    again = simulate("--plan", str(plan), "--shrink", "0", *bug)
+    plan.unlink()
+    assert again.returncode == 1
+    assert "  A4 " in again.stdout
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -46,4 +62,6 @@ def test_bugs_have_a_place(name: str) -> None:
     """The line that each of them changes is there, once."""
     bug = BUGS[name]
     source = PROJECT / f"{bug.module.replace('.', '/')}.py"
-    assert changed(source.read_text(), bug) != source.read_text()
+    wrong = changed(source.read_text(), bug)
+    assert wrong != source.read_text()
+    assert wrong.count("\n") == source.read_text().count("\n")

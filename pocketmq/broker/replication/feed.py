@@ -21,7 +21,7 @@ class LogSpan(NamedTuple):
 
     Attributes:
         begin: physical offset of the first byte.
-        end: physical offset after the last written byte.
+        end: physical offset after the last byte that can be sent.
         file_size: mappedFileSizeCommitLog.
     """
 

@@ -3,8 +3,12 @@
 Each slave has one connection, and a `Feed` that decides what it gets. After each write to the log,
 the connections send the new bytes within 5 ms, so that a busy log is sent in large writes, or at
 once if a send waits for replicas. A report does not trigger sending: that would cause small writes,
-each followed by another report, thousands of times a second. Reference: DefaultHAService,
-DefaultHAConnection.
+each followed by another report, thousands of times a second.
+
+With SYNC_FLUSH, a master sends only what is on its disk. Else a power cut could leave a slave with
+bytes that its master has lost, and such a slave cannot continue. The reference sends everything.
+
+Reference: DefaultHAService, DefaultHAConnection.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import BrokerConfig, BrokerRole
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.feed import Feed, LogSpan, UnfitSlave
 from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_head
@@ -24,6 +28,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.identity import host_text, pack_host
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import serve
+from pocketmq.store.config import FlushDiskType
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -66,6 +71,12 @@ class HaServer:
         self._ticking: asyncio.TimerHandle | None = None
         self._pumping: asyncio.TimerHandle | None = None
         self._tick_seconds = min(1.0, config.ha_send_heartbeat_interval / 2000)
+        # A slave of a slave gets everything: a slave orders no flushes.
+        self._after_flush = (
+            store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+            and config.broker_role is not BrokerRole.SLAVE
+        )
+        self._hurried = False
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError."""
@@ -81,7 +92,7 @@ class HaServer:
         for timer in (self._ticking, self._pumping):
             if timer is not None:
                 timer.cancel()
-        self._store.commit_log.on_written = None
+        self._watch(None)
         if self._server is not None:
             await self._server.wait_closed()
 
@@ -93,7 +104,8 @@ class HaServer:
     def span(self) -> LogSpan:
         """The part of the log that can be sent."""
         commit_log = self._store.commit_log
-        return LogSpan(commit_log.min_offset, commit_log.written, commit_log.file_size)
+        end = self._store.flushed_offset if self._after_flush else commit_log.written
+        return LogSpan(commit_log.min_offset, end, commit_log.file_size)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return bytes of the log within `span`."""
@@ -119,8 +131,8 @@ class HaServer:
 
     def hurry(self) -> None:
         """Send new bytes at once, because a send waits for replicas."""
-        for connection in self.connections:
-            connection.sender.hurry()
+        self._hurried = True
+        self._send()
 
     # --- called by connections ----------------------------------------------------------------
 
@@ -135,7 +147,7 @@ class HaServer:
             self.lines.error("HA port refuses %s: %s", connection.peer, refusal)
             return False
         self.connections.append(connection)
-        self._store.commit_log.on_written = self._written
+        self._watch(self._written)
         if self._ticking is None:
             self._ticking = self._later(self._tick_seconds, self._tick)
         return True
@@ -146,15 +158,29 @@ class HaServer:
             self.connections.remove(connection)
             self._on_ack()
         if not self.connections:
-            self._store.commit_log.on_written = None
+            self._watch(None)
 
     def acked(self, connection: HaConnection) -> None:
         """Process a report."""
         self.most_acked = max(self.most_acked, connection.feed.acked)
         self._on_ack()
 
+    def _watch(self, grown: Callable[[], None] | None) -> None:
+        """Call `grown` when there is more to send."""
+        if self._after_flush:
+            self._store.on_flushed = grown
+        else:
+            self._store.commit_log.on_written = grown
+
+    def _send(self) -> None:
+        for connection in self.connections:
+            connection.sender.hurry()
+
     def _written(self) -> None:
-        if self._pumping is None:
+        if self._after_flush and self._hurried:
+            self._hurried = False
+            self._send()
+        elif self._pumping is None:
             self._pumping = self._later(_GATHER_SECONDS, self._pump_all)
 
     def _pump_all(self) -> None:

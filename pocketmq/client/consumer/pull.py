@@ -461,7 +461,7 @@ class PullConsumer(ConsumerState):
         session = self._sessions.running()
         if offsets is None:
             session.ready.release()
-            await session.committer.commit(session.assignment.queues, strict=True)
+            await session.committer.commit_owned(session.assignment.queues, strict=True)
             return
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets must map MessageQueues to offsets, not {shown(offsets)}")

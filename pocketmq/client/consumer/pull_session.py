@@ -103,6 +103,7 @@ class PullSession:
             average,
             self._rebalanced,
             self._events.group_changed,
+            self.committer.group_changed,
             retry_period=pauses.incomplete_round,
         )
         self._callbacks = ShareCallbacks(common, instance.namespace, pauses.share_callback)
@@ -150,7 +151,7 @@ class PullSession:
             await self.committer.let_go(queues)
 
     async def _commit(self) -> None:
-        await self.committer.commit(self.assignment.queues)
+        await self.committer.commit_owned(self.assignment.queues)
 
     async def _rebalanced(self, topic: str, share: Sequence[MessageQueue]) -> bool:
         assignment = self.assignment

@@ -143,6 +143,7 @@ class PushSession:
             options.strategy,
             self.ownership.share,
             self.events.group_changed,
+            self.committer.group_changed,
             retry_period=pauses.incomplete_round,
         )
         self.wanted = PushSubscriptions(
@@ -195,7 +196,7 @@ class PushSession:
         assignment, consumption, age = self.assignment, self.consumption, options.consume_timeout
         instance.every(
             options.common.commit_interval,
-            lambda: self.committer.commit(assignment.queues),
+            lambda: self.committer.commit_owned(assignment.queues),
             "commit",
         )
         instance.every(SAMPLE_PERIOD, consumption.stats.sample, "statistics")

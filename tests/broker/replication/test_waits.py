@@ -4,6 +4,7 @@ and whether there are enough replicas."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.config import FlushDiskType
+from pocketmq.store.files import Files
 from tests.broker.batch.batches import Child, batch, send
 from tests.broker.conftest import Client
 from tests.broker.replication.pair import Pair, classic, client_of, reporter, running
@@ -111,3 +113,37 @@ async def test_a_send_waits_for_the_disk_and_for_the_replica(pair: Pair) -> None
         assert len(classic(master).service) == 1
         await slave.report(end)
         assert (await sending).code == 0
+
+
+async def test_a_slave_gets_only_what_is_on_the_disk(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes nothing from the master that the slave has: it could not continue."""
+    may_flush = threading.Event()
+    fdatasync = Files.fdatasync
+
+    def slow(files: Files, fd: int) -> None:
+        may_flush.wait()
+        fdatasync(files, fd)
+
+    master = await pair.start(
+        0, in_sync_replicas=2, slave_timeout=HOUR_MS, flush_disk_type=FlushDiskType.SYNC_FLUSH
+    )
+    slave = await pair.start(1, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    await pair.connected()
+    async with client_of(master) as client:
+        assert (await client.send("T")).code == 0
+        await pair.copied()
+        before = slave.store.commit_log.end
+        monkeypatch.setattr(Files, "fdatasync", slow)
+        try:
+            sending = asyncio.create_task(client.send("T"))
+            await until(lambda: master.store.commit_log.written > before)
+            (connection,) = classic(master).service.server.connections
+            connection.tick()
+            await asyncio.sleep(0)  # the turn of the sender
+            assert connection.feed.next == before
+        finally:
+            may_flush.set()
+        assert (await sending).code == 0
+        await pair.copied()

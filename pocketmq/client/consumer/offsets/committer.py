@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Iterable, Sequence
+from time import monotonic
 from typing import Any
 
 from pocketmq.client.consumer.broker_outages import BrokerOutages
@@ -14,6 +16,11 @@ from pocketmq.client.errors import RemotingError
 from pocketmq.client.log_fields import fields
 
 log = logging.getLogger(__name__)
+
+#: When the group has changed, unchanged offsets are stored again after pauses of 1, 2, 4, ... up to
+#: this many seconds. A client that was silent for longer has left the group, and its return is
+#: another change.
+LAST_REPEAT = 128.0
 
 
 class Committer:
@@ -25,6 +32,27 @@ class Committer:
         self._store = store
         #: Commits of queues that were dropped.
         self._leaving: set[asyncio.Task[None]] = set()
+        self._pause = 0.0
+        self._repeat_at = math.inf
+
+    def group_changed(self) -> None:
+        """Let `commit_owned` store unchanged offsets again in the next minutes: a client that owned
+        a queue before may store an older offset after this one. The reference stores every offset
+        every 5 s."""
+        self._pause = 1.0
+        self._repeat_at = monotonic() + self._pause
+
+    async def commit_owned(
+        self, queues: Sequence[ProcessQueue[Any]], *, strict: bool = False
+    ) -> None:
+        """Commit as `commit`, for all queues that this client owns."""
+        now = monotonic()
+        if now >= self._repeat_at:
+            self._pause *= 2
+            self._repeat_at = now + self._pause if self._pause <= LAST_REPEAT else math.inf
+            for pq in queues:
+                pq.committed = None
+        await self.commit(queues, strict=strict)
 
     async def commit(self, queues: Iterable[ProcessQueue[Any]], *, strict: bool = False) -> None:
         """Commit the safe offset of each queue if it differs from the stored one.

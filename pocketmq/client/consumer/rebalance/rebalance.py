@@ -61,7 +61,8 @@ class Rebalancer:
 
     `assign(topic, queues)` is awaited whenever a share was computed, even if it did not change. It
     returns whether it could take all of it; if not, another round follows soon. `on_group` is
-    called with the error when the group is lost, and with None when it is found again.
+    called with the error when the group is lost, and with None when it is found again, `on_change`
+    when another client may have gained or lost queues.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Rebalancer:
         strategy: Strategy,
         assign: Callable[[str, Sequence[MessageQueue]], Awaitable[bool]],
         on_group: Callable[[NotInGroup | None], object] | None = None,
+        on_change: Callable[[], object] = lambda: None,
         *,
         retry_period: float,
     ) -> None:
@@ -80,6 +82,7 @@ class Rebalancer:
         self._strategy = strategy
         self._assign = assign
         self._on_group = on_group
+        self._on_change = on_change
         self._retry_period = retry_period
         self._known = False
         self._lost = False
@@ -99,6 +102,7 @@ class Rebalancer:
 
     def soon(self) -> None:
         """Start a round now."""
+        self._on_change()
         self._wake.set()
 
     async def run(self) -> None:

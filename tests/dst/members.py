@@ -1,0 +1,35 @@
+"""A9: what the members of a group have of the log, and who was the master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+from .cluster import Cluster
+
+
+def disagree(cluster: Cluster) -> Iterator[str]:
+    """Look at the members once nothing happens any more: their logs are equal, as far as all say
+    that all have them, and no epoch had two masters."""
+    for epoch, names in sorted(cluster.masters.items()):
+        if len(names) > 1:
+            yield f"A9 epoch {epoch} had the masters {', '.join(sorted(names))}"
+    logs = {}
+    for name, broker in cluster.running_brokers():
+        figures = broker.components.replication.figures()
+        end = int(str(figures.get("confirmOffset", broker.store.commit_log.written)))
+        logs[name] = (end, _files(cluster.machines[name].root / "store" / "commitlog"))
+    for (one, (one_end, one_files)), (other, (other_end, other_files)) in combinations(
+        logs.items(), 2
+    ):
+        end = min(one_end, other_end)
+        for begin in one_files.keys() & other_files.keys():
+            size = max(end - begin, 0)
+            if one_files[begin][:size] != other_files[begin][:size]:
+                yield f"A9 {one} and {other} differ between {begin} and {end} of their logs"
+
+
+def _files(directory: Path) -> dict[int, bytes]:
+    """The files of a log by their first physical offset."""
+    return {int(path.name): path.read_bytes() for path in directory.glob("[0-9]*")}
