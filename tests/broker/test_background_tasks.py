@@ -81,7 +81,7 @@ async def elected(directory: Path) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def proxied(directory: Path) -> AsyncIterator[str]:
-    """A proxy of a cluster that has users."""
+    """A proxy that reads the users of its cluster."""
     config = ProxyConfig(
         grpc_server_port=0,
         authentication_enabled=True,
