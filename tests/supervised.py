@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pocketmq import kept_task
 from pocketmq.kept_task import KeptTask
 
 Work = Coroutine[Any, Any, None]
@@ -28,8 +27,6 @@ class Supervised:
             supervise(kept, partial(self._run, work), *args, **options)
 
         patch.setattr(KeptTask, "__init__", init)
-        patch.setattr(kept_task, "FIRST_PAUSE", 0.001)
-        patch.setattr(kept_task, "LONGEST_PAUSE", 0.01)
 
     @property
     def running(self) -> set[asyncio.Task[Any]]:
