@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "_extras",
         "auth",
         "blocking_thread",
+        "kept_task",
         "limited_log",
         "message",
         "monitoring",
@@ -59,7 +60,7 @@ MAY_IMPORT = {
     "archive": {"message", "store"},
     "tables": {"_extras", "message", "store"},
     "spark": {"_extras", "_lazy", "archive", "client", "message", "store", "tables"},
-    "dashboard": {"auth", "client", "limited_log", "message", "remoting"},
+    "dashboard": {"auth", "client", "kept_task", "limited_log", "message", "remoting"},
     "pocketmq": {
         "_accelerator",
         "_extras",

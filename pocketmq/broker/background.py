@@ -2,7 +2,6 @@
 
 - `Alarm` calls an action at a time on the broker's clock;
 - `every` repeats a small action until the broker stops;
-- `end` ends a task;
 - `PeriodicSave` awaits a save every few seconds and once more at the end.
 
 The broker's clock is the wall clock, which can be changed while a timer of the loop is running. So
@@ -98,14 +97,6 @@ class Alarm:
         except Exception:
             log.exception("%s failed; trying again in %d ms", self._action, RETRY_MS)
             self.set(self._clock() + RETRY_MS)
-
-
-async def end(task: asyncio.Task[None] | None) -> None:
-    """Cancel a task and wait until it has ended; do nothing if it is None."""
-    if task is not None:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def every(stack: contextlib.AsyncExitStack, seconds: float, action: Callable[[], None]) -> None:

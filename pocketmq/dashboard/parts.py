@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Self
 
@@ -11,6 +10,7 @@ from pocketmq.dashboard.access import Access
 from pocketmq.dashboard.config import DashboardConfig
 from pocketmq.dashboard.history import History
 from pocketmq.dashboard.sampler import Sampler
+from pocketmq.kept_task import KeptTask
 
 
 class Parts:
@@ -41,16 +41,10 @@ class Parts:
         async with contextlib.AsyncExitStack() as stack:
             for access in {self.visitor, self._sampling}:
                 await stack.enter_async_context(access)
-            running = asyncio.ensure_future(self.sampler.run())
-            stack.push_async_callback(_cancelled, running)
+            samples = KeptTask(self.sampler.run, "samples of the dashboard")
+            stack.push_async_callback(samples.stop)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
-
-
-async def _cancelled(task: asyncio.Future[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

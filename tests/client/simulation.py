@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.client.errors import RemotingClosed, RemotingConnectError, RemotingTimeout, SystemBusy
@@ -29,6 +30,22 @@ class Clock:
 
 def queues_of(brokers: Iterable[str], count: int = 2, topic: str = TOPIC) -> list[MessageQueue]:
     return [MessageQueue(topic, broker, i) for broker in sorted(brokers) for i in range(count)]
+
+
+def differ_most(used: Sequence[Hashable], queues: Iterable[Hashable], window: int) -> int:
+    """How far the messages of any two queues differ at most among `window` successive messages.
+
+    `used` has the queue of each message, in the order in which they were sent.
+    """
+    received = Counter(dict.fromkeys(queues, 0))
+    most = 0
+    for number, queue in enumerate(used):
+        received[queue] += 1
+        if number >= window:
+            received[used[number - window]] -= 1
+        if number >= window - 1:
+            most = max(most, max(received.values()) - min(received.values()))
+    return most
 
 
 @dataclass

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 
-import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
 
 from pocketmq import Admin, Message, Producer
 from pocketmq.client.send_result import SendResult
 from tests.client.real_cluster import RealCluster
+from tests.client.simulation import differ_most
 
 Pattern = Callable[[Producer, list[Message]], Awaitable[list[SendResult]]]
 
@@ -40,38 +43,52 @@ async def in_batches(producer: Producer, messages: list[Message]) -> list[SendRe
     return await producer.send_batch(messages)
 
 
-async def bursts_between_singles(producer: Producer, messages: list[Message]) -> list[SendResult]:
-    results = [await producer.send(message) for message in messages[:3]]
-    return results + await in_bursts(producer, messages[3:])
+PATTERNS: tuple[Pattern, ...] = (one_by_one, in_bursts, by_workers, posted, in_batches)
+#: What a program does over and over: a pattern, and how many messages it is given.
+programs = st.lists(
+    st.tuples(st.sampled_from(PATTERNS), st.sampled_from([1, 3, 10, 60, 200])),
+    min_size=1,
+    max_size=6,
+)
 
 
-PATTERNS = (one_by_one, in_bursts, by_workers, posted, in_batches, bursts_between_singles)
-
-
-@pytest.mark.parametrize("brokers", [["b0"], ["b0", "b1"]], ids=["one broker", "two brokers"])
-@pytest.mark.parametrize("linger_ms", [0, 5], ids=["at once", "lingering"])
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.__name__)
-async def test_queues_receive_the_same_number_of_messages(
-    real: RealCluster, pattern: Pattern, linger_ms: int, brokers: list[str]
-) -> None:
+async def test_any_thousand_messages_are_spread_evenly(real: RealCluster) -> None:
     async with Admin(namesrv=real.namesrv) as admin:
-        for broker in brokers:
-            await admin.create_topic("orders", queues=4, broker=broker)
-    async with Producer(
-        "shop",
-        namesrv=real.namesrv,
-        linger_ms=linger_ms,
-        # A stall of this machine would move messages to the other broker, rightly:
-        # test_even_spread has the selection by latency.
-        send_latency_enable=False,
-    ) as producer:
-        for _ in range(10):
-            results = await pattern(producer, [Message("orders", b"%d" % n) for n in range(200)])
-            assert len(results) == 200
-        queues = await producer.queues("orders")
-    async with Admin(namesrv=real.namesrv) as admin:
-        ends = [await admin.max_offset(queue) for queue in queues]
-    assert len(ends) == 4 * len(brokers)
-    assert sum(ends) == 2000
-    # One request carries a burst of 200 at most.
-    assert max(ends) - min(ends) <= 200
+        await admin.create_topic("one", queues=4, broker="b0")
+        for broker in ("b0", "b1"):
+            await admin.create_topic("two", queues=2, broker=broker)
+
+    async def send(
+        program: list[tuple[Pattern, int]], topic: str, linger_ms: int, messages: int
+    ) -> None:
+        results: list[SendResult] = []
+        async with Producer(
+            "shop",
+            namesrv=real.namesrv,
+            linger_ms=linger_ms,
+            # A stall of this machine would move messages to the other broker, rightly:
+            # test_even_spread has the selection by latency.
+            send_latency_enable=False,
+        ) as producer:
+            for pattern, size in cycle(program):
+                results += await pattern(producer, [Message(topic, b"x")] * size)
+                if len(results) >= messages:
+                    break
+            queues = await producer.queues(topic)
+        assert len(queues) == 4
+        # No request carries more than one pattern was given.
+        largest = max(size for _, size in program)
+        used = [result.queue for result in results]
+        assert differ_most(used, queues, len(used)) <= largest
+        # The first of a thousand may find one queue ahead by a request, the last another.
+        assert differ_most(used, queues, 1000) <= 2 * largest
+
+    @settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
+    @given(programs, st.sampled_from(["one", "two"]), st.sampled_from([0, 5]), st.just(1200))
+    @example([(pattern, 60) for pattern in PATTERNS], "two", 5, 3000)
+    def spread(
+        program: list[tuple[Pattern, int]], topic: str, linger_ms: int, messages: int
+    ) -> None:
+        asyncio.run(send(program, topic, linger_ms, messages))
+
+    await asyncio.to_thread(spread)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pocketmq import errors
+from pocketmq import Admin, PullConsumer, PushConsumer, errors
 from pocketmq.client.consumer.fetch.puller import PullStatus
 from pocketmq.client.errors import (
     BatchSendError,
@@ -192,6 +194,20 @@ def test_every_error_of_a_client_is_in_the_table_of_its_docs() -> None:
     assert own
     missing = [kind.__name__ for kind in own if f"`{kind.__name__}`" not in page]
     assert missing == []
+
+
+@pytest.mark.parametrize("client", [Producer, PushConsumer, PullConsumer, Admin])
+def test_each_call_says_what_it_raises(client: type) -> None:
+    """In its own description; or in that of its class, if it holds for every method."""
+    calls = inspect.getmembers(client, inspect.iscoroutinefunction)
+    silent = {
+        name
+        for name, call in calls
+        if not name.startswith("_") and not re.search("raises|errors", call.__doc__ or "", re.I)
+    }
+    if "Every method raises" in (client.__doc__ or ""):
+        silent.clear()
+    assert silent <= {"shutdown"}  # which raises nothing
 
 
 @pytest.mark.parametrize("away", ["name server", "broker"])

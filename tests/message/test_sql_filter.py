@@ -73,6 +73,7 @@ def test_three_valued_logic(text: str, properties: dict[str, str], result: bool 
         ("a > 1 AND\n  (b # 2)", 2, 6, "'#'"),
         ("a BETWEEN 5 AND 1", 1, 3, "wrong way round"),
         ("a = 1 AND b > 'x'", 1, 13, "'x' cannot be compared by >"),
+        ("a > TRUE", 1, 3, "TRUE cannot be compared by >"),
         ("5", 1, 1, "neither true nor false"),
         ("a > 9223372036854775808", 1, 5, "greater than any Long"),
         ("", 1, 1, "unexpected end"),

@@ -203,6 +203,24 @@ async def test_a_failed_write_fails_the_changes_in_it_only(path: Path) -> None:
     assert json.loads(read(str(path))) == {"configTable": {"NS": {"second": "2"}}}
 
 
+async def test_a_write_that_is_cancelled_is_done_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = HeldFile(path)
+    config = KVConfig(file)
+    change = asyncio.create_task(config.put("NS", "key", "1"))
+    await file.begun()
+    [writing] = [task for task in asyncio.all_tasks() if task.get_name().startswith("writing ")]
+    writing.cancel()
+    file.go_on()
+    await file.begun()
+    file.go_on()
+    await change
+    await config.stop()
+    assert open_config(path).namespace("NS") == {"key": "1"}
+    assert "was cancelled" in caplog.text
+
+
 async def test_what_waits_is_bounded_and_written_at_the_end(path: Path) -> None:
     file = HeldFile(path)
     config = KVConfig(file, max_size=100)

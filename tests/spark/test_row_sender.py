@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, cycle, islice
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from pocketmq.testing import RocketMQ
+from tests.client.simulation import differ_most
 
 pytest.importorskip("pyspark")
 
@@ -43,6 +46,31 @@ def test_all_rows_arrive_and_are_counted(rocketmq: RocketMQ) -> None:
     batches = [numbered(*range(1000 * n, 1000 * (n + 1))) for n in range(5)]
     assert send(rocketmq, iter(batches), batchMessages="70") == 5000
     assert sorted(map(int, bodies(rocketmq))) == list(range(5000))
+
+
+def test_any_thousand_rows_are_spread_evenly(rocketmq: RocketMQ) -> None:
+    rocketmq.sync.create_topic("T", queues=4)
+    sizes = st.lists(st.sampled_from([3, 40, 250, 700]), min_size=1, max_size=5)
+
+    @settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
+    @given(sizes, st.sampled_from([10, 64, 1000]))
+    def spread(sizes: list[int], batch_messages: int) -> None:
+        numbers = count()
+        parts: list[Any] = []
+        for size in cycle(sizes):
+            parts.append(numbered(*islice(numbers, size)))
+            if sum(map(len, parts)) >= 1200:
+                break
+        sent = send(rocketmq, iter(parts), batchMessages=str(batch_messages))
+        stored = sorted(rocketmq.sync.drain("T"), key=lambda message: int(message.body))
+        used = [message.queue_id for message in stored]
+        assert len(used) == sent
+        largest = min(max(sizes), batch_messages)
+        assert differ_most(used, range(4), len(used)) <= largest
+        # The first of a thousand may find one queue ahead by a request, the last another.
+        assert differ_most(used, range(4), 1000) <= 2 * largest
+
+    spread()
 
 
 def test_without_rows_nobody_is_asked() -> None:

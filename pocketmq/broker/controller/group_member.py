@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
@@ -24,6 +25,7 @@ from pocketmq.broker.controller.identity_file import (
     explain_copy,
 )
 from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -114,17 +116,18 @@ class GroupMember:
         self._check_code = check_code
         self._periods = periods  # called each time: the settings may change
         self._lines = LimitedLog(log)
+        self._kept: list[KeptTask] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._roles = asyncio.Lock()  # one change after another
         self._silent = False  # no heartbeats, so that another broker is elected
 
     def start(self) -> None:
         """Start; call this on the event loop."""
-        self._spawn(self._live())
+        self._kept.append(KeptTask(self._become_member, "becoming a member", ends=True))
 
     async def stop(self) -> None:
         """Cancel all tasks."""
-        tasks = list(self._tasks)
+        tasks = [kept.cancel() for kept in self._kept] + list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,19 +146,30 @@ class GroupMember:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _live(self) -> None:
-        identity = await self._until_done(self._identify)
-        self._taker.begin(identity)
-        self.identity = identity
+    async def _become_member(self) -> None:
+        if self.identity is None:
+            identity = await self._until_done(self._identify)
+            self._taker.begin(identity)
+            self.identity = identity
         await self._until_done(self._join)
         self.trouble = ""
         # A warning, because earlier warnings may say that the controllers refused this broker.
-        log.warning("broker is member %d of group %s", identity.broker_id, identity.group)
+        log.warning("broker is member %d of group %s", self.identity.broker_id, self.identity.group)
         periods = self._periods
         leader, first_role = periods().leader, periods().first_role
-        self._spawn(self._every(lambda: periods().heartbeat, 0.0, self._heartbeat))
-        self._spawn(self._every(lambda: periods().leader, leader, self._find_leader))
-        await self._every(lambda: periods().role, first_role, self._review)
+        self._keep("heartbeats", lambda: periods().heartbeat, 0.0, self._heartbeat)
+        self._keep("leader", lambda: periods().leader, leader, self._find_leader)
+        self._keep("role", lambda: periods().role, first_role, self._review)
+
+    def _keep(
+        self,
+        name: str,
+        seconds: Callable[[], float],
+        first: float,
+        action: Callable[[], Awaitable[None]],
+    ) -> None:
+        work = partial(self._every, seconds, first, action)
+        self._kept.append(KeptTask(work, f"{name} of the group"))
 
     async def _until_done(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Repeat `attempt` until it succeeds."""

@@ -13,11 +13,12 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from pocketmq.auth.service import inner_signer
 from pocketmq.broker.acknowledge.put_safety import PutSafety
-from pocketmq.broker.background import end, every
+from pocketmq.broker.background import every
 from pocketmq.broker.config import MASTER_ID, BrokerConfig, BrokerRole, check_ha_port
 from pocketmq.broker.controller.controller_client import ControllerClient, Standing
 from pocketmq.broker.controller.epoch_log import CutRefused
@@ -43,6 +44,7 @@ from pocketmq.broker.health import MasterLink, MemberRole
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.metadata_sync import MetadataSync
 from pocketmq.broker.replication.replica_waits import ReplicaWaits
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.cluster import (
     HAClientRuntimeInfo,
@@ -175,7 +177,7 @@ class GroupReplication:
             periods=self._periods,
         )
         self._services: Services | None = None
-        self._searching: asyncio.Task[None] | None = None
+        self._searching: KeptTask | None = None
 
     # --- start and stop -----------------------------------------------------------------------
 
@@ -346,11 +348,14 @@ class GroupReplication:
         self.metadata.use(order.address)
         await services.follow(order.epoch)
         self._client.start()
-        self._searching = self._loop.create_task(self._search(order.address))
+        self._searching = KeptTask(
+            partial(self._search, order.address), "search of the master's HA address"
+        )
 
     async def _stop_following(self) -> None:
-        await end(self._searching)
-        self._searching = None
+        if self._searching is not None:
+            await self._searching.stop()
+            self._searching = None
         self.metadata.use("")
         await self._client.stop()
 

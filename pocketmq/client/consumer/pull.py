@@ -487,15 +487,16 @@ class PullConsumer(ConsumerState):
             raise errors[0]
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's stored offset; None if there is none."""
+        """Return the group's stored offset; None if there is none. Raises NotRunning,
+        RemotingError."""
         return await self._sessions.running().store.read(self._wire(queue))
 
     async def begin_offset(self, queue: MessageQueue) -> int:
-        """Return the oldest offset that is still stored."""
+        """Return the oldest offset that is still stored. Raises NotRunning, RemotingError."""
         return await self._sessions.running().offsets.min(self._wire(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the queue's next message."""
+        """Return the offset of the queue's next message. Raises NotRunning, RemotingError."""
         return await self._sessions.running().offsets.max(self._wire(queue))
 
     # Sessions and queues

@@ -111,7 +111,7 @@ class RemotePort:
     async def start(self) -> None:
         """Start. Raises NoNameServer."""
         await self.instance.start()
-        self.instance.spawn(self._detector.run(), "detector")
+        self.instance.keep(self._detector.run, "detector")
 
     async def stop(self) -> None:
         """Stop, and close all connections."""

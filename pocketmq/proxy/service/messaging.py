@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pocketmq.auth.errors import AuthError
+from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.port.broker_port import BrokerPort
@@ -80,6 +82,7 @@ class Messaging:
         self._config = config
         self._access = access
         self._log = LimitedLog(log)
+        self._kept: list[KeptTask] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._own = port.open("pocketmq-proxy", "PYTHON", ("127.0.0.1", 0), _nothing)
         metadata = Metadata(port, self._own)
@@ -128,11 +131,17 @@ class Messaging:
 
     def start(self) -> None:
         """Start renewing handles and removing silent clients."""
-        self._spawn(self._every(INTERVAL, self._consuming.renewal.round))
-        self._spawn(self._every(HOUSEKEEPING, self._expire))
+        renew = partial(self._every, INTERVAL, self._consuming.renewal.round)
+        expire = partial(self._every, HOUSEKEEPING, self._expire)
+        self._kept = [
+            KeptTask(renew, "renewal of handles"),
+            KeptTask(expire, "removal of silent clients"),
+        ]
 
     async def stop(self) -> None:
         """Make the renewed messages visible, and remove all clients."""
+        for kept in self._kept:
+            kept.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         await self._consuming.stop()

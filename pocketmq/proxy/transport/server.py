@@ -854,10 +854,11 @@ class GrpcServer:
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
+        # First, so that the next one runs even if this one fails.
+        self._timer = loop.call_later(min(self.request_timeout / 4, 10.0), self._watch)
         now = loop.time()
         for connection in tuple(self.connections):
             connection.sweep(now)
         for host, address in tuple(self._addresses.items()):
             if not address.connections and address.budget.full:
                 del self._addresses[host]
-        self._timer = loop.call_later(min(self.request_timeout / 4, 10.0), self._watch)
