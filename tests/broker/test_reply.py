@@ -27,12 +27,15 @@ class Requester(Client):
         super().__init__()
         self.replies: asyncio.Queue[Request[ReplyMessageRequestHeader]] = asyncio.Queue()
         self.answer = Response()
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._dispatcher.register(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take, ReplyMessageRequestHeader
         )
 
-    def _take(self, request: Request[ReplyMessageRequestHeader]) -> Response:
+    async def _take(self, request: Request[ReplyMessageRequestHeader]) -> Response:
         self.replies.put_nowait(request)
+        await self.answers.wait()
         return self.answer
 
 
@@ -146,6 +149,21 @@ async def test_a_requester_that_left_is_not_found(
     await broker_noticed(broker, client)
     answer = await reply(client)
     assert "not found" in (answer.remark or "")
+
+
+async def test_unanswered_replies_of_a_requester_are_bounded(
+    client: Client, requester: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requester.answers.clear()
+    monkeypatch.setattr("pocketmq.broker.processors.send.reply.MAX_UNANSWERED", 20)
+    first, second = (asyncio.create_task(reply(client)) for _ in range(2))  # nine bytes each
+    for _ in range(2):
+        await requester.replies.get()
+    refused = await reply(client)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "It has many unanswered replies." in (refused.remark or "")
+    requester.answers.set()
+    assert [(await first).code, (await second).code, (await reply(client)).code] == [0, 0, 0]
 
 
 async def test_a_requester_that_refuses_it(client: Client, requester: Requester) -> None:
