@@ -48,12 +48,14 @@ async def requester(broker: Broker) -> Any:
     await client.close()
 
 
-async def reply(client: Client, to: str | None = "requester", **fields: Any) -> Command:
+async def reply(
+    client: Client, to: str | None = "requester", body: bytes = b"the reply", **fields: Any
+) -> Command:
     properties = {"CORRELATION_ID": "c1", "MSG_TYPE": "reply"}
     if to is not None:
         properties["REPLY_TO_CLIENT"] = to
     values: dict[str, Any] = {"code": RequestCode.SEND_REPLY_MESSAGE_V2, **fields}
-    return await client.send(REPLY_TOPIC, b"the reply", properties=properties, **values)
+    return await client.send(REPLY_TOPIC, body, properties=properties, **values)
 
 
 @pytest.mark.parametrize(
@@ -152,18 +154,19 @@ async def test_a_requester_that_left_is_not_found(
 
 
 async def test_unanswered_replies_of_a_requester_are_bounded(
-    client: Client, requester: Requester, monkeypatch: pytest.MonkeyPatch
+    client: Client, requester: Requester
 ) -> None:
+    body = bytes(4_000_000)
     requester.answers.clear()
-    monkeypatch.setattr("pocketmq.broker.processors.send.reply.MAX_UNANSWERED", 20)
-    first, second = (asyncio.create_task(reply(client)) for _ in range(2))  # nine bytes each
-    for _ in range(2):
+    waiting = [asyncio.create_task(reply(client, body=body)) for _ in range(4)]
+    for _ in waiting:
         await requester.replies.get()
-    refused = await reply(client)
+    refused = await reply(client, body=body)
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "It has many unanswered replies." in (refused.remark or "")
     requester.answers.set()
-    assert [(await first).code, (await second).code, (await reply(client)).code] == [0, 0, 0]
+    assert [(await each).code for each in waiting] == [0] * 4
+    assert (await reply(client, body=body)).code == 0
 
 
 async def test_a_requester_that_refuses_it(client: Client, requester: Requester) -> None:
