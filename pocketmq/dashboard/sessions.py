@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -33,7 +34,8 @@ class Session:
 
 
 class Sessions:
-    """The sessions by id. A new session replaces the least recently used one if there are too many.
+    """The sessions by id. If there are too many, a new session replaces the least recently used one
+    of the user who has the most, so that nobody can log out the others by logging in.
 
     `clock` returns seconds.
     """
@@ -63,7 +65,10 @@ class Sessions:
         for old in [each for each in self._sessions.values() if self._is_over(each, now)]:
             await self.end(old)
         while len(self._sessions) >= self._most:
-            await self.end(min(self._sessions.values(), key=lambda each: each.seen))
+            counts = Counter(each.user for each in self._sessions.values())
+            await self.end(
+                min(self._sessions.values(), key=lambda each: (-counts[each.user], each.seen))
+            )
         session = Session(user, access, now)
         self._sessions[session.id] = session
         return session

@@ -248,6 +248,8 @@ async def test_long_bodies_have_to_be_standard_json(client: Client) -> None:
         answer = await client.request(RequestCode.HEART_BEAT, body=body)
         assert answer.code == code
     assert f"{MOST_UNUSUAL + 1} bytes and is not standard JSON" in (answer.remark or "")
+    answer = await client.request(RequestCode.HEART_BEAT, body=b'{"a":' * 15_000)
+    assert "is not standard JSON: maximum recursion depth" in (answer.remark or "")
 
 
 @pytest.mark.parametrize("code", sorted(MOST_LABORIOUS))

@@ -18,7 +18,9 @@ from pocketmq.remoting.headers import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
 )
+from pocketmq.store.index.message_index import FoundMessages
 from tests.broker.conftest import Client, Connect, StartBroker, fill, subscription
+from tests.remoting.peers import frame
 
 
 async def query(client: Client, topic: str, key: str, **fields: Any) -> Command:
@@ -152,3 +154,35 @@ async def test_entries_with_a_consumers_subscription(
     else:
         assert body["filterData"] == f"G@{topic} is not online!"
         assert "subscriptionData" not in body
+
+
+async def test_queries_of_one_address_leave_the_index_to_others(
+    broker: Broker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    arrived, end = asyncio.Event(), asyncio.Event()
+
+    async def search(topic: str, key: str, *bounds: int) -> FoundMessages:
+        asked.append(key)
+        if key == "other":
+            arrived.set()
+        await end.wait()
+        return FoundMessages()
+
+    monkeypatch.setattr(broker.store.index, "query", search)
+    queries = [asyncio.create_task(query(client, topic, f"mine{n}")) for n in range(3)]
+    await client.send(topic)  # the queries have arrived
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", broker.port, local_addr=("127.0.0.2", 0)
+    )
+    header = QueryMessageRequestHeader(
+        topic=topic, key="other", max_num=1, begin_timestamp=0, end_timestamp=1
+    )
+    writer.write(frame(RequestCode.QUERY_MESSAGE, 1, ext_fields=header.to_ext()))
+    await arrived.wait()
+    assert asked == ["mine0", "other"]
+    end.set()
+    assert await reader.readexactly(4)
+    writer.close()
+    await asyncio.gather(*queries)
+    assert sorted(asked) == ["mine0", "mine1", "mine2", "other"]

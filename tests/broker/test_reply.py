@@ -27,12 +27,15 @@ class Requester(Client):
         super().__init__()
         self.replies: asyncio.Queue[Request[ReplyMessageRequestHeader]] = asyncio.Queue()
         self.answer = Response()
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._dispatcher.register(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take, ReplyMessageRequestHeader
         )
 
-    def _take(self, request: Request[ReplyMessageRequestHeader]) -> Response:
+    async def _take(self, request: Request[ReplyMessageRequestHeader]) -> Response:
         self.replies.put_nowait(request)
+        await self.answers.wait()
         return self.answer
 
 
@@ -45,12 +48,14 @@ async def requester(broker: Broker) -> Any:
     await client.close()
 
 
-async def reply(client: Client, to: str | None = "requester", **fields: Any) -> Command:
+async def reply(
+    client: Client, to: str | None = "requester", body: bytes = b"the reply", **fields: Any
+) -> Command:
     properties = {"CORRELATION_ID": "c1", "MSG_TYPE": "reply"}
     if to is not None:
         properties["REPLY_TO_CLIENT"] = to
     values: dict[str, Any] = {"code": RequestCode.SEND_REPLY_MESSAGE_V2, **fields}
-    return await client.send(REPLY_TOPIC, b"the reply", properties=properties, **values)
+    return await client.send(REPLY_TOPIC, body, properties=properties, **values)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +151,22 @@ async def test_a_requester_that_left_is_not_found(
     await broker_noticed(broker, client)
     answer = await reply(client)
     assert "not found" in (answer.remark or "")
+
+
+async def test_unanswered_replies_of_a_requester_are_bounded(
+    client: Client, requester: Requester
+) -> None:
+    body = bytes(4_000_000)
+    requester.answers.clear()
+    waiting = [asyncio.create_task(reply(client, body=body)) for _ in range(4)]
+    for _ in waiting:
+        await requester.replies.get()
+    refused = await reply(client, body=body)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "It has many unanswered replies." in (refused.remark or "")
+    requester.answers.set()
+    assert [(await each).code for each in waiting] == [0] * 4
+    assert (await reply(client, body=body)).code == 0
 
 
 async def test_a_requester_that_refuses_it(client: Client, requester: Requester) -> None:

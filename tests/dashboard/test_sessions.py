@@ -52,6 +52,18 @@ async def test_the_number_of_sessions_is_bounded() -> None:
     assert len(sessions) == 0
 
 
+async def test_many_logins_of_one_user_end_no_session_of_another() -> None:
+    clock = Clock()
+    sessions = Sessions(most=3, clock=clock)
+    other = await sessions.begin("orders", None)
+    for _ in range(5):
+        clock.now += 1
+        last = await sessions.begin("eve", None)
+    assert len(sessions) == 3
+    assert sessions.find(other.id) is other
+    assert sessions.find(last.id) is last
+
+
 def test_a_token_fits_its_cookie_only() -> None:
     tokens = FormTokens()
     token = tokens.of("a")

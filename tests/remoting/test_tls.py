@@ -19,7 +19,7 @@ from pocketmq.remoting.errors import RemotingConnectError, RemotingError
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.tls_config import TlsConfig, load_tls_config
 from pocketmq.remoting.tls.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
-from pocketmq.remoting.tls.tls_layer import Handshakes
+from pocketmq.remoting.tls.tls_layer import MOST_RECORDS_WITHOUT_DATA, Handshakes
 from tests.certificates import Authority, Certificate
 from tests.remoting.peers import ECHO, LARGE, RawPeer, echo_server, frame
 
@@ -350,6 +350,49 @@ async def test_garbage_after_the_handshake_closes_one_connection(
             await asyncio.to_thread(disturb, server.port)
         assert "TLS: " in caplog.text
         assert "Traceback" not in caplog.text
+        assert bytes((await bystander.request(ECHO, body=b"y")).body) == b"y"
+        await bystander.close()
+
+
+async def test_new_keys_of_a_peer_are_bounded(
+    authority: Authority, certificate: Certificate, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with echo_server(tls=serving(certificate)) as (server, _):
+        bystander = await Connection.open(f"127.0.0.1:{server.port}", tls=trusting(authority))
+        peer = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-tls1_3", "-quiet", "-no_ign_eof"),
+            *("-connect", f"127.0.0.1:{server.port}"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        keyboard, answers, screen = peer.stdin, peer.stdout, peer.stderr
+        assert keyboard is not None
+        assert answers is not None
+
+        async def new_key() -> bool:
+            assert keyboard is not None
+            assert screen is not None
+            keyboard.write(b"k\n")
+            try:
+                await keyboard.drain()
+                await screen.readuntil(b"KEYUPDATE\n")
+            except (OSError, asyncio.IncompleteReadError):
+                return False
+            return True
+
+        async with asyncio.timeout(60):
+            for _ in range(10):
+                assert await new_key()
+            keyboard.write(frame(ECHO, 1))
+            assert await answers.readexactly(4)
+            with caplog.at_level(logging.WARNING):
+                count = 10
+                while await new_key():
+                    count += 1
+                await peer.wait()
+        assert count >= MOST_RECORDS_WITHOUT_DATA
+        assert f"{MOST_RECORDS_WITHOUT_DATA} records without data" in caplog.text
         assert bytes((await bystander.request(ECHO, body=b"y")).body) == b"y"
         await bystander.close()
 

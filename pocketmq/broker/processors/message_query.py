@@ -6,7 +6,9 @@ Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -47,6 +49,9 @@ class MessageQueryProcessor:
         self._store = store
         self._consumers = consumers
         self._filters = filters
+        # One query of an address at a time: a client can make chains of the index long, and the
+        # queries of the others would wait for all of its own.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the lookup codes here."""
@@ -69,13 +74,16 @@ class MessageQueryProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"maxNum is {header.max_num}, it is 0 or more"
             )
-        found = await self._store.index.query(
-            header.topic,
-            header.key,
-            self._config.default_query_max_num if unique else header.max_num,
-            header.begin_timestamp,
-            header.end_timestamp,
-        )
+        address = request.connection.peer[0]
+        turn = self._turns.get(address) or self._turns.setdefault(address, asyncio.Lock())
+        async with turn:
+            found = await self._store.index.query(
+                header.topic,
+                header.key,
+                self._config.default_query_max_num if unique else header.max_num,
+                header.begin_timestamp,
+                header.end_timestamp,
+            )
         answer = QueryMessageResponseHeader(
             index_last_update_timestamp=found.last_timestamp,
             index_last_update_phyoffset=found.last_offset,

@@ -79,7 +79,7 @@ def excess(code: int, bodies: Iterable[Buffer]) -> str:
                 return unusual + "it has references"
             try:
                 msgspec.json.decode(body, type=msgspec.Raw)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 return unusual + str(error)
     most = MOST_LABORIOUS.get(code, MOST_OBJECTS)
     if size > most:

@@ -40,6 +40,12 @@ _SHARE = 4
 finish them leaves the rest to the other addresses."""
 
 _RECORD = 16 * 1024
+_HEADER = 5  # bytes of a record's header, whose last two are the length of the rest
+
+MOST_RECORDS_WITHOUT_DATA: Final = 256
+"""Records of a connection after the handshake that bring no data. OpenSSL accepts any number of
+new keys, each of which costs as much as a small request, and a client needs one after millions of
+records."""
 
 
 class Handshakes:
@@ -156,6 +162,8 @@ class TlsLayer(asyncio.Protocol):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._partial = b""  # the beginning of a record
+        self._without_data = 0
         self._ready = False
         self._closing = False
         self._step: asyncio.Future[bool] | None = None
@@ -170,10 +178,10 @@ class TlsLayer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self._incoming.write(data)
         if self._ready:
-            self._read()
+            self._read(data)
         else:
+            self._incoming.write(data)
             # Further bytes stay in the socket meanwhile: the thread has the buffers.
             self._transport.pause_reading()
             self._step = self._handshakes.step(self._handshake)
@@ -217,7 +225,8 @@ class TlsLayer(asyncio.Protocol):
         if step.result():
             self._ready = True
             self._handshake_ended()
-            self._read()  # requests may have come with the last bytes of the handshake
+            # Requests may have come with the last bytes of the handshake.
+            self._read(self._incoming.read())
 
     def _handshake_ended(self) -> None:
         if self._deadline is not None:
@@ -248,28 +257,37 @@ class TlsLayer(asyncio.Protocol):
 
     # Records
 
-    def _read(self) -> None:
-        """Decrypt received bytes, and hand them on in one piece, as a plain socket would."""
+    def _read(self, data: bytes) -> None:
+        """Decrypt the records that are complete, and hand them on in one piece, as a plain socket
+        would."""
+        received = self._partial + data
         records = []
         ended = False
-        try:
-            while not ended:
+        begin = 0
+        # One by one: OpenSSL would read all records without data in a row at once.
+        while not ended and len(received) - begin >= _HEADER:
+            end = begin + _HEADER + int.from_bytes(received[begin + 3 : begin + _HEADER])
+            if end > len(received):
+                break
+            self._incoming.write(received[begin:end])
+            begin = end
+            try:
                 record = self._ssl.read(_RECORD)
-                if record:
-                    records.append(record)
-                    # The exception of a read too many costs more than these two checks.
-                    if not self._incoming.pending and not self._ssl.pending():
-                        break
-                else:
-                    ended = True
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            ended = True
-        except ssl.SSLError as error:
-            self._send()
-            self._fail(_reason(error))
-            return
+            except ssl.SSLWantReadError:
+                self._without_data += 1
+                if self._without_data > MOST_RECORDS_WITHOUT_DATA:
+                    self._fail(f"{MOST_RECORDS_WITHOUT_DATA} records without data")
+                    return
+            except ssl.SSLZeroReturnError:
+                ended = True
+            except ssl.SSLError as error:
+                self._send()
+                self._fail(_reason(error))
+                return
+            else:
+                records.append(record)
+                ended = not record
+        self._partial = received[begin:]
         self._send()  # such as the answer to a new key of the peer
         if records:
             self._protocol.data_received(records[0] if len(records) == 1 else b"".join(records))

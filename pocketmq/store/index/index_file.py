@@ -7,6 +7,7 @@ the appending thread may be in another process (`index_worker`). Reference: Inde
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from pathlib import Path
 from struct import Struct
@@ -30,6 +31,8 @@ _slot: Final = Struct(">i").unpack_from
 _entry: Final = Struct(">iqii").unpack_from
 # Blocks of the disk are asked for in such steps: a file of the default size has 420 MB.
 _STEP: Final = 4 * 1024 * 1024
+# Entries of a chain that are read, a quarter of a millisecond, until other threads may run.
+_ENTRIES_AT_ONCE: Final = 256
 
 
 class IndexFile:
@@ -182,7 +185,11 @@ class IndexFile:
         number = _slot(view, HEADER_SIZE + key % self.slots * SLOT_SIZE)[0]
         limit = max(self.count, _slot(view, COUNT_AT)[0])  # another process may be entering keys
         # Chains lead to ever older entries; a damaged one must not lead in circles.
+        read = 0
         while 0 < number < limit and len(found) < most:
+            read += 1
+            if not read % _ENTRIES_AT_ONCE:
+                time.sleep(0)
             entry_key, physical, seconds, previous = _entry(
                 view, self._entries_at + number * ENTRY_SIZE
             )

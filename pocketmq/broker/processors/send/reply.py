@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -33,13 +34,21 @@ from pocketmq.remoting.headers import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import Request, RequestConnection, Response
 from pocketmq.store.results import PutResult
 
 log = logging.getLogger(__name__)
 
 PUSH_SECONDS: Final = 10.0
+
+MAX_UNANSWERED: Final = 16 << 20
+"""Bytes of the replies that one requester has not answered. Anybody who knows its client id can
+send it replies; with too many, its other answers wait, and its connection may be closed."""
+
+MAX_WAITING: Final = 256 << 20
+"""Bytes of all these replies; a tenth of it for the replies from one connection."""
 
 ReplyRequest = Request[SendMessageRequestHeader | SendMessageRequestHeaderV2]
 
@@ -69,6 +78,8 @@ class ReplyProcessor:
         self._store_host = store_host
         self._clock = clock
         self._log = LimitedLog(log)
+        self._waiting = Budget(MAX_WAITING, "replies", "bytes", self._log)
+        self._unanswered: Counter[RequestConnection] = Counter()  # bytes by requester
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the reply codes here."""
@@ -141,12 +152,25 @@ class ReplyProcessor:
             reconsume_times=sent.reconsume_times,
             unit_mode=sent.unit_mode,
         )
+        requester, size = client.connection, len(request.body)
+        if self._unanswered[requester] + size > MAX_UNANSWERED:
+            return f"push reply message to {client_id} fail. It has many unanswered replies."
+        if not self._waiting.take(request, size):
+            return (
+                f"push reply message to {client_id} fail. Many replies wait for their requesters."
+            )
+        self._unanswered[requester] += size
         try:
-            pushed = await client.connection.send_request(
+            pushed = await requester.send_request(
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, request.body, PUSH_SECONDS
             )
         except RemotingError as error:
             return f"push reply message to {client_id} fail. {error}"
+        finally:
+            self._waiting.give_back(request, size)
+            self._unanswered[requester] -= size
+            if not self._unanswered[requester]:
+                del self._unanswered[requester]
         if pushed.code != ResponseCode.SUCCESS:
             return f"push reply message to {client_id} fail. {pushed.remark or ''}"
         return None
