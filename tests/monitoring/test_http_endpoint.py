@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -65,10 +66,13 @@ async def test_connections_without_a_request_do_not_keep_probes_out(
 
 async def test_requests_that_are_answered_are_not_ended_for_others() -> None:
     going_on, made = threading.Event(), threading.Semaphore(0)
+    # Each request and each wait has a thread; by default there are six on two cores.
+    threads = ThreadPoolExecutor(2 * MAX_CONNECTIONS_PER_ADDRESS)
+    asyncio.get_running_loop().set_default_executor(threads)
 
     def slow() -> Page:
         made.release()
-        going_on.wait(10)
+        going_on.wait(60)
         return plain("slow\n")
 
     pages: dict[str, MakePage] = {"/live": partial(plain, "ok\n"), "/slow": slow}
