@@ -27,6 +27,15 @@ from tests.client.waiting import until
 
 PROJECT = Path(__file__).parents[2]
 
+
+@pytest.fixture(autouse=True)
+def sigint() -> Iterator[None]:
+    """The usual handler of SIGINT: a SparkContext of an earlier test leaves its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 #: A worker as it is deployed: it says what it has handled, and is ended by SIGTERM.
 WORKER = """
 import asyncio, sys, time
