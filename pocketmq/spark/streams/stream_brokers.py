@@ -90,10 +90,13 @@ class StreamBrokers:
         """Return for each queue the offset of the first message stored at a time (ms) or later."""
         return self._run(self._stored_from(queues, time))
 
-    def log_begin(self, queue: StreamQueue) -> int | None:
-        """Return the physical offset at which the log of a queue's broker begins; None if the
+    def log_begins(self, queues: Collection[StreamQueue]) -> dict[StreamQueue, int | None]:
+        """Return for each queue the physical offset at which its broker's log begins; None if the
         client may not query it."""
-        return self._run(self._log_begins({queue.broker}))[queue.broker]
+        if not queues:
+            return {}
+        begins = self._run(self._log_begins({queue.broker for queue in queues}))
+        return {queue: begins[queue.broker] for queue in queues}
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the marks of the messages before some offsets, or at them if those before have

@@ -117,14 +117,18 @@ class StreamHybrid:
         """Return whether `at` is still the first offset when the broker's messages are included."""
         return at < held.stored and (at > held.first or held.first <= asked.first)
 
-    def log_begin(self, queue: StreamQueue) -> int | None:
-        """Return where the log that has the first record of a queue begins; None if that is
+    def log_begins(self, queues: Collection[StreamQueue]) -> dict[StreamQueue, int | None]:
+        """Return for each queue where the log that has its first record begins; None if that is
         unknown."""
-        held, asked = self._held.get(queue), self._asked.get(queue)
-        in_files = held is not None and (
-            asked is None or held.first <= min(asked.first, held.stored - 1)
-        )
-        return (self._stores if in_files else self._brokers).log_begin(queue)
+        in_files = []
+        for queue in queues:
+            held, asked = self._held.get(queue), self._asked.get(queue)
+            if held is not None and (
+                asked is None or held.first <= min(asked.first, held.stored - 1)
+            ):
+                in_files.append(queue)
+        found = self._stores.log_begins(in_files)
+        return found | self._brokers.log_begins([each for each in queues if each not in found])
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the known marks of messages before some offsets."""

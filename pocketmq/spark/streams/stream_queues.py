@@ -60,9 +60,9 @@ class StreamQueues(Protocol):
     def stored_from(self, queues: Iterable[StreamQueue], time: int) -> Mapping[StreamQueue, int]:
         """Return for each queue the offset of the first record stored at a time (ms) or later."""
 
-    def log_begin(self, queue: StreamQueue) -> int | None:
-        """Return the physical offset from which the log of a queue that the last `look` found is
-        complete up to its first record; None if that is unknown."""
+    def log_begins(self, queues: Collection[StreamQueue]) -> Mapping[StreamQueue, int | None]:
+        """Return for each queue that the last `look` found the physical offset from which its log
+        is complete up to its first record; None if that is unknown."""
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> Mapping[StreamQueue, Mark]:
         """Return the known marks of messages before some offsets, or at them if those before have

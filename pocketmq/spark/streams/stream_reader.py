@@ -200,12 +200,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_joining(self, joining: Iterable[StreamQueue], before: Positions) -> None:
         """Report the messages of new queues that may have come and expired since `before`."""
         newest = newest_read(before)
-        for queue in joining:
-            first = self._ends[queue].first
-            if not first or (before and queue.broker not in newest):
-                continue
-            begin = self._queues.log_begin(queue)
+        late = [
+            queue
+            for queue in joining
+            if self._ends[queue].first and (not before or queue.broker in newest)
+        ]
+        for queue, begin in self._queues.log_begins(late).items():
             if begin is not None and newest.get(queue.broker, -1) < begin:
+                first = self._ends[queue].first
                 reason = f"the queue is new to the stream, and begins at {first}"
                 self._lose_between(queue, 0, first, reason)
 

@@ -130,10 +130,13 @@ class StreamStores:
             found[queue] = store.first_stored_from(snapshot, time)
         return found
 
-    def log_begin(self, queue: StreamQueue) -> int | None:
-        """Return where the log of a queue begins, as `ScannedStore` does."""
-        store = self.snapshots[queue.broker]
-        return store.log_begin(store.queues[queue.topic, queue.queue_id])
+    def log_begins(self, queues: Collection[StreamQueue]) -> dict[StreamQueue, int | None]:
+        """Return where the log of each queue begins, as `ScannedStore` does."""
+        found = {}
+        for queue in queues:
+            store = self.snapshots[queue.broker]
+            found[queue] = store.log_begin(store.queues[queue.topic, queue.queue_id])
+        return found
 
     def marks(self, offsets: Mapping[StreamQueue, int]) -> dict[StreamQueue, Mark]:
         """Return the known marks of messages before some offsets."""
