@@ -17,7 +17,7 @@ from pocketmq.auth.official_sources import (
 )
 from pocketmq.auth.store import AuthFileError, AuthTables, write_secret
 from pocketmq.cli.command_parser import CommandParser, Subparsers
-from pocketmq.cli.output import complain, print_json
+from pocketmq.cli.output import complain, counted, print_json
 from pocketmq.limited_log import printable
 from pocketmq.remoting.serving.service import ExitCode
 
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         print(printable(f"left out: {line}"))
     for name in known:
         print(f"known already: {name}")
-    print(f"{'would import' if options.dry_run else 'imported'} {len(added)} users")
+    print(f"{'would import' if options.dry_run else 'imported'} {counted(len(added), 'user')}")
     return ExitCode.OK
 
 
