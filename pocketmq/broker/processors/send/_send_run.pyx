@@ -2,12 +2,12 @@
 """The ordinary sends at the beginning of a read, and the parents of such sends, stored and answered
 at once.
 
-`SendProcessor.send` and `BatchProcessor` do the same for any send. This module executes only requests
-in the form that the known clients write (`_compiled_sends` decodes them and encodes their answers), to
-topics that passed the checks before. A run ends before the first request that differs: a header in
-another form, a property that needs work, a queue that needs a file. That request is executed in Python,
-which also reports its errors, so this module has none. A parent is executed here only with all of its
-children.
+`SendProcessor.send` and `BatchProcessor` do the same for any send. This module executes only
+requests in the form that the known clients write (`_compiled_sends` decodes them and encodes their
+answers), to topics that passed the checks before. A run ends before the first request that differs:
+a header in another form, a property that needs work, a queue that needs a file. That request is
+executed in Python, which also reports its errors, so this module has none. A parent is executed
+here only with all of its children.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -175,9 +175,9 @@ cdef class SendRun:
         """Write the records of the sends in `data[start:]`, by themselves or in parents, into
         `buffer[at : at + room]`.
 
-        Stop after `most` sends, or with the parent that has the last of them, or before a frame that is longer than
-        `longest` bytes, has sends of another request code than the first one, or has to be executed
-        in Python. Return None if that is the first one. With a `guard`, requests have to be signed
+        Stop after `most` sends, or with the parent that has the last of them, or before a frame
+        that is longer than `longest` bytes, has sends of another request code than the first one,
+        or has to be executed in Python. Return None if that is the first one. With a `guard`, requests have to be signed
         by users who may send from `source_ip`; others are for Python, which refuses them.
         """
         cdef Py_buffer read
