@@ -13,7 +13,7 @@ from pocketmq.archive.manifest import NAME
 from pocketmq.archive.tiered_store import TieredBroker, is_tiered, tiered_brokers
 from pocketmq.store.scan.query import TakeStores
 from pocketmq.store.scan.queues.queue_listing import QueueChoice
-from pocketmq.store.scan.queues.segments import Unreadable
+from pocketmq.store.scan.queues.segments import Unreadable, reading
 from pocketmq.store.scan.scanned_store import ScannedStore
 
 
@@ -41,9 +41,10 @@ class BrokerArchive(Protocol):
 
 
 def is_archive(directory: Path) -> bool:
-    """Return whether a local directory has archives and not a store."""
-    if (directory / "commitlog").is_dir():
-        return False
+    """Return whether a local directory has archives and not a store. Raises UnreadableFile."""
+    with reading(directory):
+        if (directory / "commitlog").is_dir():
+            return False
     return (directory / NAME).is_file() or any(directory.glob(f"*/{NAME}")) or is_tiered(directory)
 
 

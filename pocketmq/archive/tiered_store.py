@@ -12,6 +12,7 @@ the module tieredstore of 5.3.3.)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pocketmq.store.scan.queues.segments import (
     Segments,
     Unreadable,
     mapped,
+    reading,
     undisturbed,
 )
 from pocketmq.store.scan.scanned_store import ScannedQueue
@@ -107,8 +109,17 @@ def is_tiered(directory: Path) -> bool:
 
 
 def tiered_brokers(directory: Path) -> list[Path]:
-    """Return the directories of brokers in a tiered storage, or in a part of one."""
-    return sorted({log.parents[2] for log in _logs(directory)})
+    """Return the directories of brokers in a tiered storage, or in a part of one.
+
+    Raises UnreadableFile: that of another broker may not be read, which `glob` leaves out.
+    """
+    found = sorted({log.parents[2] for log in _logs(directory)})
+    for cluster in {broker.parent for broker in found if broker != directory}:
+        for broker in cluster.iterdir():
+            if broker.is_dir():
+                with reading(broker), os.scandir(broker):
+                    pass
+    return found
 
 
 def _logs(directory: Path) -> Iterator[Path]:

@@ -8,6 +8,7 @@ commitLogRollingMinimumSize=1024, tieredStoreConsumeQueueMaxSize=800). The index
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from pocketmq import open_store
 from pocketmq.archive.archives import brokers_under
 from pocketmq.archive.errors import NoArchive
 from pocketmq.archive.location import Location
-from pocketmq.store.errors import StoreCorrupt
+from pocketmq.store.errors import StoreCorrupt, StoreError
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.planning.partitioning import PartitionLimits
 from pocketmq.store.scan.planning.plan import ScanRequest, plan
 from pocketmq.store.scan.reader import SliceReader
 from pocketmq.store.scan.records.columns import ALL_COLUMNS
 from tests.store.made_store import damage, rows_of, unpack_golden
+from tests.unprivileged import unprivileged
 
 MOVED = {"physicalOffset", "offsetMsgId"}
 """What is another one in the log of a queue."""
@@ -52,6 +54,21 @@ def test_the_rows_are_those_of_the_store(golden: Path) -> None:
     for place in (golden / "tiered", f"file://{golden}/tiered", broker.parent, broker):
         assert open_store(place).topics == ["Audit", "Orders"]
         assert rows(place) == expected
+
+
+def test_a_broker_among_others_is_not_left_out(golden: Path) -> None:
+    closed = broker_of(golden).with_name("closed")
+    shutil.copytree(broker_of(golden), closed)
+    assert len(rows(golden / "tiered")) == 2 * 407
+    closed.chmod(0)
+    try:
+        with unprivileged():
+            for place in (golden / "tiered", closed.parent):
+                with pytest.raises(StoreError, match=f"{closed}.*Permission denied"):
+                    rows(place)
+            assert len(rows(broker_of(golden))) == 407
+    finally:
+        closed.chmod(0o755)
 
 
 def test_few_rows_by_offsets_times_and_tags(golden: Path) -> None:

@@ -18,6 +18,7 @@ from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.cli import main
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.serving.service import ExitCode
+from tests.unprivileged import unprivileged
 
 PLAIN = """\
 globalWhiteRemoteAddresses:
@@ -204,6 +205,24 @@ def test_a_hostile_file_is_refused_by_name(
     said = capsys.readouterr().err
     assert str(source) in said
     assert says in said
+    assert not file.exists()
+
+
+def test_a_directory_that_may_not_be_read_is_not_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain()
+    closed, file = tmp_path / "conf" / "acl", tmp_path / "auth.json"
+    closed.mkdir(parents=True)
+    (tmp_path / "conf" / "plain_acl.yml").write_text(PLAIN)
+    closed.chmod(0)
+    try:
+        with unprivileged():
+            code = main(["auth", "import", str(closed.parent), str(file)])
+    finally:
+        closed.chmod(0o755)
+    assert code == ExitCode.UNAVAILABLE
+    assert f"Permission denied: '{closed}'" in capsys.readouterr().err
     assert not file.exists()
 
 

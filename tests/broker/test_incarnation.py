@@ -406,12 +406,13 @@ async def test_what_is_due_in_a_queue_that_is_gone_comes_into_one_that_can_be_re
 ) -> None:
     await create(client, topic, 4)
     await client.send(topic, b"3", queue_id=3, properties=way)
-    place = await half(client, topic, b"half", queue_id=2)
+    halves = [await half(client, topic, b"half %d" % n, queue_id=n) for n in (2, 3)]
     await create(client, topic, 2, read_queues=3)
-    assert (await commit(client, place)).code == 0
+    for place in halves:
+        assert (await commit(client, place)).code == 0
     await passes(time, 20_000)
-    assert bodies(broker, topic, 2) == [b"half"]  # it is still read
-    assert bodies(broker, topic, 1) == [b"3"]
+    assert bodies(broker, topic, 2) == [b"half 2"]  # it is still read
+    assert bodies(broker, topic, 1) == [b"half 3", b"3"]
 
 
 # --- restarts ---------------------------------------------------------------------------------

@@ -259,7 +259,15 @@ async def test_a_batch_gets_no_unique_keys(client: Client, topic: str) -> None:
         assert record.properties["CLUSTER"] == "DefaultCluster"
 
 
-@pytest.mark.parametrize("body", [b"\0" * 5, b"\0\0\0\x01" * 9])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0" * 5,
+        b"\0\0\0\x01" * 9,
+        encode_batch([(0, b"body", b""), (0, b"", b"")]),
+        encode_batch([(0, b"", b"k\x01v"), (0, b"body", b"k\x01v")]),
+    ],
+)
 async def test_a_broken_batch_stores_nothing(client: Client, topic: str, body: bytes) -> None:
     await client.send(topic)
     answer = await client.send(topic, body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pocketmq._extras import MissingExtra, require
 from pocketmq.auth.official_sources import (
@@ -127,7 +128,12 @@ def _read(source: Path) -> Imported:
         return of_rocksdb(_rows(source / "users"), _rows(source / "acls"))
     files = [source]
     if source.is_dir():
-        found_files = (path for path in source.rglob("*") if path.suffix in _YAML)
+        found_files = (
+            Path(directory, name)
+            for directory, *names in os.walk(source, onerror=_raise)
+            for name in itertools.chain(*names)
+            if Path(name).suffix in _YAML
+        )
         files = sorted(itertools.islice(found_files, _MOST_FILES + 1))
         if len(files) > _MOST_FILES:
             raise SourceError(f"{source} has more than {_MOST_FILES} .yml files")
@@ -199,6 +205,10 @@ def _rows(directory: Path) -> dict[str, bytes]:
     finally:
         table.close()
     return found
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _check_table(directory: Path) -> None:

@@ -110,9 +110,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         check_places(config.directories, config.files)
         check_kind(config.root)
+        has_log = config.commit_log_directory.is_dir()
     except (NotADirectory, NotAFile, ForeignStore) as error:
         return complain(str(error), ExitCode.UNAVAILABLE)
-    if not config.commit_log_directory.is_dir():
+    except OSError as error:
+        return complain(str(error), ExitCode.FAILURE)
+    if not has_log:
         return complain(
             f"{config.commit_log_directory} is missing: {options.store} is not the directory of a "
             "store, or its commit log lies elsewhere (--set storePathCommitLog=DIR)",

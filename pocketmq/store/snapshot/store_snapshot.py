@@ -222,16 +222,17 @@ class _Copying:
         with suppress(StoreError):  # the table is damaged
             foreign = batch_topics(self._target)
         for kind in _QUEUES:
-            for queue in sorted((self._root / kind).glob("*/*/")):
-                topic = queue.parent.name
-                ours = kind == "consumequeue" and not topic.startswith(LIGHT_QUEUE_PREFIX)
-                target = self._target / queue.relative_to(self._root)
-                with suppress(FileNotFoundError):
-                    self._copied.run(
-                        queue, target, self._end_of if ours and topic not in foreign else _all
-                    )
-                if not queue.exists():  # its topic was deleted meanwhile
-                    remove_tree(target)
+            for topic in _directories(self._root / kind):
+                name = topic.name
+                ours = kind == "consumequeue" and not name.startswith(LIGHT_QUEUE_PREFIX)
+                for queue in _directories(topic):
+                    target = self._target / queue.relative_to(self._root)
+                    with suppress(FileNotFoundError):
+                        self._copied.run(
+                            queue, target, self._end_of if ours and name not in foreign else _all
+                        )
+                    if not queue.exists():  # its topic was deleted meanwhile
+                        remove_tree(target)
 
     def _end_of(self, path: Path) -> int | None:
         """Return where the copied entries of a queue file end: recovery makes those of messages
@@ -268,6 +269,15 @@ class _Copying:
 
 def _all(path: Path) -> int | None:
     return None
+
+
+def _directories(path: Path) -> list[Path]:
+    """Return the directories in one that may be missing. Raises OSError, where `glob` would leave
+    out what cannot be read."""
+    try:
+        return sorted(each for each in path.iterdir() if each.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _head(path: Path) -> bytes:

@@ -33,7 +33,7 @@ from pocketmq.store.scan.errors import NoStore
 from pocketmq.store.scan.queues.queue_listing import EVERY_QUEUE, QueueChoice, QueueListing
 from pocketmq.store.scan.queues.queue_slice import queue_directory
 from pocketmq.store.scan.queues.queue_snapshot import Place, QueueSnapshot, place_in
-from pocketmq.store.scan.queues.segments import Mappings, Segments, mapped, undisturbed
+from pocketmq.store.scan.queues.segments import Mappings, Segments, mapped, reading, undisturbed
 from pocketmq.store.scan.records.topic_table import configured_queues, created_offsets, local_files
 from pocketmq.store.scan.scanned_store import ScannedQueue
 from pocketmq.store.scan.store_files import LocalFiles
@@ -336,9 +336,12 @@ def first_stored_from(log: Segments, queue: ScannedQueue, timestamp: int) -> int
 
 
 def check_store(root: Path) -> None:
-    """Check that `root` is the root directory of a store. Raises NoStore, ForeignStore."""
-    check_readable(root)
-    if not (root / "commitlog").is_dir():
+    """Check that `root` is the root directory of a store. Raises NoStore, ForeignStore,
+    UnreadableFile."""
+    with reading(root):
+        check_readable(root)
+        has_log = (root / "commitlog").is_dir()
+    if not has_log:
         raise NoStore(root)
 
 

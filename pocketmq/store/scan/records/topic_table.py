@@ -11,6 +11,7 @@ from pocketmq.message.incarnation import CREATED_OFFSET, created_offset
 from pocketmq.message.limits import REVIVE_LOG_PREFIX, SYNC_BROKER_MEMBER_PREFIX
 from pocketmq.store.errors import StoreError
 from pocketmq.store.files import read_small
+from pocketmq.store.scan.queues.segments import UnreadableFile
 from pocketmq.store.scan.store_files import LocalFiles
 
 
@@ -77,10 +78,16 @@ def own_names(topics: Iterable[str]) -> set[str]:
 
 
 def _table(root: Path, file: str) -> dict[str, Any]:
-    """Return the topics in a file of config/; none if it is missing or invalid."""
+    """Return the topics in a file of config/; none if it is missing or invalid.
+
+    Raises UnreadableFile if it may not be read: the broker and its topics would seem to be others.
+    """
+    path = root / "config" / file
     try:
-        table = decode(read_small(root / "config" / file))["topicConfigTable"]
+        table = decode(read_small(path))["topicConfigTable"]
         return dict(table.items())
+    except PermissionError as error:
+        raise UnreadableFile(error, path) from None
     except (OSError, StoreError, FastjsonError, KeyError, TypeError, AttributeError):
         return {}
 
