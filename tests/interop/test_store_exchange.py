@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.record_layout import HEAD_SIZE
+from pocketmq.store.check.store_check import check_store, sized
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.log.checkpoint import read_flushed
 from pocketmq.store.repair.store_repair import repair_store
@@ -26,6 +27,8 @@ GOLDEN = PROJECT / "tests" / "data" / "golden"
 
 # Small files, so that both brokers must follow the log and the queues over many of them.
 SMALL_FILES = {"mappedFileSizeCommitLog": 131072, "mappedFileSizeConsumeQueue": 4000}
+# Each record ends with a checksum of all its bytes, and one without is an error.
+CHECKSUMS = {"enabledAppendPropCRC": True, "forceVerifyPropCRC": True}
 
 Message = dict[str, Any]
 
@@ -96,10 +99,11 @@ def send(java: JavaPeer, namesrv: Server, topic: str, mode: str, messages: list[
 @pytest.mark.parametrize("stop", ["cleanly", "by SIGKILL", "not at all"])
 def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, stop: str) -> None:
     store = tmp_path / "store"
+    settings = SMALL_FILES | (CHECKSUMS if stop == "by SIGKILL" else {})
     # A name server of its own: another broker's route would take some of the messages.
     our_namesrv = ours.start_name_server(tmp_path)
     broker = ours.start_broker(
-        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=settings
     )
     queues = [{**queue, "brokerName": "exchanged"} for queue in fill(java, our_namesrv)]
     before = pull(java, our_namesrv, queues)
@@ -116,7 +120,7 @@ def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, 
     assert len(list((store / "commitlog").iterdir())) > 3
 
     successor = official.start_broker(
-        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=SMALL_FILES
+        tmp_path, our_namesrv.address, name="exchanged", store=store, settings=settings
     )
     try:
         after = pull(java, our_namesrv, queues)
@@ -134,6 +138,11 @@ def test_official_broker_serves_a_store_of_ours(java: JavaPeer, tmp_path: Path, 
     finally:
         successor.process.kill()
         our_namesrv.process.kill()
+    if settings != SMALL_FILES:
+        for found in (before, grown):
+            assert all("__CRC32#" in message["properties"] for message in found["messages"])
+        report = check_store(sized(StoreConfig(store_path_root_dir=str(store))))
+        assert not [each for each in report.problems if each.part == "commitlog"]
 
 
 def test_official_broker_serves_a_store_that_we_repaired(java: JavaPeer, tmp_path: Path) -> None:
