@@ -56,8 +56,7 @@ def left_out(progress: StreamingQueryProgress) -> int:
     for source in progress.sources:
         starts, ends = read_offsets(source.startOffset), read_offsets(source.endOffset)
         passed = sum(max(end - starts.get(queue, end), 0) for queue, end in ends.items())
-        if starts:
-            count += max(passed - source.numInputRows, 0)
+        count += max(passed - source.numInputRows, 0)
     return count
 
 
