@@ -32,7 +32,7 @@ app = FastAPI(lifespan=lifespan)
 
 class Order(BaseModel):
     item: str
-    amount: int = 1
+    amount: float
 
 
 @app.exception_handler(Unavailable)
@@ -44,7 +44,8 @@ async def unavailable(_: Request, error: Exception) -> JSONResponse:
 @app.post("/orders/{order_id}", status_code=201)
 async def place(order_id: str, order: Order) -> dict[str, str]:
     """The key keeps the messages of one order in order."""
-    message = Message("orders", order.model_dump_json().encode(), keys=[order_id])
+    body = {"number": order_id, **order.model_dump()}
+    message = Message.of("orders", body, keys=[order_id])
     result = await producer.send(message, key=order_id)
     return {"message": result.msg_id}
 

@@ -35,7 +35,8 @@ def unavailable(error: Unavailable) -> ResponseReturnValue:
 
 @app.post("/orders/<order_id>")
 def place(order_id: str) -> ResponseReturnValue:
-    message = Message("orders", request.get_data(), keys=[order_id])
+    body = {"number": order_id, **request.get_json()}
+    message = Message.of("orders", body, keys=[order_id])
     result = producer().send(message, key=order_id)
     return {"message": result.msg_id}, 201
 

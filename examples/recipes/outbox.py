@@ -11,6 +11,7 @@ recognise a message by its key. On PostgreSQL several relays may run, and the lo
 one waiting, so that messages stay in order.
 """
 
+import json
 import os
 import sys
 
@@ -42,7 +43,8 @@ def place(order_id: str) -> None:
     """An order that exists already raises IntegrityError, and has no second message."""
     with Session(engine) as session, session.begin():
         session.add(Order(id=order_id))
-        session.add(Outgoing(key=order_id, body=f"order {order_id} was placed"))
+        body = json.dumps({"number": order_id, "item": "coffee", "amount": 2.5})
+        session.add(Outgoing(key=order_id, body=body))
 
 
 def relay(producer: sync.Producer) -> int:

@@ -21,8 +21,8 @@ which reads them.
 
 Streams: `stream_reader` plans triggers; it gets the ends of the queues through `stream_queues`,
 which `stream_stores` and `live.stream_brokers` implement. `admission` limits a trigger,
-`stream_lag` computes the lag of a query, and `group_offsets` commits its offsets for a consumer
-group.
+`stream_lag` computes the lag of a query and what it left out, and `group_offsets` commits its
+offsets for a consumer group.
 
 Writing: `writer_options` parses the options, `message_columns` checks the columns, `rows` and
 `json_body` turn rows into messages, `row_sender` sends them, and `writer` is the interface to

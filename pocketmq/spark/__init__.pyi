@@ -8,4 +8,5 @@ from pocketmq.spark.sessions.spark_session import session as session
 from pocketmq.spark.source import RocketMQDataSource as RocketMQDataSource
 from pocketmq.spark.streams.group_offsets import GroupOffsets as GroupOffsets
 from pocketmq.spark.streams.stream_lag import lag as lag
+from pocketmq.spark.streams.stream_lag import left_out as left_out
 from pocketmq.spark.writing.batch_sink import table_sink as table_sink

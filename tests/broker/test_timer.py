@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pocketmq.message.limits import TIMER_TOPIC
+from pocketmq.monitoring.families import Distribution
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.store.timer.timer_index import TimerIndex
 from pocketmq.store.timer.timer_wheel import SIZE
@@ -600,6 +601,9 @@ async def test_a_recall_counts_at_once(broker: DelayedBroker, time: FakeTime) ->
     assert (waiting(broker), waiting(broker, "Other")) == (1, 1)
     timers = broker.statistics.timers
     assert timers.enqueued == {"T": 3, "Other": 1}
+    for (topic,), delays in timers.delays.points():
+        assert isinstance(delays, Distribution)
+        assert delays.observations == timers.enqueued[topic]
     time.advance(10_000)
     assert broker.bodies() == [b"c"]
     assert (waiting(broker), waiting(broker, "Other")) == (0, 0)

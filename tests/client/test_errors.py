@@ -31,7 +31,7 @@ from pocketmq.client.errors import (
     once_more,
 )
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.transaction import TransactionState
+from pocketmq.client.producer.transaction import TransactionProducer, TransactionState
 from pocketmq.client.send_result import SendStatus
 from pocketmq.message.message import Message, MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -196,7 +196,9 @@ def test_every_error_of_a_client_is_in_the_table_of_its_docs() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("client", [Producer, PushConsumer, PullConsumer, Admin])
+@pytest.mark.parametrize(
+    "client", [Producer, TransactionProducer, PushConsumer, PullConsumer, Admin]
+)
 def test_each_call_says_what_it_raises(client: type) -> None:
     """In its own description; or in that of its class, if it holds for every method."""
     calls = inspect.getmembers(client, inspect.iscoroutinefunction)
@@ -233,6 +235,36 @@ async def test_an_outage_is_one_class_for_every_call(cluster: FakeCluster, away:
                 await call()
         with pytest.raises(errors.Unavailable):
             await (await producer.post(message))
+
+
+async def test_an_outage_is_this_class_for_consumers_and_administration_as_well(
+    rocketmq: RocketMQ,
+) -> None:
+    await rocketmq.create_topic("T", queues=1)
+    async with (
+        Producer("P", namesrv=rocketmq.namesrv) as producer,
+        PullConsumer("G", namesrv=rocketmq.namesrv) as consumer,
+        Admin(namesrv=rocketmq.namesrv) as admin,
+    ):
+        await consumer.assign("T")
+        await producer.send(Message("T", b"x"))
+        assert await consumer.poll(timeout=60)
+        [queue] = consumer.assignment
+        await rocketmq.stop()
+        for call in (
+            consumer.commit,
+            lambda: consumer.committed(queue),
+            lambda: consumer.end_offset(queue),
+            lambda: consumer.pull(queue, 0),
+            consumer.ping,
+            admin.topics,
+            lambda: admin.create_topic("U"),
+            lambda: admin.lag("G"),
+            lambda: admin.message_at(queue, 0),
+            lambda: admin.update_broker_config({"recallMessageEnable": "true"}),
+        ):
+            with pytest.raises(errors.Unavailable):
+                await call()
 
 
 async def test_a_message_larger_than_a_frame_is_not_sent(rocketmq: RocketMQ) -> None:

@@ -93,6 +93,41 @@ async def test_handlers_go_on_where_the_group_was_reset_to(
 
 
 @TARGETS
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
+async def test_a_batch_that_waits_to_be_full_is_dropped(
+    real: RealCluster,
+    admin: Admin,
+    to: To,
+    following: range,
+    orderly: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """64 of the 100 messages are handled, and the others wait for more."""
+    caplog.set_level(logging.INFO, "pocketmq")
+    seen: list[int] = []
+    consumer = PushConsumer(
+        "G", namesrv=real.namesrv, start="begin", commit_interval=0.05, orderly=orderly
+    )
+
+    @consumer.on("T", max_batch=64, max_wait=3600)
+    async def handle(messages: list[ConsumedMessage]) -> None:
+        seen.extend(int(message.body) for message in messages)
+
+    async with consumer:
+        await until(lambda: len(seen) == 64 and consumer.cached["T"][0] == 36)
+        await reset(admin, to)
+        await until(lambda: "reset" in caplog.text)
+        last = range(100, 100 + (-len(following) % 64 or 64))
+        async with Producer("P", namesrv=real.namesrv) as producer:
+            messages = [Message("T", b"%d" % number) for number in last]
+            await producer.send_batch(messages, queue=QUEUE)
+        expected = [*range(64), *following, *last]
+        await until(lambda: len(seen) >= len(expected))
+    assert seen == expected
+    assert await admin.group_offset("G", QUEUE) == last.stop
+
+
+@TARGETS
 async def test_iteration_goes_on_where_the_group_was_reset_to(
     real: RealCluster, admin: Admin, to: To, following: range, caplog: pytest.LogCaptureFixture
 ) -> None:

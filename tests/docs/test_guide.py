@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.running import PROJECT, TIMEOUT, Running, environment
@@ -156,6 +157,27 @@ def test_one_broker(shop: Shop) -> None:
 
 def test_the_test(shop: Shop) -> None:
     assert "1 passed" in shop.run("-m", "pytest", "-q", "test_billing.py")
+
+
+def test_recipes_place_orders(shop: Shop) -> None:
+    env = {**shop.environment, "DATABASE_URL": f"sqlite:///{shop.directory}/orders.db"}
+    recipes = PROJECT / "examples" / "recipes"
+    fastapi = ["fastapi_app:app", "--app-dir", str(recipes), "--port", "0"]
+    flask = ["flask_app:app", "--chdir", str(recipes), "--bind", "127.0.0.1:0"]
+    with shop.single(), shop.program("billing") as billing:
+        for number, (module, arguments) in enumerate(
+            {"uvicorn": fastapi, "gunicorn": flask}.items()
+        ):
+            with Running(*arguments, module=module, env=env) as web:
+                base = web.wait_for(r"http://127\.0\.0\.1:\d+").group()
+                order = {"item": "coffee", "amount": 3}
+                answer = httpx.post(f"{base}/orders/o-{number}", json=order, timeout=TIMEOUT)
+                assert answer.status_code == 201
+            billing.wait_for(rf"^billed o-{number} 3\.0$")
+        for arguments in ["place", "o-2"], ["relay"]:
+            with Running(*arguments, module="examples.recipes.outbox", env=env) as outbox:
+                assert outbox.end() == 0, outbox.everything()
+        billing.wait_for(r"^billed o-2 2\.5$")
 
 
 def test_two_copies(shop: Shop) -> None:

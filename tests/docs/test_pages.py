@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.broker.live_config import LIVE
 from pocketmq.cli import COMMANDS
 from pocketmq.client import log_fields
 from pocketmq.namesrv.config import NamesrvConfig
@@ -104,6 +105,24 @@ def test_the_default_files_of_a_name_server_are_those_that_are_told() -> None:
     for path in (config.kv_config_path, config.config_store_path):
         assert f"`~/{Path(path).relative_to(Path.home())}`" in told
     assert "~/namesrv/kvConfig.json" in (PROJECT / "docs/cli.md").read_text()
+
+
+#: About the construction of pocketmq, for those who have its source.
+OF_THE_SOURCE = {
+    "CONTRIBUTING.md", "CHANGELOG.md", "architecture.md", "batch-protocol.md", "benchmarks.md",
+    "compatibility.md", "releasing.md",
+}  # fmt: skip
+
+
+@every_page
+def test_who_has_the_wheel_alone_needs_no_source(page: Path) -> None:
+    if page.name not in OF_THE_SOURCE:
+        assert re.findall(r"[(`/]pocketmq/[\w/]+\.py\b", page.read_text()) == []
+
+
+def test_the_settings_that_may_change_are_those_that_are_told() -> None:
+    section = (PROJECT / "docs" / "servers.md").read_text().split("while a broker runs\n")[1]
+    assert set(re.findall(r"`(\w+)`", section.partition("\n## ")[0])) == LIVE
 
 
 @every_page

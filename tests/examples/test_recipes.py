@@ -16,6 +16,8 @@ from tests.cli.running import PROJECT, TIMEOUT, Running
 
 RECIPES = PROJECT / "examples" / "recipes"
 
+ORDER = {"item": "coffee", "amount": 2.5}
+
 TESTED = {"delayed_jobs.py", "fastapi_app.py", "flask_app.py", "outbox.py"}
 
 
@@ -55,7 +57,7 @@ async def test_orders_of_a_web_application_arrive_whatever_stops_it(
         async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT) as client:
 
             async def place(number: int) -> int:
-                answer = await client.post(f"/orders/o-{number}", json={"item": "coffee"})
+                answer = await client.post(f"/orders/o-{number}", json=ORDER)
                 return answer.status_code
 
             assert {await place(n) for n in range(3)} == {201}
@@ -78,7 +80,7 @@ async def test_a_web_application_is_not_ready_while_the_broker_is_away(
     with web:
         base = await asyncio.to_thread(address, web)
         async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT) as client:
-            answer = await client.post("/orders/o-1", json={"item": "coffee"})
+            answer = await client.post("/orders/o-1", json=ORDER)
             assert answer.status_code == 201
             await rocketmq.stop()
             away = await client.get("/health/ready")

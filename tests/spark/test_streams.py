@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.stream_store import GrowingStore, OpenStore
+from tests.store.made_store import damage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="streams need pys
 
 from pyspark.sql import functions
 
-from pocketmq.spark import lag
+from pocketmq.spark import lag, left_out
 from pocketmq.store.scan.stream_offsets import StreamQueue
 
 pytestmark = pytest.mark.spark
@@ -107,6 +108,22 @@ def test_progress_shows_how_far_the_stream_is_behind(spark: SparkSession, tmp_pa
         {queue: 4},
         {queue: 0},
     ]
+
+
+def test_progress_shows_how_many_messages_are_lost(spark: SparkSession, tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    places = [store.put("T", 0, b"%d" % number) for number in range(20)]
+    store.write()
+    for number in (9, 12):
+        damage(store.root / "commitlog" / f"{0:020d}", places[number] + 4)  # its magic code
+    options = {"maxOffsetsPerTrigger": "8", "failOnDataLoss": "false"}
+    source = spark.readStream.format("rocketmq").option("startingOffsets", "earliest")
+    sink = source.options(**options).load(str(store.root)).writeStream.format("noop")
+    sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    assert [progress.numInputRows for progress in query.recentProgress] == [8, 6, 4]
+    assert [left_out(progress) for progress in query.recentProgress] == [0, 2, 0]
 
 
 def test_an_error_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
