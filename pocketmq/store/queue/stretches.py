@@ -22,6 +22,7 @@ from pocketmq.message.sysflag import (
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import tags_code_of
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT
 from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
@@ -45,12 +46,15 @@ class QueueRun(NamedTuple):
 
     Attributes:
         first: queue offset of the first one.
+        count: of messages.
+        entries: theirs, as they are in the queue.
     """
 
     topic: str
     queue_id: int
     first: int
-    entries: EntryArray
+    count: int
+    entries: bytes
 
 
 class Stretch(NamedTuple):
@@ -173,11 +177,18 @@ class StretchReader:
         queues = queues[order]
         offsets = np.concatenate([each.offset for each in gathered])[order]
         # Without the type, numpy would turn the numbers into those of this machine.
-        entries = np.concatenate([each.entry for each in gathered], dtype=ENTRY_DTYPE)[order]
+        entries = np.concatenate([each.entry for each in gathered], dtype=ENTRY_DTYPE)
+        data = entries[order].tobytes()
         breaks = np.flatnonzero((np.diff(queues) != 0) | (np.diff(offsets) != 1)) + 1
         begins = [0, *breaks.tolist()]
         return [
-            QueueRun(self._topics.names[topic], queue_id, offset, entries[begin:end])
+            QueueRun(
+                self._topics.names[topic],
+                queue_id,
+                offset,
+                end - begin,
+                data[begin * CONSUME_QUEUE_UNIT : end * CONSUME_QUEUE_UNIT],
+            )
             for topic, queue_id, offset, begin, end in zip(
                 (queues[begins] >> 32).tolist(),
                 queues[begins].astype(np.int32).tolist(),

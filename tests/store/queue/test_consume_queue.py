@@ -183,12 +183,12 @@ def test_fillers_in_the_middle_do_not_disturb_the_search(bench: Any) -> None:
 def test_holes_are_seen() -> None:
     entry = struct.pack(">qiq", 5, 6, 7)
     blank = bytes(20)
-    assert EntryRun.of(memoryview(entry * 3)) == (3, 3)
-    assert EntryRun.of(memoryview(entry * 2 + blank * 2)) == (2, 2)
-    assert EntryRun.of(memoryview(entry * 2 + blank + entry + blank)) == (2, 4)
-    assert EntryRun.of(memoryview(blank + entry)) == (0, 2)
-    assert EntryRun.of(memoryview(blank * 2)) == (0, 0)
-    assert EntryRun.of(memoryview(struct.pack(">qiq", -1, 6, 7) + entry)) == (0, 2)
+    assert EntryRun.of(memoryview(entry * 3)) == (3, 3, 5)
+    assert EntryRun.of(memoryview(entry * 2 + blank * 2)) == (2, 2, 5)
+    assert EntryRun.of(memoryview(entry * 2 + blank + entry + blank)) == (2, 4, 5)
+    assert EntryRun.of(memoryview(blank + entry)) == (0, 2, 0)
+    assert EntryRun.of(memoryview(blank * 2)) == (0, 0, 0)
+    assert EntryRun.of(memoryview(struct.pack(">qiq", -1, 6, 7) + entry)) == (0, 2, 0)
 
 
 def test_what_waits_for_a_flush(bench: Any) -> None:
