@@ -39,6 +39,8 @@ _MOST: Final = 65_536
 # Entries to gather, so that each of ten thousand queues has dozens of them: 19 MB, and twice that
 # while they are sorted.
 _ENOUGH: Final = 524_288
+# The bytes of an entry: to sort them takes a tenth of the time of fields.
+_WHOLE: Final = np.dtype(f"V{CONSUME_QUEUE_UNIT}")
 
 
 class QueueRun(NamedTuple):
@@ -75,7 +77,7 @@ class Stretch(NamedTuple):
 
 class _Gathered(NamedTuple):
     """Entries of a stretch: the topic's number and the queue id in one, the queue offset, and the
-    entry of each."""
+    entry of each, of type `_WHOLE`."""
 
     queue: IntArray
     offset: IntArray
@@ -164,7 +166,7 @@ class StretchReader:
                 record = decode(view, int(records.at[row]))
                 entries["tags_code"][row] = tags_code_of(record, self._delay_levels)
         queues = records.topic.astype(np.int64) << 32 | records.queue_id.astype(np.uint32)
-        self._gathered.append(_Gathered(queues, records.queue_offset, entries))
+        self._gathered.append(_Gathered(queues, records.queue_offset, entries.view(_WHOLE)))
 
     def take(self) -> list[QueueRun]:
         """Return the entries gathered since the last call, those of one queue in the order of the
@@ -176,9 +178,7 @@ class StretchReader:
         order = _stable_order(queues)
         queues = queues[order]
         offsets = np.concatenate([each.offset for each in gathered])[order]
-        # Without the type, numpy would turn the numbers into those of this machine.
-        entries = np.concatenate([each.entry for each in gathered], dtype=ENTRY_DTYPE)
-        data = entries[order].tobytes()
+        data = np.concatenate([each.entry for each in gathered]).take(order).tobytes()
         breaks = np.flatnonzero((np.diff(queues) != 0) | (np.diff(offsets) != 1)) + 1
         begins = [0, *breaks.tolist()]
         return [
