@@ -48,14 +48,14 @@ class QueueRun(NamedTuple):
 
     Attributes:
         first: queue offset of the first one.
-        count: of messages.
+        length: the number of messages.
         entries: theirs, as they are in the queue.
     """
 
     topic: str
     queue_id: int
     first: int
-    count: int
+    length: int
     entries: bytes
 
 

@@ -477,16 +477,16 @@ class Recovery:
         entries."""
         queue = self._prepared_queue(run.topic, run.queue_id)
         if queue is None:
-            self._skipped += run.count
+            self._skipped += run.length
             return
-        behind = run.first + run.count
+        behind = run.first + run.length
         for at, offset in enumerate(range(run.first, behind)):
             if offset == queue.max_offset == queue.next_offset and behind < MOST_OFFSET:
-                queue.make_room(run.count - at)
+                queue.make_room(run.length - at)
                 queue.next_offset = behind
                 queue.append(run.entries[at * CONSUME_QUEUE_UNIT :] if at else run.entries)
                 self._anew.discard(queue)
-                self._entered += run.count - at
+                self._entered += run.length - at
                 return
             entry = unpack_entry(run.entries, at * CONSUME_QUEUE_UNIT)
             self._enter(run.topic, run.queue_id, offset, entry)
