@@ -65,12 +65,18 @@ class EntryRun(NamedTuple):
     """Before it every entry has a physical offset and a size."""
     behind_last_valid: int
     """Differs from `first_invalid` when pages are missing in the middle."""
+    least_physical: int
+    """The lowest physical offset before `first_invalid`: 0 with a filler, or without an entry."""
 
     @classmethod
     def of(cls, view: memoryview) -> EntryRun:
         """Look through a whole file."""
         entries = entry_array(view)
         # As bytes: with few entries, numpy's own searches cost more than all of them.
-        valid = ((entries["physical"] >= 0) & (entries["size"] > 0)).tobytes()
+        physicals = entries["physical"]
+        valid = ((physicals >= 0) & (entries["size"] > 0)).tobytes()
         first_invalid = valid.find(b"\0")
-        return cls(len(valid) if first_invalid < 0 else first_invalid, valid.rfind(b"\1") + 1)
+        if first_invalid < 0:
+            first_invalid = len(valid)
+        least = int(physicals[:first_invalid].min()) if first_invalid else 0
+        return cls(first_invalid, valid.rfind(b"\1") + 1, least)

@@ -14,7 +14,7 @@ from libc.string cimport memchr, memcmp
 from pocketmq._big_endian cimport get32, get64
 
 cdef enum:
-    SLOTS = 8192  # for topics whose numbers are remembered: that of a topic is its hash
+    SLOTS = 32768  # for topics whose numbers are remembered: that of a topic is its hash
     KNOWN = 16  # tags whose codes are remembered: they are compared one after another
     MARK = 5
     HEAD = 84  # bytes before the length of the body, with IPv4 hosts

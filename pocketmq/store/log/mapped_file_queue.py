@@ -60,13 +60,18 @@ class MappedFileQueue:
         return self.mapped[0].base_offset if self.mapped else 0
 
     def load(
-        self, unsynced_directories: tuple[Path, ...] = (), *, rebuilt_from: int | None = None
+        self,
+        unsynced_directories: tuple[Path, ...] = (),
+        *,
+        rebuilt_from: int | None = None,
+        look: Callable[[MappedFile], None] | None = None,
     ) -> None:
         """Map the files. The first sync of each file includes `unsynced_directories`: after a
         crash it is not known whether the names in them are on the disk.
 
         `rebuilt_from`: what is missing from this offset on will be rebuilt, so if a power failure
-        took a file in between, the later ones are removed.
+        took a file in between, the later ones are removed. `look` is called with each file while it
+        has a descriptor.
 
         Raises:
             NotAFile: a directory has the name of a file.
@@ -103,14 +108,22 @@ class MappedFileQueue:
                     raise
                 log.warning("%s; from here on the files are made again", error)
                 break
-            mapped.append(self._open(path, unsynced_directories))
+            mapped.append(self._open(path, unsynced_directories, look))
         for path in reversed(paths[len(mapped) :]):
             self._files.remove(path)
         self.mapped = tuple(mapped)
 
-    def _open(self, path: Path, unsynced_directories: tuple[Path, ...]) -> MappedFile:
+    def _open(
+        self,
+        path: Path,
+        unsynced_directories: tuple[Path, ...],
+        look: Callable[[MappedFile], None] | None,
+    ) -> MappedFile:
         def open_file() -> MappedFile:
-            return self._files.open(path, int(path.name), self.file_size, unsynced_directories)
+            file = self._files.open(path, int(path.name), self.file_size, unsynced_directories)
+            if look is not None:
+                look(file)
+            return file
 
         return open_file() if self._mappings is None else self._shared(open_file, self._mappings)
 

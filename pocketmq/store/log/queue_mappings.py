@@ -6,7 +6,9 @@ through the mapping stays in the kernel's memory, `MappedFile.sync` opens the fi
 slices and arrays that a reader still holds keep the old mapping alive.
 
 Which file was used last is known only roughly, by the clock algorithm: a use costs the hot path
-nothing but a look at `MappedFile.used`.
+nothing but a look at `MappedFile.used`. While all queues are gone through in turn, again and again,
+as by a recovery, that would unmap each file shortly before its next turn; so the newest one goes
+then, and most of the others stay.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ Result = TypeVar("Result")
 
 class QueueMappings:
     """The mapped files of all consume queues, `Files.most_mappings` of them at a time, but at
-    least one. All methods belong to the event loop's thread."""
+    least one. All methods belong to the event loop's thread.
+
+    Attributes:
+        in_turn: whether all files are used in turn.
+    """
 
     def __init__(self, files: Files) -> None:
+        self.in_turn = False
         self._files = files
         self._ring: deque[MappedFile] = deque()
 
@@ -61,8 +68,11 @@ class QueueMappings:
 
     def _keep_to(self, most: int) -> None:
         # A new file is `used`, so the one that was just added is not the first to go.
-        while len(self._ring) > max(most, 1):
-            if not self._unmap_one():
+        ring = self._ring
+        while len(ring) > max(most, 1):
+            if self.in_turn and ring[-2].unmap():
+                del ring[-2]
+            elif not self._unmap_one():
                 return
 
     def _unmap_one(self) -> bool:

@@ -53,6 +53,7 @@ class ConsumeQueue:
             stored but must be flushed before they may be read.
         room: offsets below this have a file, and blocks on the disk in it.
         max_physical: physical offset after the last entry's record, -1 without an entry.
+        least_physical: no entry has a lower physical offset; 0 if nothing is known.
         lost_physical: physical offset after the record of the last entry that was on the disk
             after a crash, if a hole preceded that entry; else -1. Recovery compares it with what it
             could enter again.
@@ -75,6 +76,7 @@ class ConsumeQueue:
         self.next_offset = 0
         self.room = 0
         self.max_physical = -1
+        self.least_physical = 0
         self.lost_physical = -1
         self.listeners: tuple[ArrivalListener, ...] = ()
         self.removed = False
@@ -133,7 +135,9 @@ class ConsumeQueue:
         file = self.files.create(base, allocated=blocks)
         if first:
             file.unsynced_directories = self._names
-        _fill(file, 0, fillers)
+        if fillers:
+            _fill(file, 0, fillers)
+            self.least_physical = 0
         self.room = (base + blocks) // UNIT
         self._files_end = (base + size) // UNIT
 
@@ -172,6 +176,7 @@ class ConsumeQueue:
         if offset == self.max_offset - 1:
             self.max_physical = entry[0] + entry[1]
         self._flushed = min(self._flushed, offset)
+        self.least_physical = 0
 
     def start_at(self, offset: int) -> None:
         """Let an empty queue begin at `offset`: the log before it is gone."""
@@ -181,6 +186,7 @@ class ConsumeQueue:
     def fill_until(self, offset: int) -> None:
         """Enter fillers up to `offset`, in place of messages that are lost. Raises DiskFull."""
         self.make_room(offset - self.next_offset)
+        self.least_physical = 0
         while self.max_offset < offset:
             file = self._file_of(self.max_offset)
             begin = self.max_offset * UNIT - file.base_offset
@@ -231,6 +237,7 @@ class ConsumeQueue:
             file.zero_from(begin)
         self._set_end(offset, room=self.room if file is last else None)
         self.min_offset = min(self.min_offset, offset)
+        self.least_physical = 0
         # The zeros wait for a flush, too: a stop says that the queue ends here.
         self._flushed = min(self._flushed, offset - 1)
 
@@ -240,6 +247,7 @@ class ConsumeQueue:
         self.room = self._files_end = 0
         self._room_behind = None
         self.max_physical = -1
+        self.least_physical = 0
         self._file_begin = self._file_end = 0
         self.start_at(0)
 
@@ -280,6 +288,11 @@ class ConsumeQueue:
         with the offset of its first entry. An array keeps its file mapped."""
         from pocketmq.store.encoding.entry_array import entry_array
 
+        for offset, view in self.views(start, stop):
+            yield offset, entry_array(view)
+
+    def views(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Return the bytes of the same entries, file by file, with the offset of the first one."""
         start = max(start, self.files.first_offset // UNIT)
         stop = min(stop, self.max_offset)
         while start < stop:
@@ -288,7 +301,7 @@ class ConsumeQueue:
                 return
             begin = start * UNIT - file.base_offset
             end = min(stop * UNIT - file.base_offset, file.size)
-            yield start, entry_array(file.view[begin:end])
+            yield start, file.view[begin:end]
             start += (end - begin) // UNIT
 
     def first_where(self, holds: Callable[[int, int], bool], stop: int | None = None) -> int:
@@ -324,7 +337,15 @@ class ConsumeQueue:
         a crash, pages may be missing in the middle: the last three files with entries are looked
         through, as the reference does, and what follows the first hole is forgotten.
         """
-        self.files.load(() if clean else self._names, rebuilt_from=None if clean else 0)
+        extents: list[list[tuple[int, int]]] = []
+        if clean:
+            self.files.load()
+        else:
+            self.files.load(
+                self._names,
+                rebuilt_from=0,
+                look=lambda file: extents.append(file.data_extents(0)),
+            )
         mapped = self.files.mapped
         if not mapped:
             return
@@ -337,7 +358,7 @@ class ConsumeQueue:
                 if self.max_physical < 0 or file.base_offset >= end * UNIT:
                     file.unsynced_directories = self._names  # it has never been flushed
         else:
-            end, whole = self._end_after_crash()
+            end, whole = self._end_after_crash(extents)
             self._set_end(end, room=end if whole else None)
             # What the last process wrote, and its zeros after the end, may be in memory only.
             self._flushed = min(self.min_offset, end - 1)
@@ -353,18 +374,18 @@ class ConsumeQueue:
                 return file.base_offset // UNIT + count
         return self.min_offset
 
-    def _end_after_crash(self) -> tuple[int, bool]:
+    def _end_after_crash(self, extents: list[list[tuple[int, int]]]) -> tuple[int, bool]:
         """Return the end of the entries, and whether all before it is known to have blocks and all
-        after it to be zeros. That is so in most stores of many queues: each has one file."""
+        after it to be zeros. That is so in most stores of many queues: each has one file. `extents`
+        are those of the files that have data."""
         from pocketmq.store.encoding.entry_array import EntryRun
 
         end = self.min_offset
         whole = False
         seen = 0
-        for file in reversed(self.files.mapped):
+        for file, found in zip(reversed(self.files.mapped), reversed(extents), strict=True):
             self.files.use(file)
-            extents = file.data_extents(0)
-            data_end = min(-(-extents[-1][1] // UNIT) * UNIT, file.size) if extents else 0
+            data_end = min(-(-found[-1][1] // UNIT) * UNIT, file.size) if found else 0
             file.expect_whole(data_end)
             run = EntryRun.of(file.view[:data_end])
             begin = file.base_offset // UNIT
@@ -380,6 +401,8 @@ class ConsumeQueue:
                 rest = bytes(file.view[run.first_invalid * UNIT : data_end])
                 # A block with an entry is on the disk.
                 whole = len(self.files.mapped) == 1 and rest.count(0) == len(rest)
+                if whole:
+                    self.least_physical = run.least_physical
             seen += 1
             if seen == 3:
                 break
@@ -389,6 +412,8 @@ class ConsumeQueue:
         """Skip fillers, and entries of records that the commit log no longer has."""
         if self.files.mapped:
             self.min_offset = self.files.first_offset // UNIT
+        if self.least_physical > 0 and self.least_physical >= min_physical:
+            return
         begin = self.min_offset
 
         def is_there(physical: int, size: int) -> bool:

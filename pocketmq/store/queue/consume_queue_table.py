@@ -109,6 +109,7 @@ class ConsumeQueueTable:
         Raises ConfigFileError, OSError.
         """
         self._clean = clean
+        self._mappings.in_turn = True
         self._known = bounds
         self._compared = bounds.current
         self._batch_topics = batch_topics(self._directory.parent)
@@ -128,6 +129,7 @@ class ConsumeQueueTable:
         """Take the queues that are not open yet for whole from now on: the store is recovered.
         `settle` is called for each of them once it is open."""
         self._clean = True
+        self._mappings.in_turn = False
         self._settle = settle
         for topic, queues in self._known.table.items():
             for queue_id, bounds in queues.items():

@@ -27,6 +27,8 @@ class QueueTail:
         """Return the offset from which on entries are of records from the physical offset `start`
         on, or do not point at their message: the reference leaves remains of earlier lives at the
         end of its files, after the last entry."""
+        if queue.least_physical > 0 and queue.least_physical >= start:
+            return queue.min_offset
         end = offset = queue.max_offset
         later = 0
         while offset > queue.min_offset:

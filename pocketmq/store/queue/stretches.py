@@ -22,6 +22,7 @@ from pocketmq.message.sysflag import (
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import tags_code_of
 from pocketmq.store.encoding.entry_array import ENTRY_DTYPE, EntryArray
+from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT
 from pocketmq.store.log.record_blocks import (
     IntArray,
     Records,
@@ -38,6 +39,8 @@ _MOST: Final = 65_536
 # Entries to gather, so that each of ten thousand queues has dozens of them: 19 MB, and twice that
 # while they are sorted.
 _ENOUGH: Final = 524_288
+# The bytes of an entry: to sort them takes a tenth of the time of fields.
+_WHOLE: Final = np.dtype(f"V{CONSUME_QUEUE_UNIT}")
 
 
 class QueueRun(NamedTuple):
@@ -45,12 +48,15 @@ class QueueRun(NamedTuple):
 
     Attributes:
         first: queue offset of the first one.
+        length: the number of messages.
+        entries: theirs, as they are in the queue.
     """
 
     topic: str
     queue_id: int
     first: int
-    entries: EntryArray
+    length: int
+    entries: bytes
 
 
 class Stretch(NamedTuple):
@@ -71,7 +77,7 @@ class Stretch(NamedTuple):
 
 class _Gathered(NamedTuple):
     """Entries of a stretch: the topic's number and the queue id in one, the queue offset, and the
-    entry of each."""
+    entry of each, of type `_WHOLE`."""
 
     queue: IntArray
     offset: IntArray
@@ -160,7 +166,7 @@ class StretchReader:
                 record = decode(view, int(records.at[row]))
                 entries["tags_code"][row] = tags_code_of(record, self._delay_levels)
         queues = records.topic.astype(np.int64) << 32 | records.queue_id.astype(np.uint32)
-        self._gathered.append(_Gathered(queues, records.queue_offset, entries))
+        self._gathered.append(_Gathered(queues, records.queue_offset, entries.view(_WHOLE)))
 
     def take(self) -> list[QueueRun]:
         """Return the entries gathered since the last call, those of one queue in the order of the
@@ -172,12 +178,17 @@ class StretchReader:
         order = _stable_order(queues)
         queues = queues[order]
         offsets = np.concatenate([each.offset for each in gathered])[order]
-        # Without the type, numpy would turn the numbers into those of this machine.
-        entries = np.concatenate([each.entry for each in gathered], dtype=ENTRY_DTYPE)[order]
+        data = np.concatenate([each.entry for each in gathered]).take(order).tobytes()
         breaks = np.flatnonzero((np.diff(queues) != 0) | (np.diff(offsets) != 1)) + 1
         begins = [0, *breaks.tolist()]
         return [
-            QueueRun(self._topics.names[topic], queue_id, offset, entries[begin:end])
+            QueueRun(
+                self._topics.names[topic],
+                queue_id,
+                offset,
+                end - begin,
+                data[begin * CONSUME_QUEUE_UNIT : end * CONSUME_QUEUE_UNIT],
+            )
             for topic, queue_id, offset, begin, end in zip(
                 (queues[begins] >> 32).tolist(),
                 queues[begins].astype(np.int32).tolist(),

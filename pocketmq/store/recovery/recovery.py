@@ -35,7 +35,12 @@ from pocketmq.message.record_layout import MIN_RECORD, RecordError
 from pocketmq.message.sysflag import INNER_BATCH
 from pocketmq.store.delay_level import DelayLevels
 from pocketmq.store.dispatch import has_queue_entry, tags_code_of
-from pocketmq.store.encoding.queue_entry import CONSUME_QUEUE_UNIT, Entry, pack_entry
+from pocketmq.store.encoding.queue_entry import (
+    CONSUME_QUEUE_UNIT,
+    Entry,
+    pack_entry,
+    unpack_entry,
+)
 from pocketmq.store.errors import DiskFull, QueueMisfit, RecordNotFound, StoreCorrupt
 from pocketmq.store.files import MappedFile
 from pocketmq.store.log.checkpoint import Checkpoint, Mark
@@ -472,19 +477,19 @@ class Recovery:
         entries."""
         queue = self._prepared_queue(run.topic, run.queue_id)
         if queue is None:
-            self._skipped += len(run.entries)
+            self._skipped += run.length
             return
-        behind = run.first + len(run.entries)
+        behind = run.first + run.length
         for at, offset in enumerate(range(run.first, behind)):
             if offset == queue.max_offset == queue.next_offset and behind < MOST_OFFSET:
-                entries = run.entries[at:]
-                queue.make_room(len(entries))
+                queue.make_room(run.length - at)
                 queue.next_offset = behind
-                queue.append(entries.tobytes())
+                queue.append(run.entries[at * CONSUME_QUEUE_UNIT :] if at else run.entries)
                 self._anew.discard(queue)
-                self._entered += len(entries)
+                self._entered += run.length - at
                 return
-            self._enter(run.topic, run.queue_id, offset, run.entries[at].item())
+            entry = unpack_entry(run.entries, at * CONSUME_QUEUE_UNIT)
+            self._enter(run.topic, run.queue_id, offset, entry)
 
     def _save_progress(self, walk: LogWalk) -> None:
         """Flush what is entered so far, and note it in the checkpoint: an interrupted recovery goes
@@ -535,6 +540,8 @@ class Recovery:
         if end < queue.max_offset:
             self._keep(queue, end)
             queue.truncate(end)
+            if end == queue.min_offset:
+                queue.least_physical = start  # all that it will have come from the walk
 
     def _keep(self, queue: ConsumeQueue, begin: int) -> None:
         """Remember the entries from `begin` on, which are about to be cut off: when the store turns
@@ -549,7 +556,7 @@ class Recovery:
             self._kept.clear()
             return
         self._keep_most -= size
-        entries = b"".join(entries.tobytes() for _, entries in queue.entries(begin, behind))
+        entries = b"".join(view for _, view in queue.views(begin, behind))
         self._kept[queue] = begin, entries if known is None else entries + known[1]
 
     def _put_back(self) -> None:

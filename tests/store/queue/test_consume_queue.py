@@ -183,12 +183,41 @@ def test_fillers_in_the_middle_do_not_disturb_the_search(bench: Any) -> None:
 def test_holes_are_seen() -> None:
     entry = struct.pack(">qiq", 5, 6, 7)
     blank = bytes(20)
-    assert EntryRun.of(memoryview(entry * 3)) == (3, 3)
-    assert EntryRun.of(memoryview(entry * 2 + blank * 2)) == (2, 2)
-    assert EntryRun.of(memoryview(entry * 2 + blank + entry + blank)) == (2, 4)
-    assert EntryRun.of(memoryview(blank + entry)) == (0, 2)
-    assert EntryRun.of(memoryview(blank * 2)) == (0, 0)
-    assert EntryRun.of(memoryview(struct.pack(">qiq", -1, 6, 7) + entry)) == (0, 2)
+    assert EntryRun.of(memoryview(entry * 3)) == (3, 3, 5)
+    assert EntryRun.of(memoryview(entry * 2 + blank * 2)) == (2, 2, 5)
+    assert EntryRun.of(memoryview(entry * 2 + blank + entry + blank)) == (2, 4, 5)
+    assert EntryRun.of(memoryview(blank + entry)) == (0, 2, 0)
+    assert EntryRun.of(memoryview(blank * 2)) == (0, 0, 0)
+    assert EntryRun.of(memoryview(struct.pack(">qiq", -1, 6, 7) + entry)) == (0, 2, 0)
+
+
+def after_crash(bench: Any, queue: ConsumeQueue) -> ConsumeQueue:
+    queue.files.close()
+    again = make(bench)
+    again.load(clean=False)
+    return again
+
+
+def test_the_begin_of_a_queue_after_a_crash(bench: Any) -> None:
+    queue = make(bench)
+    append(queue, 15, start=3)
+    queue = after_crash(bench, queue)
+    for physical, begin in (0, 0), (300, 0), (301, 1), (1000, 7), (0, 0):
+        queue.correct_min_offset(physical)
+        assert queue.min_offset == begin
+    queue.truncate(0)
+    append(queue, 10)  # of another log, whose records begin before
+    queue.correct_min_offset(250)
+    assert queue.min_offset == 3
+
+
+def test_the_begin_of_a_queue_with_fillers_after_a_crash(bench: Any) -> None:
+    queue = make(bench)
+    queue.start_at(5)
+    append(queue, 3, start=6)
+    queue = after_crash(bench, queue)
+    queue.correct_min_offset(0)
+    assert (queue.min_offset, queue.max_offset) == (5, 8)
 
 
 def test_what_waits_for_a_flush(bench: Any) -> None:

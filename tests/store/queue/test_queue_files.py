@@ -268,6 +268,32 @@ async def test_many_queues_take_few_descriptors_and_maps(bench: StoreBench) -> N
         await again.close()
 
 
+async def test_a_recovery_maps_few_queues_again(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes through all queues in turn, several times: most of those that fit stay mapped."""
+    store = bench.open()
+    for n in range(5):
+        for queue in range(24):
+            assert bench.put(store, f"T{queue}", body=b"%d" % n).queue_offset == n
+    crashed = bench.copy("crashed")
+    crashed.files.boot_id = lambda: b"another boot, 16"  # type: ignore[method-assign]
+    crashed.files.mappings = 20
+    mapped = []
+    map_again = MappedFile.map_again
+
+    def count(file: MappedFile) -> None:
+        mapped.append(file.path)
+        map_again(file)
+
+    monkeypatch.setattr(MappedFile, "map_again", count)
+    again = crashed.open()
+    assert len(mapped) < 7 * (24 - 20 + 1), "each of them was mapped again for each message"
+    for queue in range(24):
+        assert crashed.bodies(again, f"T{queue}") == [b"%d" % n for n in range(5)]
+    await again.close()
+
+
 async def test_arrays_outlive_the_mapping_of_their_file(bench: StoreBench) -> None:
     bench.files.mappings = 1
     store = bench.open()
