@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -183,7 +183,9 @@ class IndexTable:
                 self.mapped = (*self.mapped, last)
             keys = keys.slice(last.append(keys))
 
-    def search(self, topic: str, key: str, begin: int, end: int) -> Iterator[int | None]:
+    def search(
+        self, topic: str, key: str, begin: int, end: int
+    ) -> Generator[int | None, None, None]:
         """Iterate over the physical offsets where messages of a topic with a key may lie that were
         stored from `begin` to `end` (ms), the newest first. A message with another key of the same
         hash may be among them. None comes after a little work, as from a file. Follows chains

@@ -40,8 +40,6 @@ _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
 _QUERIES_AT_ONCE: Final = 2
 
-#: Seconds after which a query is answered with what was found. Java clients wait for 15.
-MOST_SECONDS: Final = 12.0
 #: Entries of the index that a query reads in a turn: ten or twenty milliseconds.
 _WORK_OF_TURN: Final = 16 * 1024
 #: The work of looking at a message, in entries; and bytes of properties that are as much.
@@ -262,10 +260,10 @@ class MessageIndex:
     async def query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
         """Up to `most` messages of a topic with a key, or a unique key, that were stored from
         `begin` to `end` (ms, to the second); of more, the newest. Those that are found within
-        `MOST_SECONDS`: senders can choose keys that make the search long."""
+        `IndexPace.search`: senders can choose keys that make the search long."""
         await self._catch_up()
         search = _Search(self._table, self._log, topic, key, min(most, self._most), begin, end)
-        deadline = time.monotonic() + MOST_SECONDS
+        deadline = time.monotonic() + self._pace.search
         while True:
             # In turns: a long search does not keep the others from being answered.
             async with self._turnstile:
@@ -276,7 +274,7 @@ class MessageIndex:
                 log.warning(
                     "a query by key in topic %s is answered with the %d messages found within "
                     "%g s; there may be older ones: very many keys share its place in the index",
-                    shown(topic), len(search.found), MOST_SECONDS,
+                    shown(topic), len(search.found), self._pace.search,
                 )  # fmt: skip
                 break
         return search.result()

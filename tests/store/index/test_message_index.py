@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
 from pocketmq.store.encoding.key_hash import key_hash
-from pocketmq.store.index import message_index
 from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.message_store import MessageStore
@@ -159,6 +158,7 @@ async def test_searches_take_turns(bench: StoreBench, monkeypatch: pytest.Monkey
 async def test_a_search_without_end_is_answered_with_what_it_found(
     bench: StoreBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    bench.index_pace = IndexPace(search=0.0)
     store = bench.open()
     store.start()
     result = bench.put(store, properties=text(KEYS="k"))
@@ -170,7 +170,6 @@ async def test_a_search_without_end_is_answered_with_what_it_found(
             yield None
 
     monkeypatch.setattr(IndexTable, "search", endless)
-    monkeypatch.setattr(message_index, "MOST_SECONDS", 0.0)
     assert await found(store, "k") == [result.physical_offset]
     assert "there may be older ones" in caplog.text
 
