@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +110,7 @@ def test_selecting_finds_the_newest_of_a_key(
     file = IndexFile.create(Files(), path, SLOTS, CAPACITY, None)
     file.append(batch(entered))
     found = [physical for hashed, physical, _ in entered if hashed == wanted]
+    found = [physical for physical, _ in groupby(found)]  # a message with several keys is one
     assert select(file, wanted, most, *ALL_TIME) == found[::-1][:most]
     assert file.file.close()
 
