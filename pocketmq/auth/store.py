@@ -17,6 +17,7 @@ import msgspec
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, PolicyType, Resource
 from pocketmq.auth.users import User, UserStatus, UserType, by_name
+from pocketmq.remoting.settings.regular_file import read_regular
 from pocketmq.table_writer import TableWriter
 
 MAX_USERS: Final = 10_000
@@ -147,7 +148,7 @@ class AuthTables:
     def load(self) -> None:
         """Read the file, if it exists. Blocks; raises AuthFileError."""
         try:
-            content = self.path.read_bytes()
+            content = read_regular(self.path)
             mode = stat.S_IMODE(self.path.stat().st_mode)
             if mode & 0o077 and os.name != "nt":
                 self.path.chmod(_MODE)

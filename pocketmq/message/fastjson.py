@@ -47,7 +47,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Any:
         value = _decode_dialect(data)
     except RecursionError:
         raise FastjsonError("nested too deeply") from None
-    return resolve(value) if has_reference(data) else value
+    return resolve(value, len(data)) if has_reference(data) else value
 
 
 def decode_into(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:

@@ -45,7 +45,7 @@ def decode(data: bytes | str) -> Any:
         raise FastjsonError(str(error)) from None
     except RecursionError:
         raise FastjsonError("nested too deeply") from None
-    return resolve(value) if has_reference(data) else value
+    return resolve(value, len(data)) if has_reference(data) else value
 
 
 def standard_json(text: str) -> str:
@@ -83,8 +83,9 @@ def standard_json(text: str) -> str:
     return "".join(parts)
 
 
-_MAX_NODES: Final = 2_000_000
-"""Values that the references of one text may expand to."""
+_LEAST_NODES: Final = 10_000
+"""Values that the references of any text may expand to, and those of a longer one as many as it has
+characters: later steps take a time for each of them."""
 _PATH_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[(\d+)\]", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
@@ -96,11 +97,14 @@ def has_reference(data: bytes | bytearray | memoryview | str) -> bool:
     return b'"$ref"' in (bytes(data) if isinstance(data, memoryview) else data)
 
 
-def resolve(root: Any) -> Any:
-    """Replace each `$ref` by the object that it refers to. Objects are shared, not copied."""
+def resolve(root: Any, length: int) -> Any:
+    """Replace each `$ref` by the object that it refers to. Objects are shared, not copied.
+
+    `length`: the characters of the text that `root` was read from, which bound the expansion.
+    """
     for holder, key, path in list(_references(root)):
         holder[key] = _target(root, path)
-    _check_expansion(root, 0, {})
+    _check_expansion(root, max(length, _LEAST_NODES), 0, {})
     return root
 
 
@@ -148,7 +152,7 @@ def _target(root: Any, path: str) -> Any:
     return value
 
 
-def _check_expansion(value: Any, depth: int, sizes: dict[int, int]) -> int:
+def _check_expansion(value: Any, most: int, depth: int, sizes: dict[int, int]) -> int:
     """Count the values below `value`, shared ones as often as they are met.
 
     References can form a cycle, or double at every level; later steps walk the whole tree.
@@ -163,8 +167,8 @@ def _check_expansion(value: Any, depth: int, sizes: dict[int, int]) -> int:
             raise FastjsonError("nested too deeply")
         sizes[id(value)] = 0  # being counted
         inner = value.values() if isinstance(value, dict) else value
-        known = 1 + sum(_check_expansion(item, depth + 1, sizes) for item in inner)
+        known = 1 + sum(_check_expansion(item, most, depth + 1, sizes) for item in inner)
         sizes[id(value)] = known
-    if known > _MAX_NODES:
-        raise FastjsonError(f"references that expand to more than {_MAX_NODES} values")
+    if known > most:
+        raise FastjsonError(f"references that expand to more than {most} values")
     return known

@@ -7,6 +7,8 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pocketmq.remoting.settings.regular_file import read_regular
+
 
 class TextFile:
     """The file at `path`; its directory is created by the first write."""
@@ -51,7 +53,7 @@ class TextFile:
             previous = self.path.with_name(self.path.name + ".bak.tmp")
             previous.unlink(missing_ok=True)
             with open(previous, "wb", opener=_private(mode)) as copy:
-                copy.write(self.path.read_bytes())
+                copy.write(read_regular(self.path))
             os.replace(previous, self.backup)
         os.replace(fresh, self.path)
         for changed in (directory, *(path.parent for path in missing)):
@@ -82,6 +84,6 @@ def _sync_directory(directory: Path) -> None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path).decode()
     except FileNotFoundError:
         return None

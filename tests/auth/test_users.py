@@ -120,6 +120,14 @@ async def test_only_the_owner_may_read_the_file(open_tables: Callable[[], AuthTa
     assert stat.S_IMODE(tables.path.stat().st_mode) == 0o600
 
 
+def test_a_pipe_or_device_instead_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "auth.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+    for name in ("auth.json", "device.json"):
+        with pytest.raises(AuthFileError, match=rf"{name} cannot be read: it is not a regular"):
+            AuthTables(tmp_path / name).load()
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"{", b'{"users":[{"username":"a","password":7}]}', b'{"users":[{"password":"x"}]}'],

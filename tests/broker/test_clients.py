@@ -20,7 +20,13 @@ from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupWrapper
 from pocketmq.remoting.codes import VERSION, RequestCode
 from pocketmq.remoting.frames.frame import encode_command
 from pocketmq.remoting.headers import BatchRequestHeader
-from pocketmq.remoting.serving.body_limits import MOST, MOST_LABORIOUS, MOST_OBJECTS, MOST_UNUSUAL
+from pocketmq.remoting.serving.body_limits import (
+    MOST,
+    MOST_LABORIOUS,
+    MOST_OBJECTS,
+    MOST_UNUSUAL,
+    MOST_VALUES,
+)
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker, subscription
 
 SYSTEM_ERROR, NOT_ONLINE = 1, 206
@@ -269,6 +275,29 @@ async def test_bodies_of_very_many_objects_are_refused(client: Client) -> None:
     answer = await client.request(RequestCode.HEART_BEAT, body=body)
     assert answer.code == SYSTEM_ERROR
     assert f"{MOST_OBJECTS + 1} objects, {MOST_OBJECTS} are allowed" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("values", ["[],", '"1",'])
+async def test_bodies_of_very_many_values_are_refused(client: Client, values: str) -> None:
+    codes = values * (MOST_VALUES // values.count(",") // (1 + values.count("[")) + 1)
+    body = f'{{"clientID":"c","consumerDataSet":[{{"x":[{codes}0]}}]}}'.encode()
+    answer = await client.request(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == SYSTEM_ERROR
+    assert f"values, {MOST_VALUES} are allowed" in (answer.remark or "")
+
+
+async def test_references_in_a_short_body_expand_to_little(client: Client) -> None:
+    same = '{"$ref":"$.consumerDataSet[0].subscriptionDataSet[0]"}'
+    first = f'{{"groupName":"g","subscriptionDataSet":[{{"topic":"T"}},{same}]}}'
+    group = '{"$ref":"$.consumerDataSet[0]"}'
+    body = f'{{"clientID":"c","consumerDataSet":[{first}{f",{group}" * 50}]}}'.encode()
+    assert (await client.request(RequestCode.HEART_BEAT, body=body)).code == 0
+    twice = '"x{}":[{{"$ref":"$.x{}"}},{{"$ref":"$.x{}"}}]'
+    levels = ",".join(twice.format(n, n - 1, n - 1) for n in range(1, 15))
+    body = f'{{"clientID":"c","x0":[1,1],{levels}}}'.encode()
+    answer = await client.request(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == SYSTEM_ERROR
+    assert "expand to more than 10000 values" in (answer.remark or "")
 
 
 @pytest.mark.parametrize(("count", "code"), [(10, 0), (11, SYSTEM_ERROR)])

@@ -9,7 +9,7 @@ import pytest
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.bloom import BloomFilter, murmur3_64
-from pocketmq.broker.tables.consumer_filter import NEW_CHARACTERS, ConsumerFilters
+from pocketmq.broker.tables.consumer_filter import NEW_CHARACTERS, ConsumerFilters, NewExpressions
 from pocketmq.message.sql_filter import compile_sql
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
@@ -32,15 +32,15 @@ class World:
 
     def register(self, *expressions: tuple[str, str, int], group: str = "G") -> None:
         """Topic, expression and version of each subscription."""
-        self.filters.register(
-            group,
-            [
-                SubscriptionData(
-                    topic=topic, sub_string=text, expression_type="SQL92", sub_version=version
-                )
-                for topic, text, version in expressions
-            ],
-        )
+        subscriptions = [
+            SubscriptionData(
+                topic=topic, sub_string=text, expression_type="SQL92", sub_version=version
+            )
+            for topic, text, version in expressions
+        ]
+        new = NewExpressions()
+        self.filters.find_new(group, subscriptions, new)
+        self.filters.register(group, subscriptions, new)
 
     def known(self, topic: str = "T", group: str = "G") -> tuple[str, int, bool] | None:
         data = self.filters.get(group, topic)

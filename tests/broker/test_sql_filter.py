@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.remoting.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
+from pocketmq.broker.tables import consumer_filter
+from pocketmq.broker.tables.consumer_filter import AT_ONCE, NEW_CHARACTERS
+from pocketmq.message.sql_filter import SqlFilter, compile_sql, known_sql
+from pocketmq.remoting.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+)
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command
 from tests.broker.batch.batches import batch, pull
@@ -299,6 +307,41 @@ async def test_retry_topics_have_a_filter_of_their_own_unless_told_otherwise(
 
 
 # --- CHECK_CLIENT_CONFIG ----------------------------------------------------------------------
+
+
+async def test_many_short_expressions_of_a_heartbeat_are_compiled_in_steps(
+    broker: Broker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all its groups together, or one turn of the event loop took seconds."""
+    at_once: list[str] = []
+
+    def noted(text: str) -> SqlFilter:
+        if known_sql(text) is None:
+            at_once.append(text)
+        return compile_sql(text)
+
+    monkeypatch.setattr(consumer_filter, "compile_sql", noted)
+    groups = [
+        ConsumerData(
+            group_name=f"G{group}",
+            subscription_data_set=[sql(f"T{n}", f"a{group} = {n}") for n in range(100)],
+        )
+        for group in range(8)
+    ]
+    body = HeartbeatData(client_id="c", consumer_data_set=groups).encode()
+    known = 0
+    while known < 800:
+        assert (await client.request(RequestCode.HEART_BEAT, body=body)).code == 0
+        before, known = (
+            known,
+            sum(
+                broker.tables.filters.get(f"G{group}", f"T{n}") is not None
+                for group in range(8)
+                for n in range(100)
+            ),
+        )
+        assert 0 < known - before <= NEW_CHARACTERS // AT_ONCE
+    assert not at_once
 
 
 async def check(client: Client, expression: str, kind: str = "SQL92") -> Command:

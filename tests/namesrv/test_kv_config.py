@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,15 @@ async def test_the_predecessor_serves_where_the_file_is_broken(
     with caplog.at_level(logging.WARNING):
         assert open_config(path).get("NS", "key") == "1"
     assert str(path) in caplog.text
+
+
+def test_a_pipe_instead_of_the_file_is_refused_at_once(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(KVConfigError, match="it is not a regular file"):
+        open_config(path)
+    path.with_name(path.name + ".bak").write_text('{"configTable":{"A":{"k":"v"}}}')
+    assert open_config(path).get("A", "k") == "v"
 
 
 def test_a_broken_file_without_backup_is_not_overwritten(path: Path) -> None:

@@ -6,11 +6,13 @@ Reference: broker ClientManageProcessor, ConsumerManageProcessor.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.client_ids import ClientIds
 from pocketmq.broker.tables.consumer_filter import (
+    NewExpressions,
     NotCompiled,
     filter_not_supported,
     is_tag_type,
@@ -81,17 +83,17 @@ class ClientProcessor:
         """Register a client with its consumer and producer groups."""
         data = HeartbeatData.decode(request.body)
         _check_lengths(data.client_id, [each.group_name for each in data.consumer_data_set])
-        new = [
-            text
-            for consumer in data.consumer_data_set
-            for text in self._consumers.to_compile(consumer)
-        ]
-        if new:
-            self._compiling.then(request, self._heartbeat, *new)
+        new = NewExpressions()
+        for consumer in data.consumer_data_set:
+            self._consumers.find_new(consumer, new)
+        if texts := new.to_compile():
+            self._compiling.then(request, partial(self._heartbeat, new=new), *texts)
             return None
-        return self._heartbeat(request, data)
+        return self._heartbeat(request, data, new=new)
 
-    def _heartbeat(self, request: Request[Header], data: HeartbeatData | None = None) -> Response:
+    def _heartbeat(
+        self, request: Request[Header], data: HeartbeatData | None = None, *, new: NewExpressions
+    ) -> Response:
         if data is None:
             data = HeartbeatData.decode(request.body)
         data.need("clientID", data.client_id)
@@ -117,7 +119,9 @@ class ClientProcessor:
                 and consumer.consume_type == CONSUME_ACTIVELY
             ):
                 continue  # its pulls are answered with the error
-            changed |= self._heartbeat_consumer(consumer, client, fingerprint, data.without_sub)
+            changed |= self._heartbeat_consumer(
+                consumer, client, fingerprint, data.without_sub, new
+            )
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
         # Without a fingerprint (heartbeat v1), the client must always send everything.
@@ -128,7 +132,12 @@ class ClientProcessor:
         )
 
     def _heartbeat_consumer(
-        self, consumer: ConsumerData, client: ClientInfo, fingerprint: int, without_sub: bool
+        self,
+        consumer: ConsumerData,
+        client: ClientInfo,
+        fingerprint: int,
+        without_sub: bool,
+        new: NewExpressions,
     ) -> bool:
         try:
             group = self._groups.find(consumer.group_name, client.connection)
@@ -152,6 +161,7 @@ class ClientProcessor:
             notify_enabled=group.notify_consumer_ids_changed_enable,
             fingerprint=fingerprint,
             with_subscriptions=not (fingerprint and without_sub),
+            new=new,
         )
 
     def unregister(self, request: Request[UnregisterClientRequestHeader]) -> Response:

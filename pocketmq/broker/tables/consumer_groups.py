@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pocketmq.broker.tables.consumer_filter import ConsumerFilters, is_tag_type
+from pocketmq.broker.tables.consumer_filter import ConsumerFilters, NewExpressions, is_tag_type
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
@@ -194,11 +194,10 @@ class ConsumerGroups:
         """Return the online groups that subscribe to `topic`."""
         return {name for name, group in self._groups.items() if topic in group.subscriptions}
 
-    def to_compile(self, consumer: ConsumerData) -> list[str]:
-        """Return the SQL92 expressions of a heartbeat that would take long to compile."""
-        if self._filters is None:
-            return []
-        return self._filters.to_compile(consumer.group_name, consumer.subscription_data_set)
+    def find_new(self, consumer: ConsumerData, new: NewExpressions) -> None:
+        """Add the SQL92 expressions of a group in a heartbeat that `register` would compile."""
+        if self._filters is not None:
+            self._filters.find_new(consumer.group_name, consumer.subscription_data_set, new)
 
     def register(
         self,
@@ -208,12 +207,13 @@ class ConsumerGroups:
         notify_enabled: bool,
         fingerprint: int = 0,
         with_subscriptions: bool = True,
+        new: NewExpressions | None = None,
     ) -> bool:
         """Register a client in one group of its heartbeat.
 
         Return whether the client must send its subscriptions again (heartbeat v2): the fingerprint
         of the group has changed, or its subscriptions are unknown, as after a restart of the
-        broker.
+        broker. `new`: what `find_new` found in the heartbeat; None if it has no SQL92.
 
         Raises RemotingError, before anything is changed, if the subscriptions are too large.
         """
@@ -240,7 +240,9 @@ class ConsumerGroups:
             changed |= group.subscribe(data.subscription_data_set)
             self._weigh(group.name, sum(one.weight for one in group.subscriptions.values()))
             if self._filters is not None:
-                self._filters.register(group.name, data.subscription_data_set)
+                self._filters.register(
+                    group.name, data.subscription_data_set, new or NewExpressions()
+                )
         connection = client.connection
         groups = self._groups_of.get(connection)
         if groups is None:

@@ -18,6 +18,9 @@ from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, Final
 
+import msgspec
+
+from pocketmq.message import loose_json
 from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.errors import BodyError, FrameError, HeaderError
 from pocketmq.remoting.frames.command import Command
@@ -30,6 +33,10 @@ MAX_CHILDREN: Final = 1000
 
 MOST_HEADERS: Final = 4 << 20
 """Bytes of the headers of all children, which are decoded in one go."""
+
+MOST_UNUSUAL_HEADERS: Final = 128 << 10
+"""The same for headers that a quick decoder does not understand; the last one may exceed it. Of
+those that are not standard JSON, all together may have as many bytes as a single one."""
 
 SUCCESS_REMARK: Final = "success (merge batch response strategy)"
 NOT_FOUND_REMARK: Final = "pull not found (merge batch response strategy)"
@@ -118,6 +125,8 @@ class Children:
         self.requests: list[Request[Any]] = []
         self.resumed: list[Request[Any]] = []
         self.refused: list[tuple[int, int, str]] = []
+        self._loose = 0  # bytes of headers that are not standard JSON
+        self._unusual_before = decoder.unusual_bytes
         # Slices of bytes are quicker than views of them, and serve as keys.
         data = bytes(body)
         view = memoryview(data)
@@ -166,6 +175,13 @@ class Children:
     def _decode(self, frame: memoryview, decoder: RequestDecoder) -> None:
         """A child whose header is binary, unusual, new or wrong."""
         number = len(self.requests) + len(self.resumed) + len(self.refused) + 1
+        self._loose += _loose_bytes(frame)
+        if self._loose > loose_json.MAX_LENGTH:
+            raise BatchError(
+                f"headers of more than {loose_json.MAX_LENGTH} bytes are not standard JSON"
+            )
+        if decoder.unusual_bytes - self._unusual_before > MOST_UNUSUAL_HEADERS:
+            raise BatchError(f"more than {MOST_UNUSUAL_HEADERS} bytes of unusual headers")
         try:
             # Like a frame from the network, which is bytes as long as it is not large.
             request = decoder.decode(frame if len(frame) > _COPY_LIMIT else bytes(frame))
@@ -191,3 +207,15 @@ class Children:
             if opaque in seen:
                 raise BatchError(f"duplicated key {opaque}")
             seen.add(opaque)
+
+
+def _loose_bytes(frame: memoryview) -> int:
+    """Return the size of a header that claims to be JSON and is not standard JSON; else 0."""
+    size = _unpack_length(frame)[0]
+    if not 0 <= size <= MAX_REQUEST_HEADER:
+        return 0  # binary, or too long
+    try:
+        msgspec.json.decode(frame[4 : 4 + size], type=msgspec.Raw)
+    except DECODE_ERRORS:
+        return int(size)
+    return 0

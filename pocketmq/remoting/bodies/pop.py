@@ -87,7 +87,7 @@ _LONG_NAMES: Final = {
 class BatchAckMessageRequestBody(Body):
     """BATCH_ACK_MESSAGE."""
 
-    _most_respelt: ClassVar[int] = loose_json.MAX_LENGTH
+    _most_respelt: ClassVar[int] = 64 << 10
 
     acks: list[BatchAck] = field(default_factory=list)
     broker_name: str | None = None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.message import loose_json
 from pocketmq.message.buffers import Buffer
 from pocketmq.message.fastjson_text import has_reference
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -42,11 +43,17 @@ MOST: Final[dict[int, int]] = {
 }
 
 
-#: Bytes that may be spelt as fastjson also reads them: that takes a hundred times as long.
-MOST_UNUSUAL: Final = 32 * KIB
+#: Bytes that may be spelt as fastjson also reads them: that takes a hundred times as long. No
+#: official client writes a request like that: fastjson's bare keys are in answers and in requests
+#: of servers, which are not limited.
+MOST_UNUSUAL: Final = loose_json.MAX_LENGTH
 
 #: JSON objects, which take more memory than their text. A proxy's heartbeat has 20,000 groups.
 MOST_OBJECTS: Final = 25_000
+
+#: Commas and lists, which bound the values. The largest heartbeat that Java writes with usual
+#: subscriptions has 55,000.
+MOST_VALUES: Final = 60_000
 
 #: The same for requests whose objects are much work each.
 MOST_LABORIOUS: Final[dict[int, int]] = {
@@ -86,6 +93,10 @@ def excess(code: int, bodies: Iterable[Buffer]) -> str:
         objects = sum(bytes(body).count(b"{") for body in bodies)
         if objects > most:
             return f"the body of request {code} has {objects} objects, {most} are allowed"
+    if size > MOST_VALUES:
+        values = sum(each.count(b",") + each.count(b"[") for each in map(bytes, bodies))
+        if values > MOST_VALUES:
+            return f"the body of request {code} has {values} values, {MOST_VALUES} are allowed"
     return ""
 
 

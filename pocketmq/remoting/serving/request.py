@@ -330,6 +330,7 @@ class RequestDecoder:
     Attributes:
         quick: decoders of JSON headers by their first 12 bytes, for codes seen so far.
             `pocketmq.remoting.answers.batch` uses them to decode many small frames in one loop.
+        unusual_bytes: the size of all headers so far that took long, for their size.
     """
 
     def __init__(self, header_types: Mapping[int, type[Header] | None]) -> None:
@@ -337,6 +338,7 @@ class RequestDecoder:
         self.quick: dict[bytes, Callable[[Any], Request[Any]]] = {}
         self._long: dict[bytes, Callable[[Any], Request[Any]]] = {}
         self._layouts = LayoutCache()
+        self.unusual_bytes = 0
 
     def decode(self, frame: bytes | memoryview) -> Request[Any]:
         """Decode a frame (without its 4 length bytes).
@@ -388,6 +390,7 @@ class RequestDecoder:
         request = self._decode_unknown(frame)
         if request is not None:
             return request
+        self.unusual_bytes += _unpack_word(frame)[0] & _MAX_HEADER if len(frame) >= 4 else 0
         command = decode_command(frame)
         head = bytes(frame[4 : len(frame) - len(command.body)])
         request = self._request_of(command, head)

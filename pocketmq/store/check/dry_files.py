@@ -8,6 +8,7 @@ import tempfile
 from mmap import ACCESS_COPY
 from pathlib import Path
 
+from pocketmq.store.file_copies import open_regular
 from pocketmq.store.files import Files, MappedFile
 
 
@@ -56,8 +57,8 @@ class DryFiles(Files):
             raise
 
     def open_again(self, path: Path) -> int:
-        """Return a descriptor for reading."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """Return a descriptor for reading. Raises OSError, NotAFile."""
+        return open_regular(path)
 
     def save_descriptor(self, file: MappedFile) -> None:
         """Keep no descriptor of a file that can be opened again."""

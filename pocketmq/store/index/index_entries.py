@@ -46,6 +46,16 @@ class WrittenEntries:
         self._slots[self._slot] = self._number
 
 
+def numbers_of_key(view: memoryview, slot_count: int, key: int, first: int, end: int) -> list[int]:
+    """Return the numbers of the entries from `first` to before `end` that have this key hash, the
+    last one first."""
+    at = entries_at(slot_count) + first * ENTRY_SIZE
+    # Comparing the bytes as they are takes a fifth of the time.
+    keys = np.ndarray(end - first, np.int32, view, at, (ENTRY_SIZE,))
+    found = np.flatnonzero(keys == np.array(key, ">i4").view(np.int32))
+    return [first + int(number) for number in found[::-1]]
+
+
 def write_entries(
     view: memoryview, slot_count: int, first: int, begin_timestamp: int, keys: KeyBatch
 ) -> WrittenEntries:

@@ -1,14 +1,14 @@
 """One file of the index: it finds the commit-log offsets of the messages with a key.
 
 It is a hash table (`index_layout`). A key is `topic#key`, and the file holds only its hash, so the
-caller of `select` must compare the keys of the messages found. One thread appends, any may select;
+caller of `search` must compare the keys of the messages found. One thread appends, any may select;
 the appending thread may be in another process (`index_worker`). Reference: IndexFile.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -31,8 +31,10 @@ _slot: Final = Struct(">i").unpack_from
 _entry: Final = Struct(">iqii").unpack_from
 # Blocks of the disk are asked for in such steps: a file of the default size has 420 MB.
 _STEP: Final = 4 * 1024 * 1024
-# Entries of a chain that are read, a quarter of a millisecond, until other threads may run.
-_ENTRIES_AT_ONCE: Final = 256
+ENTRIES_OF_STEP: Final = 256
+_LONGEST_CHAIN: Final = 128 * ENTRIES_OF_STEP
+"""Entries of a chain that are followed; usual chains have a few."""
+_ENTRIES_OF_SCAN: Final = 64 * 1024
 
 
 class IndexFile:
@@ -166,30 +168,32 @@ class IndexFile:
         first, last = self.begin_timestamp, self.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
-    def select(self, key: int, most: int, begin: int, end: int) -> list[int]:
-        """Return the physical offsets of up to `most` messages with this key hash that were stored
-        from `begin` to `end` (ms, to the second), the newest first. None once the file is closed.
+    def search(self, key: int, begin: int, end: int) -> Iterator[int | None]:
+        """Iterate over the physical offsets of the messages with this key hash that were stored
+        from `begin` to `end` (ms, to the second), the newest first; each once, even if several of
+        its keys have this hash. None comes after each `ENTRIES_OF_STEP` entries that were read,
+        which take a quarter of a millisecond. It ends when the file is closed.
         """
-        found: list[int] = []
         try:
             # The slice keeps the file mapped while it is read.
             with self.file.view[:] as view:
-                self._follow(view, key, most, begin, end, found)
+                yield from self._follow(view, key, begin, end)
         except ValueError:
             pass  # the file was closed: its messages have expired
-        return found
 
-    def _follow(
-        self, view: memoryview, key: int, most: int, begin: int, end: int, found: list[int]
-    ) -> None:
+    def _follow(self, view: memoryview, key: int, begin: int, end: int) -> Iterator[int | None]:
         number = _slot(view, HEADER_SIZE + key % self.slots * SLOT_SIZE)[0]
         limit = max(self.count, _slot(view, COUNT_AT)[0])  # another process may be entering keys
         # Chains lead to ever older entries; a damaged one must not lead in circles.
         read = 0
-        while 0 < number < limit and len(found) < most:
+        last = -1
+        while 0 < number < limit:
             read += 1
-            if not read % _ENTRIES_AT_ONCE:
-                time.sleep(0)
+            if not read % ENTRIES_OF_STEP:
+                yield None
+                if read >= _LONGEST_CHAIN:
+                    yield from self._scan(view, key, number, begin, end, last)
+                    return
             entry_key, physical, seconds, previous = _entry(
                 view, self._entries_at + number * ENTRY_SIZE
             )
@@ -197,11 +201,30 @@ class IndexFile:
                 return
             # The seconds of the first entry count from the end of the file before.
             timestamp = self.begin_timestamp + (seconds * 1000 if number > 1 else 0)
-            if entry_key == key and begin <= timestamp <= end:
-                found.append(physical)
+            if entry_key == key and begin <= timestamp <= end and physical != last:
+                last = physical
+                yield physical
             if timestamp < begin:
                 return
             limit, number = number, previous
+
+    def _scan(
+        self, view: memoryview, key: int, number: int, begin: int, end: int, last: int
+    ) -> Iterator[int | None]:
+        """Go on from the entry `number` of a long chain through all entries of the file, which is
+        quicker for each of them by far: senders can choose keys that make one chain of all."""
+        from pocketmq.store.index.index_entries import numbers_of_key
+
+        while number > 0:
+            first = max(1, number + 1 - _ENTRIES_OF_SCAN)
+            for found in numbers_of_key(view, self.slots, key, first, number + 1):
+                _, physical, seconds, _ = _entry(view, self._entries_at + found * ENTRY_SIZE)
+                timestamp = self.begin_timestamp + (seconds * 1000 if found > 1 else 0)
+                if seconds >= 0 and begin <= timestamp <= end and physical != last:
+                    last = physical
+                    yield physical
+            yield None
+            number = first - 1
 
     def trailing(self, physical_offset: int) -> int:
         """Return how many entries at the end are of the message at a physical offset."""

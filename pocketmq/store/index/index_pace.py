@@ -23,6 +23,7 @@ class IndexPace(msgspec.Struct, frozen=True):
         process_idle: the process ends when it has not had much to do for this long.
         process_closing: how long a store that is closed waits for the process.
         query: how long a query waits for the index to reach the end of the log.
+        search: after this long, a query is answered with what it found. Java clients wait for 15 s.
     """
 
     busy_bytes: int = 1024 * 1024
@@ -32,6 +33,7 @@ class IndexPace(msgspec.Struct, frozen=True):
     process_idle: float = 10.0
     process_closing: float = 10.0
     query: float = 3.0
+    search: float = 12.0
 
 
 USUAL_PACE: Final = IndexPace()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pocketmq.store.encoding.key_hash import key_hash
 from pocketmq.store.files import Files, Retirement
@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[0-9]{17}")
-
-
-class FoundOffsets(NamedTuple):
-    """The positions of messages with a key, and the end of the index.
-
-    Attributes:
-        physical_offsets: in rising order. A message with another key of the same hash may be among
-            them.
-        last_timestamp, last_offset: store timestamp (ms) and physical offset of the last message
-            entered; 0 in an empty index.
-    """
-
-    physical_offsets: list[int]
-    last_timestamp: int
-    last_offset: int
 
 
 class IndexTable:
@@ -79,6 +64,11 @@ class IndexTable:
     def end_offset(self) -> int:
         """Physical offset of the last message entered; -1 in an empty index."""
         return self.mapped[-1].end_offset if self.mapped else -1
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store timestamp (ms) of the last message entered; 0 in an empty index."""
+        return self.mapped[-1].end_timestamp if self.mapped else 0
 
     def load(self, *, clean: bool, written: bool = False) -> None:
         """Map the files that can be relied on, `clean` after a clean stop. `written`: the process
@@ -193,24 +183,26 @@ class IndexTable:
                 self.mapped = (*self.mapped, last)
             keys = keys.slice(last.append(keys))
 
-    def find(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundOffsets:
-        """Return where up to `most` messages of a topic with a key may lie that were stored from
-        `begin` to `end` (ms); of more, the newest. Follows chains through the mapped files, so it
-        may wait for the disk."""
+    def search(
+        self, topic: str, key: str, begin: int, end: int
+    ) -> Generator[int | None, None, None]:
+        """Iterate over the physical offsets where messages of a topic with a key may lie that were
+        stored from `begin` to `end` (ms), the newest first. A message with another key of the same
+        hash may be among them. None comes after a little work, as from a file. Follows chains
+        through the mapped files, so it may wait for the disk."""
         wanted = key_hash(topic, key)
-        found: list[int] = []
-        mapped = self.mapped
-        for file in reversed(mapped):
+        last = None  # with several keys of this hash, a message may be in two files
+        for file in reversed(self.mapped):
             if file.matches_time(begin, end):
-                found += file.select(wanted, most - len(found), begin, end)
-            if file.begin_timestamp < begin or len(found) >= most:
+                for physical in file.search(wanted, begin, end):
+                    if physical is None:
+                        yield None
+                    elif physical != last:
+                        last = physical
+                        yield physical
+            yield None
+            if file.begin_timestamp < begin:
                 break
-        last = mapped[-1] if mapped else None
-        return FoundOffsets(
-            sorted(set(found)),
-            last.end_timestamp if last is not None else 0,
-            last.end_offset if last is not None else 0,
-        )
 
     def remove_before(self, min_physical: int) -> None:
         """Remove files whose messages the commit log no longer has; the last one stays. To be

@@ -20,8 +20,12 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.limited_log import shown
+from pocketmq.message import properties as names
+from pocketmq.message.record import decode
 from pocketmq.store.errors import DiskFull, RecordNotFound
 from pocketmq.store.index.index_builder import TURN_BYTES, IndexBuilder
+from pocketmq.store.index.index_file import ENTRIES_OF_STEP
 from pocketmq.store.index.index_pace import IndexPace, Inflow
 from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.index.index_worker import IndexWorker, MakeWorker, WorkerFailed
@@ -36,13 +40,18 @@ _AFTER_FAILURE_SECONDS: Final = 5.0
 _CLOSING_SECONDS: Final = 10.0
 _QUERIES_AT_ONCE: Final = 2
 
+#: Entries of the index that a query reads in a turn: ten or twenty milliseconds.
+_WORK_OF_TURN: Final = 16 * 1024
+#: The work of looking at a message, in entries; and bytes of properties that are as much.
+_WORK_OF_RECORD: Final = 8
+_BYTES_AS_AN_ENTRY: Final = 128
+
 
 class FoundMessages(msgspec.Struct):
     """The result of a query.
 
     Attributes:
-        records: slices of the mapped commit log, in its order. With another key of the same hash a
-            message may be among them that was not asked for.
+        records: slices of the mapped commit log, in its order.
         last_timestamp, last_offset: store timestamp (ms) and physical offset of the last message
             in the index; 0 when nothing was found, as in the reference.
     """
@@ -50,6 +59,65 @@ class FoundMessages(msgspec.Struct):
     records: list[memoryview] = []
     last_timestamp: int = 0
     last_offset: int = 0
+
+
+class _Search:
+    """A query that is under way, in turns.
+
+    Attributes:
+        found: the records so far by physical offset, the newest first.
+    """
+
+    def __init__(
+        self,
+        table: IndexTable,
+        commit_log: CommitLog,
+        topic: str,
+        key: str,
+        most: int,
+        begin: int,
+        end: int,
+    ) -> None:
+        self.found: dict[int, memoryview] = {}
+        self._end = table.end_timestamp, table.end_offset
+        self._offsets = table.search(topic, key, begin, end)
+        self._log = commit_log
+        self._topic = topic
+        self._key = key
+        self._most = most
+
+    def advance(self) -> bool:
+        """Go on for a turn; return whether the search has ended. Off the event loop."""
+        work = 0
+        while len(self.found) < self._most and work < _WORK_OF_TURN:
+            try:
+                physical = next(self._offsets)
+            except StopIteration:
+                return True
+            work += ENTRIES_OF_STEP if physical is None else self._compare(physical)
+            time.sleep(0)  # other threads may run
+        return len(self.found) >= self._most
+
+    def result(self) -> FoundMessages:
+        """Return what was found so far."""
+        self._offsets.close()
+        if not self.found:
+            return FoundMessages()
+        return FoundMessages([record for _, record in sorted(self.found.items())], *self._end)
+
+    def _compare(self, physical: int) -> int:
+        """Keep the message at a physical offset if it has the key; return the work, in entries."""
+        try:
+            data = self._log.record_at(physical)
+            record = decode(data, check_crc=False)
+        except (RecordNotFound, ValueError):
+            return _WORK_OF_RECORD  # it has expired
+        if record.topic != self._topic:
+            return _WORK_OF_RECORD
+        keys = record.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+        if self._key in (*keys, record.properties.get(names.UNIQ_KEY)):
+            self.found[physical] = data
+        return _WORK_OF_RECORD + len(record.properties_bytes) // _BYTES_AS_AN_ENTRY
 
 
 class MessageIndex:
@@ -86,7 +154,7 @@ class MessageIndex:
         self._worker_failed = False
         self._worker_used = 0.0  # when it last had much to do, monotonic seconds
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A long chain takes long: others need threads, too.
+        # Others need threads, too.
         self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
         # Queries that wait for a position: only touched on the event loop.
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -191,23 +259,25 @@ class MessageIndex:
 
     async def query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
         """Up to `most` messages of a topic with a key, or a unique key, that were stored from
-        `begin` to `end` (ms, to the second); of more, the newest."""
+        `begin` to `end` (ms, to the second); of more, the newest. Those that are found within
+        `IndexPace.search`: senders can choose keys that make the search long."""
         await self._catch_up()
-        most = min(most, self._most)
-        async with self._turnstile:
-            return await asyncio.to_thread(self._query, topic, key, most, begin, end)
-
-    def _query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
-        found = self._table.find(topic, key, most, begin, end)
-        records = []
-        for offset in found.physical_offsets:
-            try:
-                records.append(self._log.record_at(offset))
-            except (RecordNotFound, ValueError):
-                continue  # it has expired
-        if not found.physical_offsets:
-            return FoundMessages()
-        return FoundMessages(records, found.last_timestamp, found.last_offset)
+        search = _Search(self._table, self._log, topic, key, min(most, self._most), begin, end)
+        deadline = time.monotonic() + self._pace.search
+        while True:
+            # In turns: a long search does not keep the others from being answered.
+            async with self._turnstile:
+                ended = await asyncio.to_thread(search.advance)
+            if ended:
+                break
+            if time.monotonic() > deadline:
+                log.warning(
+                    "a query by key in topic %s is answered with the %d messages found within "
+                    "%g s; there may be older ones: very many keys share its place in the index",
+                    shown(topic), len(search.found), self._pace.search,
+                )  # fmt: skip
+                break
+        return search.result()
 
     async def _catch_up(self) -> None:
         """Wait until everything that may be read by now is entered; not for long."""

@@ -15,6 +15,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.processors.batch import BatchProcessor
 from pocketmq.broker.waiting.hold_service import HeldPull
+from pocketmq.message import loose_json
 from pocketmq.message.record import iter_records
 from pocketmq.remoting.answers.batch import NOT_FOUND_REMARK, RATE_LIMIT_REMARK, decode_answers
 from pocketmq.remoting.answers.batch_answers import BatchAnswers
@@ -443,6 +444,27 @@ async def test_the_number_of_children_can_be_limited(
     children = [Child(30, GetMaxOffsetRequestHeader(topic="T", queue_id=0))] * 3
     assert len(await batch(client, children[:2])) == 2
     assert "more than 2 children" in await refused(client, body_of(children))
+
+
+async def test_headers_that_take_long_to_decode_are_bounded_together(
+    client: Client, topic: str
+) -> None:
+    """A thousand headers of 4 KiB that are not standard JSON took four seconds in one go."""
+
+    def frames(count: int, text: str) -> bytes:
+        heads = [(text % opaque).encode() for opaque in range(count)]
+        return b"".join(struct.pack(">II", 4 + len(head), len(head)) + head for head in heads)
+
+    loose = "{code:30,opaque:%d,extFields:{topic:'T',queueId:0,x:[" + "{a:1}," * 150 + "1]}}"
+    assert len(loose) * 4 < loose_json.MAX_LENGTH
+    dispatch = BatchRequestHeader(dispatch_code=30)
+    code = RequestCode.COMMON_BATCH_REQUEST
+    assert (await client.request(code, dispatch, frames(4, loose))).code == 0
+    assert "are not standard JSON" in await refused(client, frames(5, loose))
+    tolerated = '{"opaque":%d,"code":30,"extFields":{"topic":"T","queueId":0,"x":[' + "[]," * 1300
+    tolerated += "1]}}"
+    assert (await client.request(code, dispatch, frames(32, tolerated))).code == 0
+    assert "bytes of unusual headers" in await refused(client, frames(40, tolerated))
 
 
 async def test_children_of_another_code_are_refused_alone(client: Client, topic: str) -> None:

@@ -352,7 +352,7 @@ def test_children_are_taken_apart_without_copies_of_those_behind_them(
 
 
 def test_children_with_long_headers_are_fewer() -> None:
-    child = encode_command(11, 0, ext_fields={"consumerGroup": "G" * (200 << 10)})
+    child = encode_command(4711, 0, ext_fields={"consumerGroup": "G" * (200 << 10)})
     with pytest.raises(BatchError, match=r"more than \d\d children"):
         Children(child * 100, DECODER)
     with pytest.raises(BatchError, match="more than 1 children"):

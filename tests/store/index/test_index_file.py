@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,12 @@ Key = tuple[int, int, int]
 def batch(keys: list[Key]) -> KeyBatch:
     columns = np.array(keys, np.int64).reshape(-1, 3).T
     return KeyBatch(*columns)
+
+
+def select(file: IndexFile, key: int, most: int, begin: int, end: int) -> list[int]:
+    """The physical offsets of up to `most` messages."""
+    found = (physical for physical in file.search(key, begin, end) if physical is not None)
+    return list(islice(found, most))
 
 
 class Model:
@@ -103,7 +110,8 @@ def test_selecting_finds_the_newest_of_a_key(
     file = IndexFile.create(Files(), path, SLOTS, CAPACITY, None)
     file.append(batch(entered))
     found = [physical for hashed, physical, _ in entered if hashed == wanted]
-    assert file.select(wanted, most, *ALL_TIME) == found[::-1][:most]
+    found = [physical for physical, _ in groupby(found)]  # a message with several keys is one
+    assert select(file, wanted, most, *ALL_TIME) == found[::-1][:most]
     assert file.file.close()
 
 
@@ -116,10 +124,10 @@ def small_file(tmp_path: Path, entered: list[Key], files: Files | None = None) -
 def test_times_bound_what_is_found(tmp_path: Path) -> None:
     base = 1_000_000
     file = small_file(tmp_path, [(5, n, base + n * 1000) for n in range(10)])
-    assert file.select(5, 64, base + 3000, base + 5000) == [5, 4, 3]
-    assert file.select(5, 64, base + 3000, base + 5999) == [5, 4, 3]
-    assert file.select(5, 2, base, base + 5000) == [5, 4]
-    assert file.select(5, 64, base + 9001, base + 9999) == []
+    assert select(file, 5, 64, base + 3000, base + 5000) == [5, 4, 3]
+    assert select(file, 5, 64, base + 3000, base + 5999) == [5, 4, 3]
+    assert select(file, 5, 2, base, base + 5000) == [5, 4]
+    assert select(file, 5, 64, base + 9001, base + 9999) == []
     for span, matches in (
         ((0, base - 1), False),
         ((0, base), True),
@@ -136,26 +144,45 @@ def test_the_first_entry_has_its_own_time(tmp_path: Path) -> None:
     before = small_file(tmp_path, [(5, 1, 1_000_000)])
     file = IndexFile.create(Files(), tmp_path / "next", SLOTS, CAPACITY, before)
     file.append(batch([(5, 2, 1_007_000), (5, 3, 1_008_000)]))
-    assert file.select(5, 64, 0, 1_007_000) == [2]
-    assert file.select(5, 64, 1_007_500, 1_020_000) == [3]
+    assert select(file, 5, 64, 0, 1_007_000) == [2]
+    assert select(file, 5, 64, 1_007_500, 1_020_000) == [3]
+
+
+def test_a_long_chain_is_searched_without_following_it(tmp_path: Path) -> None:
+    """All are found, in the order of the chain."""
+    slots, capacity = 7, 300_000
+    file = IndexFile.create(Files(), tmp_path / "f", slots, capacity, None)
+    keys = [(5 + slots * (n % 1000 > 0), n // 2 + 1, 1_000_000 + n * 10) for n in range(200_000)]
+    file.append(batch(keys))
+    wanted = [physical for key, physical, _ in keys if key == 5][::-1]
+    steps = list(file.search(5, *ALL_TIME))
+    assert [physical for physical in steps if physical is not None] == wanted
+    assert steps.count(None) < 200
+    times = 1_500_000, 1_700_999
+    expected = [
+        physical
+        for key, physical, time in keys[::-1]
+        if key == 5 and (times[0] <= 1_000_000 + (time - 1_000_000) // 1000 * 1000 <= times[1])
+    ]
+    assert select(file, 5, 10**6, *times) == expected
 
 
 def test_a_damaged_chain_ends(tmp_path: Path) -> None:
     file = small_file(tmp_path, [(5, 1, 1000), (5, 2, 2000)])
     last = 40 + SLOTS * 4 + 2 * 20
     file.file.map[last + 16 : last + 20] = struct.pack(">i", 2)  # to itself
-    assert file.select(5, 64, *ALL_TIME) == [2]
+    assert select(file, 5, 64, *ALL_TIME) == [2]
     file.file.map[last + 16 : last + 20] = struct.pack(">i", 39)  # behind the last one
-    assert file.select(5, 64, *ALL_TIME) == [2]
+    assert select(file, 5, 64, *ALL_TIME) == [2]
     file.file.map[40 + 5 * 4 : 44 + 5 * 4] = struct.pack(">i", 2**31 - 1)
-    assert file.select(5, 64, *ALL_TIME) == []
+    assert select(file, 5, 64, *ALL_TIME) == []
 
 
 def test_remains_in_a_slot_are_no_chain(tmp_path: Path) -> None:
     file = small_file(tmp_path, [])
     file.file.map[40 + 5 * 4 : 44 + 5 * 4] = struct.pack(">i", 33)
     file.append(batch([(5, 7, 1000), (5, 8, 1000)]))
-    assert file.select(5, 64, *ALL_TIME) == [8, 7]
+    assert select(file, 5, 64, *ALL_TIME) == [8, 7]
 
 
 def test_an_impossible_header_is_refused(tmp_path: Path) -> None:
@@ -182,7 +209,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_a_closed_file_finds_nothing(tmp_path: Path) -> None:
     file = small_file(tmp_path, [(5, 1, 1000)])
     assert file.file.close()
-    assert file.select(5, 64, *ALL_TIME) == []
+    assert select(file, 5, 64, *ALL_TIME) == []
 
 
 def test_hashes_are_those_of_java_made_positive() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
+from pocketmq.store.encoding.key_hash import key_hash
 from pocketmq.store.index.index_pace import IndexPace, Inflow
+from pocketmq.store.index.index_table import IndexTable
 from pocketmq.store.message_store import MessageStore
 from tests.store.conftest import StoreBench
 
@@ -77,6 +81,97 @@ async def test_a_query_is_not_put_off(bench: StoreBench) -> None:
     result = bench.put(store, properties=text(KEYS="k"))
     async with asyncio.timeout(30):
         assert await found(store, "k") == [result.physical_offset]
+
+
+def collisions(topic: str, key: str, count: int) -> list[str]:
+    """Other keys that have the same hash in a topic: Java's hash of "Aa" is that of "BB"."""
+    assert key == "Aa" * (len(key) // 2)
+    parts = itertools.product(("Aa", "BB", "C#"), repeat=len(key) // 2)
+    found = [text for text in map("".join, itertools.islice(parts, count + 1)) if text != key]
+    assert {key_hash(topic, text) for text in found} == {key_hash(topic, key)}
+    return found[:count]
+
+
+async def test_messages_with_other_keys_of_one_hash_hide_none(bench: StoreBench) -> None:
+    store = bench.open(max_index_num=100_000, mapped_file_size_commit_log=1 << 20)
+    store.start()
+    key = "AaAaAaAaAaAaAaAa"
+    own = [bench.put(store, properties=text(KEYS=f"{key} x")).physical_offset for _ in range(2)]
+    own.append(bench.put(store, properties=text(UNIQ_KEY=key)).physical_offset)
+    others = collisions("Topic", key, 1024)
+    bench.put(store, properties=text(KEYS=" ".join(others)))
+    for other in others[:200]:
+        bench.put(store, properties=text(UNIQ_KEY=other))
+    # And of another topic: "UPpic" has the hash of "Topic".
+    assert key_hash("UPpic", key) == key_hash("Topic", key)
+    bench.put(store, topic="UPpic", properties=text(KEYS=key))
+    assert await found(store, key) == own
+    assert await found(store, key, most=2) == own[1:]
+    assert await found(store, others[0]) != own
+    assert len(await found(store, key, topic="UPpic")) == 1
+
+
+async def test_a_key_of_many_messages_hides_none(bench: StoreBench) -> None:
+    """A chain of a hundred thousand entries is followed, and its messages compared, in turns."""
+    store = bench.open(max_index_num=200_000, mapped_file_size_commit_log=1 << 20)
+    key = "AaAaAaAaAaAaAaAa"
+    own = [bench.put(store, properties=text(KEYS=key)).physical_offset for _ in range(2)]
+    many = text(KEYS=" ".join(collisions("Topic", key, 1024)))
+    for _ in range(100):
+        assert bench.put(store, properties=many).physical_offset >= 0
+    store.start()
+    turns = []
+    before = asyncio.to_thread
+
+    async def counted(function: Any, *args: Any) -> Any:
+        turns.append(function)
+        return await before(function, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "to_thread", counted)
+        assert await found(store, key) == own
+    assert len(turns) > 2
+
+
+async def test_searches_take_turns(bench: StoreBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long ones, which senders can provoke, do not keep the others from being answered."""
+    store = bench.open()
+    store.start()
+    result = bench.put(store, properties=text(KEYS="k"))
+    assert await found(store, "k") == [result.physical_offset]
+    search = IndexTable.search
+    going = True
+
+    def endless(table: IndexTable, topic: str, *args: Any) -> Iterator[int | None]:
+        while topic == "Attacked" and going:
+            yield None
+        yield from search(table, topic, *args)
+
+    monkeypatch.setattr(IndexTable, "search", endless)
+    long = [asyncio.create_task(found(store, "k", "Attacked")) for _ in range(4)]
+    assert await found(store, "k") == [result.physical_offset]
+    assert not any(task.done() for task in long)
+    going = False
+    assert await asyncio.gather(*long) == [[]] * 4
+
+
+async def test_a_search_without_end_is_answered_with_what_it_found(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.index_pace = IndexPace(search=0.0)
+    store = bench.open()
+    store.start()
+    result = bench.put(store, properties=text(KEYS="k"))
+    search = IndexTable.search
+
+    def endless(table: IndexTable, *args: Any) -> Iterator[int | None]:
+        yield from search(table, *args)
+        while True:
+            yield None
+
+    monkeypatch.setattr(IndexTable, "search", endless)
+    assert await found(store, "k") == [result.physical_offset]
+    assert "there may be older ones" in caplog.text
 
 
 async def test_at_most_max_msgs_num_batch_are_found(bench: StoreBench) -> None:
