@@ -56,6 +56,7 @@ class SyncReport(msgspec.Struct, rename="camel"):
         messages: ... and their messages.
         pruned: parts that were removed.
         missing: bytes of the commit log that expired before they were archived, this time.
+        waiting: bytes of the last file, which `everything` would have archived.
     """
 
     archive: str
@@ -67,6 +68,7 @@ class SyncReport(msgspec.Struct, rename="camel"):
     messages: int = 0
     pruned: int = 0
     missing: int = 0
+    waiting: int = 0
 
 
 def broker_folder(archives: Objects, root: Path) -> Objects:
@@ -156,6 +158,8 @@ class _Sync:
             self._folder.delete(part.log.name)
             self._folder.delete(part.queues.name)
         report.pruned = len(expired)
+        left = sealed.spans(manifest.end, whole_files=False)
+        report.waiting = sum(span.end - span.begin for span in left)
         if manifest.parts:
             report.begin, report.end = manifest.parts[0].begin, manifest.end
         return report

@@ -97,14 +97,15 @@ def export(
         done.lost = source.lost
 
     open_rows = writer()
-    for queue, reached, batch in source:
+    for reached, batch in source:
         if batch is not None:
             open_rows.add(batch)
             advanced(batch.num_rows)
-        if reached is None:
-            del position[queue]
-        else:
-            position[queue] = reached
+        for queue, at in reached.items():
+            if at is None:
+                del position[queue]
+            else:
+                position[queue] = at
         if open_rows.is_full:
             commit(open_rows)
             open_rows = writer()

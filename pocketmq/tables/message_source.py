@@ -6,7 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
 
 from pocketmq.message.limits import clusters_of, is_internal_topic
 from pocketmq.store.scan.continuity import newest_read
@@ -29,17 +32,19 @@ from pocketmq.tables.errors import TableError
 
 log = logging.getLogger(__name__)
 
+_PLACE: Final = ("topic", "queueId", "queueOffset", "physicalOffset")
+"""Columns that tell which positions a batch reaches."""
+
 
 class Progress(NamedTuple):
-    """A batch of messages, and the position of its queue once they are in the table.
+    """A batch of messages, and the positions of its queues once they are in the table.
 
     Attributes:
         reached: None for a queue that no longer exists.
-        batch: a `pyarrow.RecordBatch`; None when only the position has changed.
+        batch: a `pyarrow.RecordBatch`; None when only positions have changed.
     """
 
-    queue: StreamQueue
-    reached: Position | None
+    reached: Mapping[StreamQueue, Position | None]
     batch: Any
 
 
@@ -122,18 +127,16 @@ class NewMessages:
         return sum(len(part) for found in self._plans.values() for part in found.parts)
 
     def __iter__(self) -> Iterator[Progress]:
-        columns = list(dict.fromkeys((*self._columns, "physicalOffset")))
+        columns = list(dict.fromkeys((*self._columns, *_PLACE)))
         for broker, found in self._plans.items():
-            for queue, reached in found.moved.items():
-                yield Progress(queue, reached, None)
+            yield Progress(found.moved, None)
             reader = SliceReader(found.store.files, columns, fail_on_data_loss=not self._skip_lost)
-            for part in found.parts:
-                queue = StreamQueue(part.topic, broker, part.queue_id)
-                for batch in reader.read(part):
-                    yield Progress(queue, _reached(found, part, batch), batch.select(self._columns))
-                if part.stop == found.ends[queue].offset:  # the last messages may be lost
-                    yield Progress(queue, found.ends[queue], None)
+            for batch in reader.read_all(found.parts):
+                yield Progress(_reached(found, batch), batch.select(self._columns))
             self.lost += reader.skipped
+            queues = {StreamQueue(part.topic, broker, part.queue_id) for part in found.parts}
+            # Their last messages may be lost.
+            yield Progress({queue: found.ends[queue] for queue in queues}, None)
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         return self._wants_topic(topic)
@@ -209,20 +212,33 @@ class NewMessages:
                 found.moved[name] = Position(at, store.mark(queue, at))
 
 
-def _reached(found: Plan, part: QueueSlice, batch: Any) -> Position:
-    """Return the position after a batch. Raises QueueReplaced if the batch belongs to a queue that
+def _reached(found: Plan, batch: Any) -> dict[StreamQueue, Position | None]:
+    """Return the positions of the queues of a batch after it. Raises QueueReplaced if one of them
     was recreated after the export began."""
-    offset, physical = (
-        batch.column(name)[batch.num_rows - 1].as_py() for name in ("queueOffset", "physicalOffset")
-    )
-    place = found.store.place(physical)
-    mark = None if place is None else Mark(offset, physical, place.store_timestamp)
-    last = found.ends[StreamQueue(part.topic, found.broker, part.queue_id)].mark
-    # Records stored after the export began have higher physical offsets than all before.
-    if last is not None and physical > last.physical:
-        reason = f"the message {offset} is at the physical offset {physical}, and came later"
-        raise _with_advice(QueueReplaced(part.topic, part.queue_id, part.start, reason))
-    return Position(offset + 1, mark)
+    last = batch.select(_PLACE).take(_last_rows(batch)).to_pydict()
+    reached: dict[StreamQueue, Position | None] = {}
+    for topic, queue_id, offset, physical in zip(*last.values(), strict=True):
+        queue = StreamQueue(topic, found.broker, queue_id)
+        place = found.store.place(physical)
+        end = found.ends[queue].mark
+        # Records stored after the export began have higher physical offsets than all before.
+        if end is not None and physical > end.physical:
+            reason = f"the message {offset} is at the physical offset {physical}, and came later"
+            raise _with_advice(QueueReplaced(topic, queue_id, offset, reason))
+        mark = None if place is None else Mark(offset, physical, place.store_timestamp)
+        reached[queue] = Position(offset + 1, mark)
+    return reached
+
+
+def _last_rows(batch: Any) -> Any:
+    """Return the numbers of the last rows of each slice in a batch, in which slices follow one
+    another."""
+    differs = [
+        pc.not_equal(column[:-1], column[1:])
+        for column in (batch.column("topic"), batch.column("queueId"))
+    ]
+    ends = np.flatnonzero(pc.or_(*differs).to_numpy(zero_copy_only=False))
+    return np.append(ends, batch.num_rows - 1)
 
 
 def _with_advice(error: QueueReplaced) -> QueueReplaced:

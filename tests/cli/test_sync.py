@@ -35,6 +35,25 @@ def test_it_uploads_and_says_what(
     assert (found["uploaded"], found["end"], found["faults"]) == (0, len(store.log), [])
 
 
+def test_it_says_what_waits_for_a_later_sync(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new store has one file, which is not full: nothing was copied, and nothing told why."""
+    made = MadeStore(tmp_path / "broker-a")
+    made.put("orders")
+    made.write()
+    command = ["sync", str(made.root), str(tmp_path / "archives")]
+    assert main(command) == 0
+    first, note = capsys.readouterr().out.splitlines()
+    assert "uploaded 0 parts" in first
+    assert note.startswith(f"note: {len(made.log)} bytes of the last file of the log")
+    assert note.endswith("were left for a later sync; --all uploads them now")
+    assert main([*command, "--all"]) == 0
+    assert "note" not in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waiting"] == 0
+
+
 def test_a_damaged_object_is_an_exit_code(
     store: MadeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -646,6 +646,7 @@ async def test_what_goes_by_itself_fails_like_a_batch_at_a_shutdown(cluster: Fak
         broker.mode = "hang"
     p = Producer("PG", namesrv=cluster.namesrv, timeout=30.0)
     await p.start()
+    await p.queues("T")  # the route, which a busy machine may not have in the timeout below
     posted = await p.post(Message("T", b"x", delay_level=1))
     p.timeout = 0.05
     await p.shutdown()

@@ -209,6 +209,61 @@ async def test_a_refused_caller_does_not_count_against_any_broker(error: Remotin
     assert not world.selector.tolerance.on_trial
 
 
+@pytest.mark.parametrize(
+    ("denying", "pinned", "most"), [("a", False, 2), ("a", True, 1), ("ab", False, 3)]
+)
+async def test_a_broker_that_denies_a_send_is_asked_once(
+    denying: str, pinned: bool, most: int
+) -> None:
+    world = World(switches=QUIET)
+    queues = PublishQueues(world.queues.queues[:1]) if pinned else world.queues
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        world.asked.append(queue)
+        if queue.broker_name in denying:
+            raise NoPermission("no grant", queue.broker_name)
+        return queue.broker_name
+
+    sending = world.delivery.deliver("T", queues, attempt, world.clock() + 3, pinned=pinned)
+    if pinned:
+        with pytest.raises(SendError, match="no grant"):
+            await sending
+    else:
+        assert await sending not in denying
+    asked = [queue.broker_name for queue in world.asked]
+    assert 1 <= len(asked) == len(set(asked)) <= most
+    assert world.pauses == []
+
+
+async def test_a_send_that_every_broker_denies_ends_after_the_last() -> None:
+    world = World()
+
+    async def deny(queue: MessageQueue, share: float) -> None:
+        world.asked.append(queue)
+        raise NoPermission("no grant", queue.broker_name)
+
+    with pytest.raises(SendError) as caught:
+        await world.delivery.deliver("T", world.queues, deny, world.clock() + 3)
+    assert caught.value.code == 16
+    assert sorted(queue.broker_name for queue in world.asked) == ["a", "b", "c"]
+    assert world.pauses == []
+
+
+async def test_a_busy_broker_is_tried_again_and_not_the_one_that_denies() -> None:
+    world = World(brokers=("a", "b"), queue_count=1, switches=QUIET)
+
+    async def attempt(queue: MessageQueue, share: float) -> str:
+        world.asked.append(queue)
+        if queue.broker_name == "a":
+            raise NoPermission("no grant", "a")
+        if len(world.asked) < 3:
+            raise SystemBusy("x", "b")
+        return queue.broker_name
+
+    assert await world.delivery.deliver("T", world.queues, attempt, world.clock() + 3) == "b"
+    assert [queue.broker_name for queue in world.asked] == ["a", "b", "b"]
+
+
 @pytest.mark.parametrize("error", [SystemBusy("x"), TopicNotExist("x"), BrokerNotFound("a")])
 async def test_other_answers_are_tried_elsewhere(error: Exception) -> None:
     world = World(switches=QUIET)

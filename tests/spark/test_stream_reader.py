@@ -23,9 +23,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from pocketmq.spark.options.options import OptionError, Options, Use
 from pocketmq.spark.source import RocketMQDataSource
+from pocketmq.spark.streams.stream_queues import QueueEnds
 from pocketmq.spark.streams.stream_reader import RocketMQStreamReader
+from pocketmq.spark.streams.stream_stores import StreamStores
 from pocketmq.store.scan.queues.queue_slice import FILLER_SIZE
-from pocketmq.store.scan.stream_offsets import OffsetsError
+from pocketmq.store.scan.stream_offsets import OffsetsError, StreamQueue
 
 SCHEMA = StructType(
     [
@@ -553,6 +555,48 @@ def test_a_new_queue_whose_first_messages_have_expired(
     # Where the log has all that came since a stream looked last, it has lost nothing.
     seen = {"T": {A: {"0": late["T"][A]["0"]}}}
     assert offsets_alone(marked(reader_of(tmp_path), seen)) == at(6, first)
+
+
+def test_where_the_logs_of_new_queues_begin_behind_their_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files say it of queues whose first record they have, and brokers of the others."""
+    from pocketmq.spark.streams import stream_hybrid
+
+    store = GrowingStore(tmp_path)
+    store.add(300)
+    store.add(300, queue_id=1)
+    store.expire_first_file()
+    in_files, at_broker, unknown = (StreamQueue("T", A, number) for number in range(3))
+    options = Options.parse({"path": str(tmp_path), "namesrv": "127.0.0.1:9"}, Use.STREAM)
+    held = StreamStores(options).look()
+    assert held[in_files].first > 1
+    questions = []
+
+    class Brokers:
+        brokers = frozenset({A})
+
+        def __init__(self, *options: object) -> None: ...
+
+        def look(self, expected: object) -> dict[StreamQueue, QueueEnds]:
+            return {
+                in_files: held[in_files]._replace(first=held[in_files].first + 1),
+                at_broker: held[at_broker]._replace(first=held[at_broker].first - 1),
+                unknown: QueueEnds(7, 9, 9),
+            }
+
+        def log_begins(self, queues: list[StreamQueue]) -> dict[StreamQueue, int | None]:
+            questions.append(sorted(queues))
+            return {at_broker: 5, unknown: None}
+
+    monkeypatch.setattr(stream_hybrid, "StreamBrokers", Brokers)
+    assert options.live is not None
+    both = stream_hybrid.StreamHybrid(options, options.live)
+    found = both.log_begins(both.look())
+    begin = int(min((tmp_path / "commitlog").iterdir()).name)
+    assert found == {in_files: begin, at_broker: 5, unknown: None}
+    assert begin > 5
+    assert questions == [[at_broker, unknown]]
 
 
 def test_a_queue_that_is_there_when_a_new_query_begins_may_have_lost_messages(

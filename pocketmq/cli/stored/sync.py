@@ -125,6 +125,11 @@ def _print(report: SyncReport, faults: list[Fault] | None, objects: int) -> None
         print(f"removed {counted(report.pruned, 'part')} that expired in the store")
     if report.missing:
         print(f"note: {counted(report.missing, 'byte')} expired before they were archived")
+    if report.waiting:
+        print(
+            f"note: {counted(report.waiting, 'byte')} of the last file of the log, which is not "
+            "full, were left for a later sync; --all uploads them now"
+        )
     if faults is None:
         return
     print(f"verified {counted(objects, 'object')}: {counted(len(faults), 'fault')}")

@@ -11,6 +11,7 @@ Sans-IO: the attempt itself, the clock and the selector are arguments. Rules (RI
   not count either, unless `retries=0`: the send waits for the route to the new master.
 - If a broker does not know the queue or the topic, the route is requested again. The broker counts
   as healthy, and the send continues at once with the other queues, each of them at most once.
+- A broker that denies the send (NO_PERMISSION) is not tried again: another one may permit it.
 - Any other answer that is not among the retried codes ends the send at once, and does not count
   against the broker: the message is wrong, or the caller may not send it. An attempt without an
   answer (no connection, lost, too late) is always retried, if possible on another broker.
@@ -196,6 +197,10 @@ class Delivery:
             tries.failed(queue)
             if not pinned:
                 queues = self._current(topic) or queues
+            queues = _permitted(queues, failures)
+            if not queues.queues:
+                last = failures[-1].error
+                raise send_error(topic, now - began, failures, last) from last
             queue = self._next(queues, tries, messages)
             pause = _pause(failures, queue.broker_name)
             if pause:
@@ -204,11 +209,14 @@ class Delivery:
                 if deadline - now < LEAST_SHARE:
                     last = failures[-1].error
                     raise SendTimeout(topic, now - began, failures, last) from last
-                if not pinned and (newer := self._current(topic) or queues) is not queues:
+                newer = _permitted(self._current(topic) or queues, failures)
+                if not pinned and newer is not queues and newer.queues:
                     queues = newer
                     queue = self._next(queues, tries, messages)
             if len(failures) >= policy.retries:
-                elsewhere = queues.broker_count > len({*tries.failed_brokers, queue.broker_name})
+                elsewhere = not {*tries.failed_brokers, queue.broker_name}.issuperset(
+                    queues.brokers
+                )
 
     def _next(self, queues: PublishQueues, tries: Tries, messages: int) -> MessageQueue:
         # Once every queue was tried, the remaining retries may use any.
@@ -235,6 +243,18 @@ class Delivery:
         if again and error.code not in _CALLERS:
             self._selector.refused(queue.broker_name, elapsed)
         return again
+
+
+def _permitted(queues: PublishQueues, failures: Sequence[SendAttempt]) -> PublishQueues:
+    """Return the queues without those of brokers that denied this send."""
+    denied = {
+        tried.queue.broker_name
+        for tried in failures
+        if tried.error.code == ResponseCode.NO_PERMISSION
+    }
+    if denied.isdisjoint(queues.brokers):
+        return queues
+    return PublishQueues([queue for queue in queues.queues if queue.broker_name not in denied])
 
 
 def _doubtful(error: RemotingError) -> bool:

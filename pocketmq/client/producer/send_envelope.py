@@ -402,9 +402,13 @@ class SendEnvelope:
     ) -> tuple[Message, MessageQueue | None]:
         message = self._wrap(message)
         check_message(message, self._max_message_size)
-        target = queue and self._namespace.wrap_queue(queue)
         if key is not None:
-            return message, await self._target(message, key, deadline)
+            # Without the frames of `_target` where the route is known.
+            route = self._sender.writable(message.topic)
+            if route is None:
+                return message, await self._target(message, key, deadline)
+            return message, self._selector(route.publish.queues, message, key)
+        target = queue and self._namespace.wrap_queue(queue)
         check_queue(target, message.topic)
         return message, target
 
