@@ -21,7 +21,8 @@ from pocketmq._accelerator import MODULES, accelerator_state, accelerator_wanted
 from tests.spark.unpacked_home import unpacked_home
 
 # A deadline per example would be an assertion on speed: it fails on a busy machine.
-settings.register_profile("pocketmq", deadline=None)
+# The nightly run has many examples; here there are half as many as Hypothesis would try.
+settings.register_profile("pocketmq", deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=4_000)
 # On CI, Hypothesis would try the same examples each time.
 settings.register_profile("fuzz", deadline=None, max_examples=1_000, derandomize=False)

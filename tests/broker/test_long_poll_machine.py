@@ -138,4 +138,4 @@ async def _now() -> float:
 
 
 TestLongPolls = LongPollMachine.TestCase
-TestLongPolls.settings = settings(max_examples=100, stateful_step_count=20, deadline=None)
+TestLongPolls.settings = settings(stateful_step_count=20, deadline=None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,33 +192,3 @@ def test_functions_that_can_not_be_called_are_refused(
 def test_built_in_functions_are_handlers() -> None:
     Router().on("T")([].append)
     Router().on("T")(print)
-
-
-def test_both_kinds_of_consumers_take_the_router_class(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "from pocketmq import PushConsumer, ConsumedMessage, Router, sync\n"
-        "router = Router()\n"
-        "@router.on('a')\n"
-        "async def one(message: ConsumedMessage) -> None: ...\n"
-        "@router.on('b')\n"
-        "def two(message: sync.ConsumedMessage) -> None: ...\n"
-        "@router.on('c', max_batch=3)\n"
-        "def three(messages: list[ConsumedMessage]) -> None: ...\n"
-        "@router.on('d', payload=dict)\n"
-        "def four(message: ConsumedMessage, payload: dict[str, int]) -> None: ...\n"
-        "@router.on('u', payload=int | str)\n"
-        "def union(message: ConsumedMessage, payload: int | str) -> None:\n"
-        "    message.payload(int | str)\n"
-        "PushConsumer('g', router)\n"
-        "sync.PushConsumer('g', router)\n"
-        "@router.on('e', payload=int)\n"
-        "def five(message: ConsumedMessage, payload: str) -> None: ...\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", program],
-        cwd=PROJECT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    errors = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert len(errors) == 1, done.stdout
-    assert "program.py:16" in errors[0]

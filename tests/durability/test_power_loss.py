@@ -21,10 +21,16 @@ def root() -> Iterator[Path]:
         yield Path(directory) / "power"
 
 
+@pytest.fixture
+def share(request: pytest.FixtureRequest) -> float:
+    """How much of its states a test tries: all of them with --long."""
+    return 1.0 if request.config.getoption("--long") else 0.4
+
+
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_what_a_power_cut_leaves(root: Path, flush: str) -> None:
+async def test_what_a_power_cut_leaves(root: Path, flush: str, share: float) -> None:
     campaign = PowerLoss(root, 1, sync=flush == "SYNC_FLUSH")
-    await campaign.run(150)
+    await campaign.run(int(150 * share))
     assert campaign.faults == []
 
 
@@ -36,9 +42,11 @@ async def test_what_a_power_cut_leaves_while_queues_are_unmapped(root: Path) -> 
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_what_a_power_cut_leaves_of_timed_messages(root: Path, flush: str) -> None:
+async def test_what_a_power_cut_leaves_of_timed_messages(
+    root: Path, flush: str, share: float
+) -> None:
     campaign = PowerLoss(root, 1, sync=flush == "SYNC_FLUSH", timed=True)
-    await campaign.run(60)
+    await campaign.run(int(60 * share))
     assert campaign.faults == []
 
 

@@ -17,6 +17,7 @@ from .harness.sending import send
 BOTH_WAYS = pytest.mark.parametrize("makes", [("ours", "official"), ("official", "ours")])
 
 
+@pytest.mark.long("2")
 @pytest.mark.parametrize("preferred", [2, 3])
 def test_of_members_alike_the_one_with_the_lowest_number_leads(
     group: Group, preferred: int

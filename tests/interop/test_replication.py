@@ -30,7 +30,8 @@ from tests.interop.harness.sending import commit, send, send_half
 from tests.interop.replica_kills.kills import Acknowledged, Kills, LogFiles
 
 PAIRS = [
-    "ours-ours",
+    # Each end of ours has the same with an official one.
+    pytest.param("ours-ours", marks=pytest.mark.long),
     "ours-official",
     "official-ours",
     pytest.param("official-official", marks=pytest.mark.long),  # to compare with

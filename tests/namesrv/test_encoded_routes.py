@@ -133,7 +133,7 @@ class Changes(RuleBasedStateMachine):
                 assert answer.body == route.encode(standard_json=standard)
 
 
-Changes.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+Changes.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 test_changes = Changes.TestCase
 
 

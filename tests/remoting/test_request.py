@@ -294,7 +294,6 @@ def test_thousands_of_layouts_keep_decoding(decoder: RequestDecoder) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
 def test_damaged_frames_give_a_request_or_an_error(data: st.DataObject) -> None:
     frames = DAMAGE_FRAMES
     frame = bytearray(data.draw(st.sampled_from(frames)))

@@ -25,7 +25,7 @@ from pocketmq.testing import RocketMQ
 from tests.spark.test_shipping import READING, python_with
 from tests.store.made_store import MadeStore
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # on a loaded machine
 
 PROJECT = Path(__file__).parents[2]
 
@@ -118,7 +118,7 @@ query = (
 )
 query.awaitTermination()
 GroupOffsets("Asking", namesrv=namesrv).commit(query.lastProgress)
-heard = told.of_progress.wait(60)
+heard = told.of_progress.wait(600)
 spark.stop()
 print(json.dumps({"client": type(spark).__module__, "heard": heard}))
 """
@@ -169,7 +169,7 @@ def results_of(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

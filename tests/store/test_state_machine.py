@@ -628,9 +628,9 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-# A quarter of the examples of a test of one function: one takes a tenth of a second.
+# Half of the examples of a test of one function: one takes a tenth of a second.
 SETTINGS = settings(
-    max_examples=max(settings().max_examples // 4, 1),
+    max_examples=max(settings().max_examples // 2, 1),
     stateful_step_count=30,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],

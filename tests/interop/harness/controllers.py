@@ -55,7 +55,7 @@ class Controllers:
             },
         )
         main = "org.apache.rocketmq.controller.ControllerStartup"
-        return [*java_command(home, main, *_MEMORY, QUICK_JAVA), "-c", config], home
+        return [*java_command(home, main, *_MEMORY, *QUICK_JAVA), "-c", config], home
 
     def _start(self, n: int) -> Process:
         argv, home = self._arguments[n]
@@ -147,7 +147,7 @@ def spawn_replica(
     }
     port = port or free_block(OFFICIAL_BROKER_SPAN)
     if make == "official":
-        small = ("-Xms128m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", QUICK_JAVA)
+        small = ("-Xms128m", "-Xmx256m", "-XX:MaxDirectMemorySize=256m", *QUICK_JAVA)
         return official.spawn_broker(
             directory, namesrv, name=member, port=port, flags=small,
             settings={"brokerRole": "SLAVE", "osPageCacheBusyTimeOutMills": 5000, **settings},

@@ -59,7 +59,7 @@ def start_local_proxy(
     settings: Mapping[str, object] | None = None,
     own_settings: Mapping[str, object] | None = None,
     certificate: Certificate | None = None,
-    flags: tuple[str, ...] = (*MEMORY, official.QUICK_JAVA),
+    flags: tuple[str, ...] = (*MEMORY, *official.QUICK_JAVA),
     wait: bool = True,
 ) -> Server:
     """The official proxy with a broker in it; its gRPC port is the last part of its address.
@@ -124,7 +124,7 @@ def java_scenarios() -> list[str]:
     """The command of the client for Java."""
     classes = official.compiled([_HERE / "java5" / "Scenario.java"], f"{client_jars()}/*")
     class_path = f"{classes}{os.pathsep}{client_jars()}/*"
-    return [need("java"), "-Xmx256m", official.QUICK_JAVA, "-cp", class_path, "Scenario"]
+    return [need("java"), "-Xmx256m", *official.QUICK_JAVA, "-cp", class_path, "Scenario"]
 
 
 def go_program() -> Path:
