@@ -121,6 +121,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     max_auto_created_topics: Count = 20_000
     validate_system_topic_when_update_topic: bool = True
     enable_mixed_message_type: bool = False
+    # Whether slaves and tools of 5.4 and later get the tables in pages, and entries of one page.
+    enable_split_metadata: bool = True
+    split_metadata_size: Annotated[int, Meta(ge=1)] = 2_000
 
     # Delayed and timed messages
     delay_offset_update_version_step: Count = 200
