@@ -128,6 +128,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     # Delayed and timed messages
     delay_offset_update_version_step: Count = 200
     recall_message_enable: bool = False
+    # Recalls name topic+unique key, as up to 5.3.3; from 5.4 on it is false, for the key alone.
+    # This broker reads both.
+    append_topic_for_timer_delete_key: bool = True
     allow_recall_when_broker_not_writeable: bool = True
 
     # Sending

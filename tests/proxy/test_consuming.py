@@ -139,14 +139,19 @@ async def test_filters(consumer: GrpcClient) -> None:
     assert [got.body for got in by_sql] == [b"c"]
 
 
-async def test_a_nack_brings_the_message_back_in_its_time(consumer: GrpcClient) -> None:
+@pytest.mark.parametrize(("suspend", "attempt"), [(False, 2), (True, 1)])
+async def test_a_nack_brings_the_message_back_in_its_time(
+    consumer: GrpcClient, suspend: bool, attempt: int
+) -> None:
     await send(consumer, message())
     _, (got,) = await consumer.receive(receive())
-    answer = await consumer.call("ChangeInvisibleDuration", change(got, 1))
+    request = change(got, 1)
+    request.suspend = suspend
+    answer = await consumer.call("ChangeInvisibleDuration", request)
     assert answer.status.code == pb.OK
     async with asyncio.timeout(10):  # it is invisible for 15 s
         _, (again,) = await consumer.receive(receive())
-    assert again.system_properties.delivery_attempt == 2
+    assert again.system_properties.delivery_attempt == attempt
     assert again.system_properties.message_id == got.system_properties.message_id
 
 
