@@ -22,6 +22,8 @@ from .process import PATIENCE, Process
 VERSION = os.environ.get("POCKETMQ_ROCKETMQ", "5.3.3")
 """The release that the tests run against."""
 NEWEST = "5.5.0"
+VERSION_NAME = f"V{VERSION.replace('.', '_')}"
+"""As MQVersion names the release."""
 CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
 PROJECT = Path(__file__).parents[3]
 _HERE = Path(__file__).parents[1]

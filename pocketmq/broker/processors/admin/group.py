@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables import pages
+from pocketmq.broker.tables.attributes import OF_GROUPS, AttributeChangeError, apply_changes
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.message import fastjson
@@ -93,12 +94,12 @@ class GroupProcessor:
                 check_group(group.group_name)
             except IllegalName as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            # Attributes arrive as changes (+name), and 5.3.3 does not support any.
-            for name in group.attributes:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name[1:]}")
             known = self._groups.table.get(group.group_name)
-            if known is not None:
-                group.attributes = known.attributes
+            before = None if known is None else known.attributes
+            try:
+                group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
+            except AttributeChangeError as error:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if groups:
             self._groups.update(groups)
         await self._groups.saved()

@@ -13,9 +13,9 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
 from pocketmq.broker.tables import pages
+from pocketmq.broker.tables.attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
-from pocketmq.broker.tables.topic_attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
