@@ -79,7 +79,7 @@ def test_a_slave_of_a_master_of_the_other_make(
     group = Group(tmp_path, newest_namesrv, name=f"{master}-{slave}")
     try:
         # In pages of a few entries.
-        a = group.start(master, 0, splitMetadataSize=7)
+        a = group.start(master, 0, splitMetadataSize=7, timerWheelEnable=True)
         for number in range(9):
             create_topic(a, f"Own{number}", {"message.type": "FIFO"})
             create_group(a, f"OwnGroup{number}", {})
@@ -91,7 +91,7 @@ def test_a_slave_of_a_master_of_the_other_make(
             ask(a, Code.UPDATE_AND_GET_GROUP_FORBIDDEN, **forbidden)
         wanted = tables(a)
         assert len(wanted) >= 18
-        b = group.start(slave, 1, splitMetadataSize=7)
+        b = group.start(slave, 1, splitMetadataSize=7, timerWheelEnable=True)
         replicas.wait_connected(group)
         wire.until(lambda: tables(b) == wanted, "the slave has all topics and groups", 120, 0.5)
         replicas.assert_equal_files(group)
@@ -120,8 +120,16 @@ def test_mqadmin_at_our_servers(tmp_path: Path) -> None:
         assert broker.broker_name in admin.mqadmin("topicRoute", "-t", "Own", *at)
         assert broker.broker_name in admin.mqadmin("clusterList", *at)
         assert "putTps" in admin.mqadmin("brokerStatus", "-b", broker.address, *at)
-        exported = admin.mqadmin("exportMetadata", "-b", broker.address, "-f", str(tmp_path), *at)
-        assert "success" in exported, exported
+        # These it asks for in pages.
+        for table in ("-t", "-g"):
+            said = admin.mqadmin(
+                "exportMetadata", "-b", broker.address, "-f", str(tmp_path), table, *at
+            )
+            assert "success" in said, said
+        topics = json.loads((tmp_path / "topic.json").read_text())["topicConfigTable"]
+        groups = json.loads((tmp_path / "subscriptionGroup.json").read_text())
+        assert "Own" in topics
+        assert "G" in groups["subscriptionGroupTable"]
     finally:
         admin.close()
         for server in (broker, namesrv):
