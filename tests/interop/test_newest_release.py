@@ -104,6 +104,31 @@ def test_a_slave_of_a_master_of_the_other_make(
         group.kill_all()
 
 
+def test_queues_that_a_power_cut_left_empty_are_filled(
+    newest_namesrv: Server, tmp_path: Path
+) -> None:
+    """From an offset in the checkpoint on; before 5.4 from a time."""
+    root = tmp_path / "store"
+    files = {"mappedFileSizeCommitLog": replicas.MIB, "mappedFileSizeConsumeQueue": 20_000}
+    namesrv = newest_namesrv.address
+    broker = ours.start_broker(tmp_path, namesrv, name="cut", store=root, settings=files)
+    for number in range(5):
+        sent = send(broker.address, "Own", b"%d" % number + bytes(400_000))
+        assert sent.code == 0
+    broker.process.kill()
+    assert len([*(root / "commitlog").glob("[0-9]*")]) > 2
+    queue = next((root / "consumequeue" / "Own" / "0").iterdir())
+    queue.write_bytes(bytes(queue.stat().st_size))
+    broker = official.start_broker(
+        tmp_path, namesrv, name="cut", store=root, settings=files, version=NEWEST
+    )
+    try:
+        found = [body[:1] for body in bodies_in(broker.address, "Own")]
+        assert found == [b"0", b"1", b"2", b"3", b"4"]
+    finally:
+        broker.process.kill()
+
+
 def test_mqadmin_at_our_servers(tmp_path: Path) -> None:
     try:
         admin = JavaPeer(tmp_path, version=NEWEST)
