@@ -47,21 +47,6 @@ _MARKS_AT: Final = (1024, 2048)
 _READINGS: Final = 3
 
 
-def _in_this_layout(raw: bytes) -> bytes:
-    """Return a checkpoint as it is written now: our first versions knew 40 bytes of the reference,
-    and wrote their own right behind them."""
-    shorter = _FIELDS.size - 8
-    end = shorter + _OURS.size - 8
-    ours = raw[shorter:end]
-    if not any(ours) or _CHECKSUM.unpack_from(raw, end) != (crc32(ours),):
-        return raw
-    fields, copied, rest = raw[:shorter], ours[:shorter], ours[shorter:]
-    entered = rest[:8]
-    ours = copied + entered + rest
-    logics = entered if fields == copied else bytes(8)
-    return fields + logics + ours + _CHECKSUM.pack(crc32(ours))
-
-
 class FlushedUpTo(NamedTuple):
     """Up to where a commit log is flushed, as the checkpoint of its broker says.
 
@@ -87,7 +72,6 @@ def read_flushed(path: Path) -> FlushedUpTo | None:
             return None
         if len(raw) < _WRITTEN:
             return None
-        raw = _in_this_layout(raw)
         timestamp, _, _, _, offset, _ = _FIELDS.unpack_from(raw)
         if _is_exact(raw):
             return FlushedUpTo(offset, timestamp)
@@ -132,7 +116,7 @@ def read_entered(path: Path) -> EnteredUpTo | None:
         raw = read_small(path)
     except FileNotFoundError:
         return None
-    if len(raw) < _WRITTEN or not _is_exact(raw := _in_this_layout(raw)):
+    if len(raw) < _WRITTEN or not _is_exact(raw):
         return None
     _, entered, _, bounds, _ = _OURS.unpack_from(raw, _FIELDS.size)
     return EnteredUpTo(entered, bounds) if entered > 0 else None
@@ -208,7 +192,7 @@ class Checkpoint:
         self._file = self._files.open_or_create(
             self._path, SIZE, "checkpoint", (self._path.parent,)
         )
-        raw = _in_this_layout(self._file.map[:_WRITTEN])
+        raw = self._file.map[:_WRITTEN]
         damage = _damage(raw)
         if damage:
             log.warning(

@@ -5,15 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from pocketmq.message.checksum import crc32
 from pocketmq.store.files import Files
-from pocketmq.store.log.checkpoint import (
-    Checkpoint,
-    EnteredUpTo,
-    FlushedUpTo,
-    read_entered,
-    read_flushed,
-)
+from pocketmq.store.log.checkpoint import Checkpoint, FlushedUpTo, read_flushed
 
 
 def test_how_far_a_log_is_flushed(tmp_path: Path) -> None:
@@ -50,28 +43,3 @@ def test_official_brokers_enter_again_what_is_not_flushed(tmp_path: Path) -> Non
         checkpoint.save()
         assert struct.unpack_from(">q", path.read_bytes(), 40) == (wanted,)
     checkpoint.close()
-
-
-def test_checkpoints_of_the_first_versions(tmp_path: Path) -> None:
-    """They had no such offset, and their own fields 8 bytes before."""
-    path = tmp_path / "checkpoint"
-    fields = struct.pack(">5q", 5, 4, 3, 0, 77)
-    own = fields + struct.pack(">q16sqq", 66, bytes(16), 9, 55)
-    content = fields + own + struct.pack(">I", crc32(own))
-    path.write_bytes(content.ljust(4096, b"\0"))
-    assert read_flushed(path) == FlushedUpTo(77, 5)
-    assert read_entered(path) == EnteredUpTo(66, 9)
-    checkpoint = Checkpoint(Files(), path)
-    checkpoint.open()
-    assert checkpoint.exact
-    assert (checkpoint.entered_offset, checkpoint.queue_bounds, checkpoint.last_write) == (
-        66,
-        9,
-        55,
-    )
-    checkpoint.close()
-    # Then an official broker used the store.
-    with path.open("r+b") as file:
-        file.write(struct.pack(">5q", 6, 6, 6, 0, 0))
-    assert read_flushed(path) == FlushedUpTo(None, 6)
-    assert read_entered(path) is None
