@@ -240,6 +240,18 @@ async def test_no_retry_of_another_group_goes_to_the_dead_letters(
     assert server.broker.store.max_offset(f"%DLQ%{GROUP}", 0) == 0
 
 
+async def test_what_brokers_of_later_releases_add_is_not_shown(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    added = dict.fromkeys(("ORIGIN_GROUP", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"), "1")
+    assert (await broker.send("Normal", b"x", properties={**added, "own": "2"})).code == 0
+    await broker.close()
+    _, (got,) = await consumer.receive(receive())
+    assert dict(got.user_properties) == {"own": "2"}
+
+
 async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient) -> None:
     given_up = consumer.call("ReceiveMessage", receive())
     read = asyncio.ensure_future(given_up.read())
