@@ -104,6 +104,7 @@ def test_a_slave_of_a_master_of_the_other_make(
         group.kill_all()
 
 
+@pytest.mark.long
 def test_queues_that_a_power_cut_left_empty_are_filled(
     newest_namesrv: Server, tmp_path: Path
 ) -> None:
