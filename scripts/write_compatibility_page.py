@@ -243,6 +243,64 @@ KEPT: Final[tuple[Kept, ...]] = (
     ),
 )
 
+#: What is served of later releases: what, and how.
+_LATER: Final = (
+    (
+        "master and slave of either make",
+        "both ways with 5.5.0. Topics and groups are asked for and answered in pages "
+        "(`enableSplitMetadata`, `splitMetadataSize`)",
+    ),
+    (
+        "a store that goes back and forth",
+        "with file queues. Either broker fills the queues after a crash of the other. What lies "
+        "in RocksDB is refused by name ([servers.md](servers.md#the-store))",
+    ),
+    (
+        "recalls of timed messages",
+        "read in both forms. `appendTopicForTimerDeleteKey=false`, the default from 5.4 on, "
+        "writes those that these releases read; the default here is `true`, as up to 5.3.3: set "
+        "it to false while a store also belongs to a newer broker",
+    ),
+    (
+        "attributes of groups",
+        "`priority.factor` and `lite.*` are checked and kept, without an effect. Those of topics "
+        "are kept, but only the ones below can be set here",
+    ),
+    (
+        "`suspend` of CHANGE_MESSAGE_INVISIBLETIME and ChangeInvisibleDuration",
+        "the next delivery counts no attempt",
+    ),
+    (
+        "`ORIGIN_GROUP`, `_SYS_MSG_PRIORITY_`, `__LITE_TOPIC`",
+        "no user properties for gRPC clients; consumers of remoting clients see them",
+    ),
+    (
+        "lite topics, priority of messages",
+        "not served: the properties have no effect",
+    ),
+    (
+        "messages by tag (`indexType=T`, `mqadmin queryMsgByKey -p T`)",
+        "not served: nothing is found",
+    ),
+    (
+        "filters of NOTIFICATION, `liteTopic` in requests, codes 5001 to 5003 and 200070 to 200079",
+        "not served",
+    ),
+    (
+        "anything in RocksDB",
+        "not served",
+    ),
+)
+
+_LATER_HEAD: Final = """\
+## Releases
+
+The servers report release 5.3.3. Of 5.4 and 5.5, this is served, or kept for those that know it:
+
+| | |
+|---|---|
+"""
+
 _KEPT_HEAD: Final = """
 ## Odd requests
 
@@ -268,8 +326,8 @@ answers are the same, except for these. Each begins with its request code; `*` s
 _HEAD: Final = """\
 # Compatibility
 
-What pocketmq's servers support of Apache RocketMQ 5.3.3: topics, request codes and settings.
-`python scripts/write_compatibility_page.py` writes this page from the code.
+What pocketmq's servers support of Apache RocketMQ 5.3.3, and of later releases: topics, request
+codes and settings. `python scripts/write_compatibility_page.py` writes this page from the code.
 
 ## Topic kinds
 
@@ -291,7 +349,7 @@ queues and light queues, so this broker leaves the file `abort` in the store.
 
 | attribute | |
 |---|---|
-| `message.type` | any official value |
+| `message.type` | any value of 5.3.3 |
 | `queue.type` | `SimpleCQ` |
 | `cleanup.policy` | `DELETE` |
 | `reserve.time` | refused, as by the official broker |
@@ -362,7 +420,8 @@ def page(modules: Mapping[int, list[str]]) -> str:
         rows.append(f"| {int(code)} | {code.name} | {', '.join(names)} | {reason} |\n")
     count = sum(code in modules for code in RequestCode)
     codes = f"{_CODES_HEAD}{''.join(rows)}\n{count} of {len(RequestCode)} are served.\n"
-    return f"{_HEAD}{codes}{odd_requests()}\n{_settings()}"
+    later = "".join(f"| {what} | {how} |\n" for what, how in _LATER)
+    return f"{_HEAD}{_LATER_HEAD}{later}\n{codes}{odd_requests()}\n{_settings()}"
 
 
 def _settings() -> str:

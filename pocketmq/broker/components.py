@@ -402,6 +402,7 @@ class Components:
                 wake_topic,
             ),
             GroupProcessor(
+                config,
                 tables.groups,
                 tables.offsets,
                 tables.statistics,

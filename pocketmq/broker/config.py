@@ -121,10 +121,16 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     max_auto_created_topics: Count = 20_000
     validate_system_topic_when_update_topic: bool = True
     enable_mixed_message_type: bool = False
+    # Whether slaves and tools of 5.4 and later get the tables in pages, and entries of one page.
+    enable_split_metadata: bool = True
+    split_metadata_size: Annotated[int, Meta(ge=1)] = 2_000
 
     # Delayed and timed messages
     delay_offset_update_version_step: Count = 200
     recall_message_enable: bool = False
+    # Recalls name topic+unique key, as up to 5.3.3; from 5.4 on it is false, for the key alone.
+    # This broker reads both.
+    append_topic_for_timer_delete_key: bool = True
     allow_recall_when_broker_not_writeable: bool = True
 
     # Sending

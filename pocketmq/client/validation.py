@@ -35,6 +35,8 @@ APPLICATION_PROPERTIES = frozenset(
         names.INNER_MULTI_DISPATCH,
         names.SHARDING_KEY,
         names.TRACE_CONTEXT,
+        names.PRIORITY,
+        names.LITE_TOPIC,
     }
 )
 _REFUSED_PROPERTIES = names.RESERVED - APPLICATION_PROPERTIES

@@ -42,6 +42,10 @@ _TABLE: Final = {
         names.BORN_HOST,
         names.BORN_TIMESTAMP,
         names.INNER_MULTI_DISPATCH,
+        # Of later releases, without effect here.
+        names.PRIORITY,
+        names.LITE_TOPIC,
+        names.ORIGIN_GROUP,
         # Transactions. In a batch TRAN_MSG has no effect, as with the official broker.
         names.TRAN_MSG,
         names.PGROUP,

@@ -12,6 +12,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.message.identity import decode_offset_msg_id
+from pocketmq.message.limits import TIMER_TOPIC
 from pocketmq.message.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.message.record import Record
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -280,11 +281,19 @@ async def test_recalling_must_be_allowed(client: Client) -> None:
 
 class TestRecall:
     @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"recall_message_enable": True}
+    def with_topic(self) -> bool:
+        return True
 
+    @pytest.fixture
+    def settings(self, with_topic: bool) -> dict[str, Any]:
+        return {
+            "recall_message_enable": True,
+            "append_topic_for_timer_delete_key": with_topic,
+        }
+
+    @pytest.mark.parametrize("with_topic", [True, False], ids=["as 5.3", "as 5.4"])
     async def test_a_timed_message_is_recalled(
-        self, client: Client, broker: Broker, time: FakeTime
+        self, client: Client, time: FakeTime, settings: dict[str, Any]
     ) -> None:
         delayed = {"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "60"}
         answer = await client.send("T", b"recalled", properties=delayed)
@@ -295,6 +304,8 @@ class TestRecall:
 
         answer = await recall(client, handle)
         assert (answer.code, answer.ext_fields["msgId"]) == (SUCCESS, "U")
+        recorded = (await client.pulled(TIMER_TOPIC))[-1].properties["TIMER_DEL_UNIQKEY"]
+        assert recorded == ("T+U" if settings["append_topic_for_timer_delete_key"] else "U")
         time.advance(60_000)
         assert [bytes(r.body) for r in await client.pulled("T")] == [b"kept"]
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.attributes import AttributeChangeError
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import OWN_GROUPS, SubscriptionGroups
-from pocketmq.broker.tables.topic_attributes import AttributeChangeError
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message import fastjson
 from pocketmq.remoting.bodies.registration import TopicConfig

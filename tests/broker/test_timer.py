@@ -232,12 +232,13 @@ async def test_a_long_wait_is_stored_anew_in_between(tmp_path: Path, time: FakeT
         assert record.properties["TIMER_OUT_MS"] == waits[0].properties["TIMER_OUT_MS"]
 
 
-async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime) -> None:
+@pytest.mark.parametrize("recalled", ["T+m", "m"], ids=["as 5.3", "as 5.4"])
+async def test_a_long_wait_is_taken_back_too(tmp_path: Path, time: FakeTime, recalled: str) -> None:
     async with DelayedBroker(tmp_path, time, timer_roll_window_slot=3600) as broker:
         deliver = str(START + 3 * HOUR)
         broker.send(b"m", TIMER_DELIVER_MS=deliver)
         time.advance(HOUR // 2)
-        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY="T+m")
+        broker.send(b"-", TIMER_DELIVER_MS=deliver, TIMER_DEL_UNIQKEY=recalled)
         time.advance(4 * HOUR)
         assert broker.bodies() == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pocketmq.broker.tables.topic_attributes import (
+from pocketmq.broker.tables.attributes import (
     AttributeChangeError,
     apply_changes,
     parse_changes,

@@ -134,6 +134,41 @@ async def test_several_at_once_or_none(client: Client) -> None:
     assert set(body["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
 
 
+@pytest.mark.parametrize(
+    ("code", "table_name", "kind"),
+    [
+        (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", "Topic"),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", "Group"),
+    ],
+)
+async def test_tables_in_pages(
+    start_broker: StartBroker, connect: Connect, code: int, table_name: str, kind: str
+) -> None:
+    client = await connect(await start_broker(split_metadata_size=5))
+
+    async def ask(**ext: Any) -> tuple[list[str], int, str]:
+        fields = {name: str(value) for name, value in ext.items()}
+        answer = await client.request(code, ext_fields=fields)
+        assert answer.code == 0
+        body = msgspec.json.decode(answer.body)
+        version = msgspec.json.encode(body["dataVersion"]).decode()
+        return [*body[table_name]], int(answer.ext_fields[f"total{kind}Num"]), version
+
+    seq, most = f"{kind.lower()}Seq", f"max{kind}Num"
+    whole, total, version = await ask()
+    everything = sorted(whole)
+    assert len(everything) == total > 7
+    first, counted, _ = await ask(**{seq: 0, "dataVersion": "", most: 2000})
+    assert (first, counted) == (everything[:5], total)
+    assert (await ask(**{seq: 1, "dataVersion": version, most: 2}))[0] == everything[1:3]
+    # An official slave does not ask for the last entry alone.
+    assert (await ask(**{seq: total - 4, "dataVersion": version, most: 3}))[0] == everything[-4:]
+    assert (await ask(**{seq: total, "dataVersion": version, most: 3}))[0] == []
+    # Of another version: from the first on.
+    for other in ("", "odd", version.replace("{", '{"x":1,').replace('"counter":', '"counter":9')):
+        assert (await ask(**{seq: 5, "dataVersion": other, most: 5}))[0] == everything[:5]
+
+
 async def test_what_is_deleted_starts_anew(client: Client, topic: str) -> None:
     await client.send(topic)
     await client.pull(topic, 1, sys_flag=5, commit_offset=1)

@@ -105,6 +105,8 @@ def test_reserved_property_names(name: str) -> None:
         names.INNER_MULTI_DISPATCH,
         names.SHARDING_KEY,
         names.TRACE_CONTEXT,
+        names.PRIORITY,
+        names.LITE_TOPIC,
     }
     mine = message(properties={name: "1"})
     if name in allowed:

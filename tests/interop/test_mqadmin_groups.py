@@ -13,7 +13,7 @@ import pytest
 from tests.interop.harness import tables, wire
 from tests.interop.harness.cluster import BROKER_NAME, Cluster
 from tests.interop.harness.mqadmin import Both, both_of, failure, normal
-from tests.interop.harness.official import JavaPeer
+from tests.interop.harness.official import VERSION_NAME, JavaPeer
 
 GET_SUBSCRIPTION_GROUP, QUERY_CONSUME_TIME_SPAN, QUERY_TOPICS, GET_ALL_OFFSETS = 352, 303, 343, 43
 GROUP = "Watched"
@@ -170,7 +170,7 @@ def test_consumer_progress(watched: tuple[Both, str]) -> None:
         lines = [line for line in text.splitlines() if line.startswith(("#", f"{GROUP} "))]
         [row] = tables.columns("\n".join(lines))
         assert (row["Count"], row["Type"], row["Model"]) == ("1", "PUSH", "CLUSTERING")
-        assert (row["Version"], row["Diff Total"]) == ("V5_3_3", "0")
+        assert (row["Version"], row["Diff Total"]) == (VERSION_NAME, "0")
 
 
 def test_consumer_connection(watched: tuple[Both, str]) -> None:
@@ -192,7 +192,7 @@ def test_producer_connection(watched: tuple[Both, str]) -> None:
 
     for text in run("producerConnection", "-g", CLIENT_GROUP, "-t", topic):
         # mqadmin itself may be another.
-        assert re.search(r"\S+@push\S+ +127.0.0.1:\d+ +JAVA +V5_3_3", text)
+        assert re.search(rf"\S+@push\S+ +127.0.0.1:\d+ +JAVA +{VERSION_NAME}", text)
     for text in run("producer", "-b", "BROKER"):
         assert CLIENT_GROUP in text
 

@@ -94,7 +94,8 @@ def test_pending_transactions_change_hands(
     [message] = queue(broker, topic, 4)
     assert message["sysFlag"] == 8
     assert message["properties"].items() >= {"TRAN_MSG": "true", "PGROUP": group}.items()
-    assert "REAL_TOPIC" in message["properties"]
+    if first == "ours" or official.VERSION < "5.5":  # 5.5 leaves it out
+        assert "REAL_TOPIC" in message["properties"]
     java("transaction-stop", group=group)
     broker.process.terminate(30)
 

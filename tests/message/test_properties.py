@@ -70,4 +70,4 @@ def test_reserved_names() -> None:
     assert {"KEYS", "TAGS", "__SHARDINGKEY", "1ST_POP_TIME", "__CRC32#"} <= properties.RESERVED
     assert properties.TRANSIENT_PREFIX not in properties.RESERVED
     assert " " not in properties.RESERVED
-    assert len(properties.RESERVED) == 65
+    assert len(properties.RESERVED) == 68

@@ -139,14 +139,19 @@ async def test_filters(consumer: GrpcClient) -> None:
     assert [got.body for got in by_sql] == [b"c"]
 
 
-async def test_a_nack_brings_the_message_back_in_its_time(consumer: GrpcClient) -> None:
+@pytest.mark.parametrize(("suspend", "attempt"), [(False, 2), (True, 1)])
+async def test_a_nack_brings_the_message_back_in_its_time(
+    consumer: GrpcClient, suspend: bool, attempt: int
+) -> None:
     await send(consumer, message())
     _, (got,) = await consumer.receive(receive())
-    answer = await consumer.call("ChangeInvisibleDuration", change(got, 1))
+    request = change(got, 1)
+    request.suspend = suspend
+    answer = await consumer.call("ChangeInvisibleDuration", request)
     assert answer.status.code == pb.OK
     async with asyncio.timeout(10):  # it is invisible for 15 s
         _, (again,) = await consumer.receive(receive())
-    assert again.system_properties.delivery_attempt == 2
+    assert again.system_properties.delivery_attempt == attempt
     assert again.system_properties.message_id == got.system_properties.message_id
 
 
@@ -233,6 +238,18 @@ async def test_no_retry_of_another_group_goes_to_the_dead_letters(
     answer = await consumer.call("ForwardMessageToDeadLetterQueue", forward(got, made_up))
     assert answer.status.code != pb.OK
     assert server.broker.store.max_offset(f"%DLQ%{GROUP}", 0) == 0
+
+
+async def test_what_brokers_of_later_releases_add_is_not_shown(
+    consumer: GrpcClient, server: EmbeddedServer
+) -> None:
+    broker = RawClient()
+    await broker.open(server.broker.address)
+    added = dict.fromkeys(("ORIGIN_GROUP", "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"), "1")
+    assert (await broker.send("Normal", b"x", properties={**added, "own": "2"})).code == 0
+    await broker.close()
+    _, (got,) = await consumer.receive(receive())
+    assert dict(got.user_properties) == {"own": "2"}
 
 
 async def test_a_receive_that_is_given_up_takes_no_message(consumer: GrpcClient) -> None:

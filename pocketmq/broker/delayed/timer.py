@@ -7,7 +7,8 @@ has passed: at the requested time rounded up to timerPrecisionMs, never earlier.
 sleeps until the next slot with messages. A broker that never had a timed message does not have the
 files.
 
-A message with TIMER_DEL_UNIQKEY recalls the message with that `topic+unique key` in the same slot.
+A message with TIMER_DEL_UNIQKEY recalls the message with that `topic+unique key` in the same slot,
+or with that unique key, as from 5.4 on.
 A message that has to wait longer than timerRollWindowSlot is rolled: it is stored again meanwhile.
 
 The progress is written every timerFlushIntervalMs, after the delivered messages are on the disk, so
@@ -143,9 +144,10 @@ class TimedMessage(NamedTuple):
     topic: str
     unique_key: str
 
-    def recalled_by(self) -> str:
-        """Return the value of TIMER_DEL_UNIQKEY that recalls the message."""
-        return f"{self.topic}+{self.unique_key}"
+    def recalled_by(self, *, with_topic: bool) -> str:
+        """Return the value of TIMER_DEL_UNIQKEY that recalls the message: of brokers before 5.4
+        with its topic."""
+        return f"{self.topic}+{self.unique_key}" if with_topic else self.unique_key
 
 
 class TimerBehind(NamedTuple):

@@ -54,6 +54,7 @@ class CheckPoint(Body):
             releases, whose messages are consecutive.
         revive_offset: its queue offset in the revive log.
         put_again: how often an official broker wrote it again because a message could not be read.
+        suspend: its messages come back without counting an attempt; None in checkpoints before 5.5.
         created: physical offset at which the topic was created (`pocketmq.message.incarnation`);
             None in checkpoints of official brokers, which do not have the field.
     """
@@ -71,6 +72,7 @@ class CheckPoint(Body):
     revive_offset: int = field(name="ro", default=0)
     put_again: str | None = field(name="rp", default=None)
     start_offset: int = field(name="so", default=0)
+    suspend: bool | None = field(name="sp", default=None)
     topic: str = field(name="t", default="")
 
     @property

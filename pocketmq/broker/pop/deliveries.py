@@ -136,9 +136,12 @@ class PopDeliveries:
         broker_name: str,
         now: int,
         invisible_time: int,
+        *,
+        suspend: bool = False,
     ) -> None:
         """Make a message invisible for `invisible_time` ms from `now` on: write a new checkpoint
-        for it, then acknowledge it in the former one. Raises like `acknowledge`."""
+        for it, then acknowledge it in the former one. With `suspend`, its next delivery counts as
+        no further attempt. Raises like `acknowledge`."""
         self.check_revive_queue(revive_queue_id)
         point = CheckPoint(
             broker_name=broker_name,
@@ -151,6 +154,7 @@ class PopDeliveries:
             queue_id=id.queue_id,
             revive_time_as_read=now + invisible_time,
             start_offset=offset,
+            suspend=suspend or None,
             topic=id.topic,
         )
         if not self._writer.check_point(point, revive_queue_id):

@@ -1,7 +1,8 @@
 """Revives popped messages that were not acknowledged in time: they go to a retry topic.
 
 The service reads the revive log as it grows. When the invisible time of a message is over, it
-stores the message in the retry topic of its group and topic, with reconsumeTimes increased by one.
+stores the message in the retry topic of its group and topic, with reconsumeTimes increased by one
+unless the checkpoint is suspended.
 The progress in each queue is saved as the consumer offset of CID_RMQ_SYS_REVIVE_GROUP: the last
 record that a restart does not have to read. Deleted topics and groups are skipped. Reference:
 PopReviveService.
@@ -297,7 +298,7 @@ class ReviveService:
             return 0
         inner.topic = self._retry_topic(point)
         inner.queue_id = 0
-        inner.reconsume_times = record.reconsume_times + 1
+        inner.reconsume_times = record.reconsume_times + (not point.suspend)
         is_first = record.topic == normal_topic(point.topic, point.group)
         if is_first or names.FIRST_POP_TIME not in inner.properties:
             inner.properties[names.FIRST_POP_TIME] = str(point.pop_time)

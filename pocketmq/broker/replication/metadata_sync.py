@@ -17,7 +17,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -42,6 +42,10 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import BodyError, RemotingError, error_for
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     Header,
@@ -51,9 +55,13 @@ from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
+W = TypeVar("W", TopicConfigSerializeWrapper, SubscriptionGroupWrapper)
+
 TICK_SECONDS: Final = 3.0
 FULL_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 3.0
+_PAGE: Final = 2_000  # entries of a table in one answer
+_ANEW: Final = 3  # times that pages are begun again when the table changed meanwhile
 #: Between two requests for topics that the log shows: who copies an old log meets many topics that
 #: were deleted, and a table of ten thousand topics has two megabytes.
 _TOPICS_SECONDS: Final = 1.0
@@ -220,8 +228,60 @@ class MetadataSync:
     async def _ask(self, code: RequestCode) -> Any:
         return (await self._answer(code)).body
 
-    async def _answer(self, code: RequestCode) -> Command:
-        answer = await self._pool.request(self.master, code, Header(), timeout=_REQUEST_SECONDS)
+    async def _all_topics(self) -> TopicConfigSerializeWrapper:
+        def next_page(seen: int, version: str) -> Header:
+            return GetAllTopicConfigRequestHeader(seen, version, _PAGE)
+
+        def read(answer: Command) -> tuple[TopicConfigSerializeWrapper, int | None]:
+            header = GetAllTopicConfigResponseHeader.from_ext(answer.ext_fields)
+            return TopicConfigSerializeWrapper.decode(answer.body), header.total_topic_num
+
+        def tables(body: TopicConfigSerializeWrapper) -> tuple[dict[str, Any], ...]:
+            return (body.topic_config_table,)
+
+        return await self._all(RequestCode.GET_ALL_TOPIC_CONFIG, next_page, read, tables)
+
+    async def _all_groups(self) -> SubscriptionGroupWrapper:
+        def next_page(seen: int, version: str) -> Header:
+            return GetAllSubscriptionGroupRequestHeader(seen, version, _PAGE)
+
+        def read(answer: Command) -> tuple[SubscriptionGroupWrapper, int | None]:
+            header = GetAllSubscriptionGroupResponseHeader.from_ext(answer.ext_fields)
+            return SubscriptionGroupWrapper.decode(answer.body), header.total_group_num
+
+        def tables(body: SubscriptionGroupWrapper) -> tuple[dict[str, Any], ...]:
+            return body.subscription_group_table, body.forbidden_table
+
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return await self._all(code, next_page, read, tables)
+
+    async def _all(
+        self,
+        code: RequestCode,
+        next_page: Callable[[int, str], Header],
+        read: Callable[[Command], tuple[W, int | None]],
+        tables: Callable[[W], tuple[dict[str, Any], ...]],
+    ) -> W:
+        """Request a table in pages, of one version; from a master before 5.4, which does not tell
+        its length, as a whole."""
+        for _ in range(_ANEW):
+            whole, total = read(await self._answer(code, next_page(0, "")))
+            while total is not None and (seen := len(tables(whole)[0])) < total:
+                version = whole.data_version.encode().decode()
+                page, total = read(await self._answer(code, next_page(seen, version)))
+                if page.data_version != whole.data_version or not tables(page)[0]:
+                    break
+                for known, more in zip(tables(whole), tables(page), strict=True):
+                    known.update(more)
+            else:
+                return whole
+        whole, _ = read(await self._answer(code))  # it changes all the time
+        return whole
+
+    async def _answer(self, code: RequestCode, header: Header | None = None) -> Command:
+        answer = await self._pool.request(
+            self.master, code, header or Header(), timeout=_REQUEST_SECONDS
+        )
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(answer.code, answer.remark, self.master)
         return answer
@@ -243,11 +303,10 @@ class MetadataSync:
         # Topics that are missing in the answer were deleted, and are not requested again.
         begun, self._begun = self._begun, {}
         try:
-            answer = await self._ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+            body = await self._all_topics()
         except BaseException:
             self._begun = begun | self._begun
             raise
-        body = TopicConfigSerializeWrapper.decode(answer)
         topics = self._tables.topics
         deleted = topics.follow_deletions(
             body.topic_config_table, body.pocketmq_deleted_topics or {}
@@ -349,9 +408,7 @@ class MetadataSync:
             use()
 
     async def _copy_groups(self) -> None:
-        body = SubscriptionGroupWrapper.decode(
-            await self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        )
+        body = await self._all_groups()
         forbidden = msgspec.convert(body.forbidden_table, dict[str, dict[str, int]], strict=False)
         self._tables.groups.follow(body.subscription_group_table, forbidden, body.data_version)
 

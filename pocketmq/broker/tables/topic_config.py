@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.attributes import apply_changes
 from pocketmq.broker.tables.creation_limit import CreationLimit
 from pocketmq.broker.tables.table_file import Content, TableFile
-from pocketmq.broker.tables.topic_attributes import apply_changes
 from pocketmq.broker.tables.topic_births import TopicBirths
 from pocketmq.broker.tables.unserved_topics import UnservedTopics
 from pocketmq.limited_log import LimitedLog

@@ -31,6 +31,7 @@ REFUSED_USER_PROPERTIES: Final = frozenset(
         "WAIT",
         "DELAY",
         "RETRY_TOPIC",
+        "ORIGIN_GROUP",
         "REAL_TOPIC",
         "REAL_QID",
         "TRAN_MSG",
@@ -75,6 +76,8 @@ REFUSED_USER_PROPERTIES: Final = frozenset(
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
+        "_SYS_MSG_PRIORITY_",
+        "__LITE_TOPIC",
     }
 )
 

@@ -248,7 +248,7 @@ class Consuming:
             if not answer.ok:
                 return
             for one in popped(answer.header(PopMessageResponseHeader), answer.content(), broker):
-                await self.change(client, group, topic, one.handle, SOON)
+                await self.change(client, group, topic, one.handle, SOON, suspend=True)
         except (RemotingError, PopOffsetsError, RecordError, ReceiptHandleError) as error:
             log.debug("messages of a receive that was given up stay invisible: %s", error)
 
@@ -294,7 +294,8 @@ class Consuming:
         client, group, topic = self._consumer(call, request.group, request.topic)
         invisible = self._allowed(duration_ms(request.invisible_duration), 0)
         handle = await self._taken(client, group, topic, request.receipt_handle)
-        handle = await self.change(client, group, topic, handle, invisible)
+        suspend = request.suspend
+        handle = await self.change(client, group, topic, handle, invisible, suspend=suspend)
         return pb.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
 
     async def forward_to_dead_letters(
@@ -365,9 +366,17 @@ class Consuming:
         await self._ask(client, handle, RequestCode.ACK_MESSAGE, header)
 
     async def change(
-        self, client: Client, group: str, topic: str, handle: ReceiptHandle, invisible: int
+        self,
+        client: Client,
+        group: str,
+        topic: str,
+        handle: ReceiptHandle,
+        invisible: int,
+        *,
+        suspend: bool = False,
     ) -> ReceiptHandle:
-        """Set the invisible time of a message from now on, in ms; return its new handle.
+        """Set the invisible time of a message from now on, in ms; return its new handle. With
+        `suspend`, brokers from 5.5 on do not count its next delivery as another attempt.
 
         Raises RemotingError.
         """
@@ -378,6 +387,7 @@ class Consuming:
             extra_info=handle._replace(physical_offset=-1).encode(),
             offset=handle.queue_offset,
             invisible_time=invisible,
+            suspend=suspend or None,
         )
         answer = await self._ask(client, handle, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         terms = answer.header(ChangeInvisibleTimeResponseHeader)

@@ -20,7 +20,7 @@ ConsumeFromWhere = Annotated[
     ),
 ]
 ConsumeType = Annotated[str, enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")]
-MessageModel = Annotated[str, enum("BROADCASTING", "CLUSTERING")]
+MessageModel = Annotated[str, enum("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")]
 
 
 class SubscriptionData(Body):
@@ -46,7 +46,7 @@ class ConsumerData(Body):
     """A consumer group of a client.
 
     consume_type: CONSUME_ACTIVELY (pull), CONSUME_PASSIVELY (push), CONSUME_POP; message_model:
-    CLUSTERING, BROADCASTING.
+    CLUSTERING, BROADCASTING, or LITE_SELECTIVE of lite topics, which are not served.
     """
 
     consume_from_where: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"

@@ -7,8 +7,35 @@ from typing import ClassVar
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 
+class GetAllTopicConfigRequestHeader(Header):
+    """GET_ALL_TOPIC_CONFIG (21): a page of the table, see `pocketmq.broker.tables.pages`.
+
+    `data_version` is the JSON text of a DataVersion.
+    """
+
+    topic_seq: I32 | None = None
+    data_version: str | None = None
+    max_topic_num: I32 | None = None
+
+
 class GetAllTopicConfigResponseHeader(Header):
-    """GET_ALL_TOPIC_CONFIG (21) answers in its body only."""
+    """The topics of the whole table; releases before 5.4 do not say."""
+
+    total_topic_num: I32 | None = None
+
+
+class GetAllSubscriptionGroupRequestHeader(Header):
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): a page likewise."""
+
+    group_seq: I32 | None = None
+    data_version: str | None = None
+    max_group_num: I32 | None = None
+
+
+class GetAllSubscriptionGroupResponseHeader(Header):
+    """The groups of the whole table; releases before 5.4 do not say."""
+
+    total_group_num: I32 | None = None
 
 
 class GetBrokerConfigResponseHeader(Header):

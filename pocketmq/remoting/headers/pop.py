@@ -69,7 +69,10 @@ class AckMessageRequestHeader(Header):
 
 
 class ChangeInvisibleTimeRequestHeader(Header):
-    """CHANGE_MESSAGE_INVISIBLETIME (200053). As ACK_MESSAGE; invisible_time is from now on, ms."""
+    """CHANGE_MESSAGE_INVISIBLETIME (200053). As ACK_MESSAGE; invisible_time is from now on, ms.
+
+    With `suspend`, of 5.5, the next delivery counts as no further attempt.
+    """
 
     consumer_group: str
     topic: str
@@ -77,6 +80,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     extra_info: str
     offset: I64
     invisible_time: I64
+    suspend: bool | None = None
 
 
 class ChangeInvisibleTimeResponseHeader(Header):

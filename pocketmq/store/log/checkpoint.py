@@ -1,11 +1,13 @@
 """The `checkpoint` file: up to where everything is certainly on the disk.
 
-It has 4096 bytes. The first 40 are the reference's: five i64 in the order of the attributes. The
-official broker uses their timestamps; pocketmq uses offsets, because a clock may be set back. The
-next bytes, which that broker leaves alone, hold a copy of these 40, `entered_offset`, the boot id
-of the machine, `queue_bounds`, `last_write`, and a CRC-32 of all these. While the 40 bytes and
-their copy are equal, no other broker has written to the store since. A wrong offset could make a
-start cut off what was flushed, so a checkpoint with a wrong checksum is treated as missing.
+It has 4096 bytes. The first 48 are the reference's: five i64 in the order of the attributes and,
+from 5.4 on, the physical offset up to which the consume queues are flushed. After a kill an
+official broker starts at that offset, or before 5.4, and where it is 0, at the timestamps;
+pocketmq uses offsets, because a clock may be set back. The next bytes, which that broker leaves
+alone, hold a copy of these 48, `entered_offset`, the boot id of the machine, `queue_bounds`,
+`last_write`, and a CRC-32 of all these. While the 48 bytes and their copy are equal, no other
+broker has written to the store since. A wrong offset could make a start cut off what was flushed,
+so a checkpoint with a wrong checksum is treated as missing.
 
 After them come two places for the *mark*: up to where messages have their entries, on the disk or
 not. The broker writes it once in each turn of the event loop, alternating between the places, so a
@@ -30,8 +32,8 @@ from pocketmq.store.files import Files, MappedFile, read_small
 log = logging.getLogger(__name__)
 
 SIZE: Final = 4096
-_FIELDS: Final = Struct(">5q")
-_OURS: Final = Struct(">40sq16sqq")
+_FIELDS: Final = Struct(">6q")
+_OURS: Final = Struct(">48sq16sqq")
 _CHECKSUM: Final = Struct(">I")
 _TIMESTAMP: Final = Struct(">q")
 _WRITTEN: Final = _FIELDS.size + _OURS.size + _CHECKSUM.size
@@ -70,7 +72,7 @@ def read_flushed(path: Path) -> FlushedUpTo | None:
             return None
         if len(raw) < _WRITTEN:
             return None
-        timestamp, _, _, _, offset = _FIELDS.unpack_from(raw)
+        timestamp, _, _, _, offset, _ = _FIELDS.unpack_from(raw)
         if _is_exact(raw):
             return FlushedUpTo(offset, timestamp)
         # Another broker's, or damaged, or ours is writing at this moment.
@@ -143,15 +145,16 @@ class Checkpoint:
         confirm_physical_offset: up to which the commit log is known to be flushed. The official
             broker reads it in controller mode only, where later messages wait to be confirmed.
         entered_offset: physical offset up to which messages are known to be flushed in their
-            consume queues; not of the official broker.
+            consume queues. Official brokers before 5.4 do not have it.
         queue_bounds: the digest of the file `queuebounds` that was written when the store was last
             closed (`queue.queue_bounds`), or repaired; 0 without that file, or if another broker
             has used the store since. Not of the official broker.
         last_write: physical offset at which the write into the commit log began that ends at
             `confirm_physical_offset`, or an earlier one; a record begins there. A start checks that
             the records there can be read. 0 when it is not known. Not of the official broker.
-        holds_logics: whether `logics_timestamp` stays as it is: there may be messages that only the
-            official broker can enter into their queues, and it looks for them from that time on.
+        holds_logics: whether `logics_timestamp` stays as it is, without an offset beside it: there
+            may be messages that only the official broker can enter into their queues, and it looks
+            for them from that time on.
         exact: whether the file, when it was opened, was as pocketmq wrote it, so that the two
             offsets can be relied on.
         reliable: whether it was written at all: one of zeros says nothing of what was flushed.
@@ -203,6 +206,7 @@ class Checkpoint:
             self.index_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
+            _,
         ) = _FIELDS.unpack_from(raw)
         _, self.entered_offset, boot, bounds, self.last_write = _OURS.unpack_from(raw, _FIELDS.size)
         self.exact = _is_exact(raw)
@@ -288,6 +292,7 @@ class Checkpoint:
                 self.index_timestamp,
                 self.master_flushed_offset,
                 self.confirm_physical_offset,
+                0 if self.holds_logics else self.entered_offset,
             )
             ours = _OURS.pack(fields, self.entered_offset, boot, self.queue_bounds, self.last_write)
             self._file.map[:_WRITTEN] = fields + ours + _CHECKSUM.pack(crc32(ours))

@@ -70,6 +70,8 @@ class WaitingMessages:
             if not (time.isascii() and time.isdecimal() and len(time) < 19):
                 return
             recalls = properties.get(names.TIMER_DEL_UNIQKEY, "")
+            if recalls and not recalls.startswith(f"{topic}+"):
+                recalls = f"{topic}+{recalls}"  # as brokers from 5.4 on write it
             waiting = _Waiting(
                 record.physical_offset, record.size, int(time), topic, f"{topic}+{unique}", recalls
             )

@@ -48,6 +48,14 @@ def test_of_the_official_broker() -> None:
     assert json.loads(batch.encode()) == json.loads(BATCH_ACK)
 
 
+def test_of_later_releases() -> None:
+    for text, suspend in (("false", False), ("true", True)):
+        written = CHECK_POINT.replace('"t":', f'"sp":{text},"t":')
+        point = CheckPoint.decode(written.encode())
+        assert point.suspend is suspend
+        assert json.loads(point.encode()) == json.loads(written)
+
+
 def test_other_records_mean_nothing_and_broken_ones_are_errors() -> None:
     assert decode_revive_record("other", b"{") is None
     with pytest.raises(BodyError):

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,8 +179,14 @@ async def test_reading_from_a_slave(pair: Pair) -> None:
         assert PullMessageResponseHeader.from_ext(held.ext_fields).suggest_which_broker_id == 1
 
 
-async def test_the_tables_of_the_master_are_copied(pair: Pair) -> None:
-    await pair.start(0)
+PAGES = {"split_metadata_size": 3}
+
+
+@pytest.mark.parametrize("master_has", [{}, {"enable_split_metadata": False}, PAGES], ids=str)
+async def test_the_tables_of_the_master_are_copied(
+    pair: Pair, master_has: Mapping[str, Any]
+) -> None:
+    await pair.start(0, **master_has)
     await pair.start(1)
     await pair.connected()
     async with client_of(pair.master) as client:

@@ -19,12 +19,17 @@ from . import wire
 from .ports import OFFICIAL_BROKER_SPAN, free_block, free_port
 from .process import PATIENCE, Process
 
-VERSION = "5.3.3"
+VERSION = os.environ.get("POCKETMQ_ROCKETMQ", "5.3.3")
+"""The release that the tests run against."""
+NEWEST = "5.5.0"
+VERSION_NAME = f"V{VERSION.replace('.', '_')}"
+"""As MQVersion names the release."""
 CLIENT_4 = "4.9.8"  # The last 4.9: of that release only the client is run.
 PROJECT = Path(__file__).parents[3]
 _HERE = Path(__file__).parents[1]
 _NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"
-_POMS = {VERSION: "pom.xml", CLIENT_4: "client-4.9.xml"}
+_BROKER = "org.apache.rocketmq.broker.BrokerStartup"
+_POMS = {CLIENT_4: "client-4.9.xml"}
 
 
 class Unavailable(Exception):
@@ -53,8 +58,8 @@ def jars(version: str = VERSION) -> Path:
     maven = need("mvn")
     arriving = directory.with_name(f"{version}.{os.getpid()}.part")
     done = subprocess.run(
-        [maven, "-q", "-B", "-f", _HERE / "peers" / _POMS[version],
-         "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
+        [maven, "-q", "-B", "-f", _HERE / "peers" / _POMS.get(version, "pom.xml"),
+         "dependency:copy-dependencies", f"-Drocketmq={version}", f"-DoutputDirectory={arriving}"],
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
@@ -72,8 +77,9 @@ def java_classes(version: str = VERSION) -> Path:
 
 
 def compiled(sources: Sequence[Path], class_path: str) -> Path:
-    """The directory of the classes of some sources, which are compiled again when one changed."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    """The directory of the classes of some sources, compiled again when they or the jars change."""
+    inputs = [class_path.encode(), *(path.read_bytes() for path in sources)]
+    digest = hashlib.sha256(b"".join(inputs)).hexdigest()[:16]
     directory = cache_directory() / f"classes-{digest}"
     if directory.is_dir():
         return directory
@@ -146,7 +152,11 @@ class Server:
 
 
 def start_name_server(
-    directory: Path, *, port: int | None = None, flags: tuple[str, ...] = ("-Xmx256m", *QUICK_JAVA)
+    directory: Path,
+    *,
+    port: int | None = None,
+    flags: tuple[str, ...] = ("-Xmx256m", *QUICK_JAVA),
+    version: str = VERSION,
 ) -> Server:
     """The official name server, listening."""
     home = directory / "official-namesrv"
@@ -157,7 +167,7 @@ def start_name_server(
     )
     process = Process(
         "official name server",
-        [*java_command(home, _NAME_SERVER, *flags), "-c", config],
+        [*java_command(home, _NAME_SERVER, *flags, version=version), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -177,6 +187,7 @@ def spawn_broker(
     port: int | None = None,
     settings: Mapping[str, object] | None = None,
     flags: tuple[str, ...] = _BROKER_FLAGS,
+    version: str = VERSION,
 ) -> Server:
     """The official broker, started but not waited for."""
     home = directory / f"official-broker-{name}"
@@ -203,7 +214,7 @@ def spawn_broker(
     )
     process = Process(
         f"official broker {name}",
-        [*java_command(home, "org.apache.rocketmq.broker.BrokerStartup", *flags), "-c", config],
+        [*java_command(home, _BROKER, *flags, version=version), "-c", config],
         log=home / "output.log",
         env={"ROCKETMQ_HOME": str(home)},
     )
@@ -219,11 +230,13 @@ def start_broker(
     port: int | None = None,
     settings: Mapping[str, object] | None = None,
     flags: tuple[str, ...] = _BROKER_FLAGS,
+    version: str = VERSION,
 ) -> Server:
     """The official broker, listening and, by the word of the name server, routable."""
     server = spawn_broker(
-        directory, namesrv, name=name, store=store, port=port, settings=settings, flags=flags
-    )
+        directory, namesrv, name=name, store=store, port=port, settings=settings, flags=flags,
+        version=version,
+    )  # fmt: skip
     server.process.wait_for("boot success", 2 * PATIENCE)
     wire.until(lambda: _routable(server, namesrv), f"{name} routable at {namesrv}", 90, 0.2)
     return server

@@ -23,7 +23,7 @@ _HERE = Path(__file__).parents[1]
 
 def proxy_jars() -> Path:
     """The directory of the official proxy's jars, filled by Maven the first time."""
-    return _jars("proxy-5.3.3", "proxy.xml")
+    return _jars(f"proxy-{official.VERSION}", "proxy.xml")
 
 
 def client_jars() -> Path:
@@ -39,7 +39,8 @@ def _jars(name: str, pom: str) -> Path:
     arriving = directory.with_name(f"{name}.{os.getpid()}.part")
     done = subprocess.run(
         [need("mvn"), "-q", "-B", "-f", _HERE / "peers" / pom,
-         "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
+         "dependency:copy-dependencies", f"-Drocketmq={official.VERSION}",
+         f"-DoutputDirectory={arriving}"],
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:

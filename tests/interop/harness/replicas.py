@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from . import official, ours, wire
@@ -19,7 +19,12 @@ SUCCESS = 0
 SYSTEM_ERROR = 1
 MIB = 1 << 20
 
-MAKES: Mapping[str, ModuleType] = {"ours": ours, "official": official}
+#: What starts a member; "newest" is the official broker of the newest release.
+SPAWN: Mapping[str, Callable[..., Server]] = {
+    "ours": ours.spawn_broker,
+    "official": official.spawn_broker,
+    "newest": partial(official.spawn_broker, version=official.NEWEST),
+}
 
 #: Small files, quick heartbeats, and reads from slaves.
 SETTINGS: Mapping[str, object] = {
@@ -72,7 +77,7 @@ class Group:
         own = self._settings[broker_id]
         own.update(changes)
         make = self._makes[broker_id]
-        server: Server = MAKES[make].spawn_broker(
+        server = SPAWN[make](
             self.directory / str(broker_id),
             self.namesrv.address,
             name=self.name,

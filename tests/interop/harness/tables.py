@@ -19,8 +19,10 @@ def columns(text: str) -> list[dict[str, str]]:
         raise AssertionError(f"no table in:\n{text}")
     names = [name.strip() for name in lines[heading].split("#")[1:]]
     rows = []
+    # A wide offset of queryMsgByKey of 5.5 comes one blank before its key.
+    blanks = r"\s+" if "IndexKey" in names else r"\s{2,}"
     for line in lines[heading + 1 :]:
-        cells = re.split(r"\s{2,}", line.strip())
+        cells = re.split(blanks, line.strip())
         if len(cells) != len(names):
             break
         rows.append(dict(zip(names, cells, strict=True)))

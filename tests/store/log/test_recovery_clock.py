@@ -292,7 +292,7 @@ async def test_a_damaged_checkpoint_counts_for_nothing(bench: Any, caplog: Any) 
     patch(killed.segment(), last - 50, b"damage")
     place = killed.root / "checkpoint"
     content = place.read_bytes()
-    for at in range(40, 124):
+    for at in range(48, 140):
         place.write_bytes(content[:at] + bytes([content[at] ^ 0x40]) + content[at + 1 :])
         caplog.clear()
         with pytest.raises(StoreCorrupt, match="1 good ones follow"):

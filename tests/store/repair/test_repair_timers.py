@@ -50,6 +50,9 @@ async def made(root: Path, time: FakeTime, *, killed: bool) -> Path:
             broker.send(body, TIMER_DELIVER_MS=str(due))
         broker.send(b"recalled", TIMER_DELIVER_MS=str(START + HOUR))
         broker.send(b"x", TIMER_DELIVER_MS=str(START + HOUR), TIMER_DEL_UNIQKEY="T+recalled")
+        # As brokers from 5.4 on recall.
+        broker.send(b"as 5.4", TIMER_DELIVER_MS=str(START + HOUR))
+        broker.send(b"y", TIMER_DELIVER_MS=str(START + HOUR), TIMER_DEL_UNIQKEY="as 5.4")
         time.advance(5_000)
         assert broker.bodies() == [b"done"]
         await broker.save()

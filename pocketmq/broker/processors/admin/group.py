@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import Statistics
+from pocketmq.broker.tables import pages
+from pocketmq.broker.tables.attributes import OF_GROUPS, AttributeChangeError, apply_changes
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.message import fastjson
@@ -21,6 +24,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
     GetSubscriptionGroupConfigRequestHeader,
     Header,
     UpdateGroupForbiddenRequestHeader,
@@ -35,12 +40,14 @@ class GroupProcessor:
 
     def __init__(
         self,
+        config: BrokerConfig,
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
         statistics: Statistics,
         forget_pops: Callable[[str], None],
         long: LongRequests,
     ) -> None:
+        self._config = config
         self._long = long
         self._groups = groups
         self._forget_pops = forget_pops
@@ -51,7 +58,11 @@ class GroupProcessor:
         """Route the group codes here."""
         dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update)
         dispatcher.register(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_list)
-        dispatcher.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_configs)
+        dispatcher.register(
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            self.all_configs,
+            GetAllSubscriptionGroupRequestHeader,
+        )
         dispatcher.register(
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
             self.config,
@@ -83,25 +94,33 @@ class GroupProcessor:
                 check_group(group.group_name)
             except IllegalName as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            # Attributes arrive as changes (+name), and 5.3.3 does not support any.
-            for name in group.attributes:
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name[1:]}")
             known = self._groups.table.get(group.group_name)
-            if known is not None:
-                group.attributes = known.attributes
+            before = None if known is None else known.attributes
+            try:
+                group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
+            except AttributeChangeError as error:
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if groups:
             self._groups.update(groups)
         await self._groups.saved()
 
-    async def all_configs(self, request: Request[Header]) -> Response:
-        """Return the whole group table."""
-        table = await self._long.run(request, fastjson.encode_steps(self._groups.table))
+    async def all_configs(self, request: Request[GetAllSubscriptionGroupRequestHeader]) -> Response:
+        """Return the group table, or a page of it."""
+        header, config = request.header, self._config
+        version, groups = self._groups.data_version, self._groups.table
+        forbidden = self._groups.forbidden
+        total = GetAllSubscriptionGroupResponseHeader(len(groups))
+        if config.enable_split_metadata and header != GetAllSubscriptionGroupRequestHeader():
+            most = min(config.split_metadata_size, header.max_group_num or pages.MOST)
+            groups = pages.page(groups, header.group_seq or 0, most, version, header.data_version)
+            forbidden = {name: topics for name, topics in forbidden.items() if name in groups}
+        table = await self._long.run(request, fastjson.encode_steps(groups))
         body = {
-            "dataVersion": self._groups.data_version,
-            "forbiddenTable": self._groups.forbidden,
+            "dataVersion": version,
+            "forbiddenTable": forbidden,
             "subscriptionGroupTable": table,
         }
-        return Response(body=fastjson.encode(body))
+        return Response(header=total, body=fastjson.encode(body))
 
     def config(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Response:
         """Return one group's settings; create the group with defaults if the broker allows that."""

@@ -12,9 +12,10 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
+from pocketmq.broker.tables import pages
+from pocketmq.broker.tables.attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
-from pocketmq.broker.tables.topic_attributes import AttributeChangeError, parse_changes
 from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message.limits import RETRY_PREFIX, IllegalName, check_topic
 from pocketmq.message.message import MessageQueue
@@ -33,6 +34,8 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     Header,
@@ -85,7 +88,9 @@ class TopicProcessor:
             RequestCode.UPDATE_AND_CREATE_TOPIC, self.update, CreateTopicRequestHeader
         )
         dispatcher.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_list)
-        dispatcher.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs)
+        dispatcher.register(
+            RequestCode.GET_ALL_TOPIC_CONFIG, self.all_configs, GetAllTopicConfigRequestHeader
+        )
         dispatcher.register(RequestCode.GET_TOPIC_CONFIG, self.config, GetTopicConfigRequestHeader)
         dispatcher.register(
             RequestCode.GET_TOPIC_STATS_INFO, self.stats, GetTopicStatsInfoRequestHeader
@@ -227,17 +232,23 @@ class TopicProcessor:
                     found.append(name)
         return found
 
-    def all_configs(self, request: Request[Header]) -> Response:
-        """Return the whole topic table."""
+    def all_configs(self, request: Request[GetAllTopicConfigRequestHeader]) -> Response:
+        """Return the topic table, or a page of it."""
+        header, config = request.header, self._config
+        version, table = self._topics.data_version, self._topics.table
+        total = GetAllTopicConfigResponseHeader(len(table))
+        if config.enable_split_metadata and header != GetAllTopicConfigRequestHeader():
+            most = min(config.split_metadata_size, header.max_topic_num or pages.MOST)
+            table = pages.page(table, header.topic_seq or 0, most, version, header.data_version)
         body = TopicConfigSerializeWrapper(
-            data_version=self._topics.data_version,
+            data_version=version,
             pocketmq_deleted_topics=self._topics.deleted or None,
-            topic_config_table=self._topics.table,
+            topic_config_table=table,
         )
         # Standard JSON, encoded in C: the keys are not integers, and there may be thousands of
         # topics.
         fields = {name: value for name, value in _fields_of(body) if value is not None}
-        return Response(body=msgspec.json.encode(fields))
+        return Response(header=total, body=msgspec.json.encode(fields))
 
     def config(self, request: Request[GetTopicConfigRequestHeader]) -> Response:
         """Return one topic's settings."""

@@ -94,6 +94,7 @@ class ChangeInvisibleTimeProcessor:
             handle.broker_name,
             now,
             header.invisible_time,
+            suspend=bool(header.suspend),
         )
         self._unwritten.add(request)
         return Response(

@@ -102,7 +102,9 @@ class RecallProcessor:
         recalled = TimedMessage(handle.topic, handle.message_id)
         properties = {
             names.TAGS: RECALL_TAG,
-            names.TIMER_DEL_UNIQKEY: recalled.recalled_by(),
+            names.TIMER_DEL_UNIQKEY: recalled.recalled_by(
+                with_topic=self._config.append_topic_for_timer_delete_key
+            ),
             names.UNIQ_KEY: handle.message_id,
             names.TIMER_DELIVER_MS: handle.time,
             names.BORN_TIMESTAMP: str(now),

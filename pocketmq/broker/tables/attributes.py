@@ -1,7 +1,7 @@
-"""Topic attributes: the free-form settings of a topic besides its queue numbers.
+"""Attributes: the free-form settings of topics and, from 5.4 on, of consumer groups.
 
 An admin changes them with `+key=value` and `-key` entries, separated by commas. Reference:
-common AttributeParser, AttributeUtil, TopicAttributes.
+common AttributeParser, AttributeUtil, TopicAttributes, SubscriptionGroupAttributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ class AttributeChangeError(ValueError):
     """A change of attributes is malformed or not allowed; the text says which and why."""
 
 
-class _Attribute(NamedTuple):
+class Attribute(NamedTuple):
+    """What an attribute may be."""
+
     changeable: bool
     check: Callable[[str], str | None]  # returns why a value is not allowed, or None
 
@@ -35,16 +37,47 @@ def _served_only_as(value_served: str, what: str) -> Callable[[str], str | None]
     return check
 
 
+def _within(least: int, most: int = 2**63 - 1) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        try:
+            number = int(value) if value.isascii() and len(value) < 21 else most + 1
+        except ValueError:
+            number = most + 1
+        return None if least <= number <= most else f"value is not in range({least}, {most})"
+
+    return check
+
+
+def _boolean(value: str) -> str | None:
+    return None if value.lower() in ("true", "false") else "boolean attribute format is wrong."
+
+
+def _any(value: str) -> str | None:
+    return None
+
+
 def _never(reason: str) -> Callable[[str], str | None]:
     return lambda value: reason
 
 
-_KNOWN: Final = {
-    "queue.type": _Attribute(False, _served_only_as("SimpleCQ", "batch consume queues")),
-    "cleanup.policy": _Attribute(False, _served_only_as("DELETE", "compaction topics")),
-    "message.type": _Attribute(True, _one_of(*MESSAGE_TYPES)),
-    "reserve.time": _Attribute(True, _never("Update topic reserveTime not supported")),
+OF_TOPICS: Final[Mapping[str, Attribute]] = {
+    "queue.type": Attribute(False, _served_only_as("SimpleCQ", "batch consume queues")),
+    "cleanup.policy": Attribute(False, _served_only_as("DELETE", "compaction topics")),
+    "message.type": Attribute(True, _one_of(*MESSAGE_TYPES)),
+    "reserve.time": Attribute(True, _never("Update topic reserveTime not supported")),
 }
+
+OF_GROUPS: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(True, _within(0, 100)),
+    "lite.bind.topic": Attribute(True, _any),
+    "lite.sub.model": Attribute(True, _one_of("Shared", "Exclusive")),
+    "lite.sub.reset.offset.exclusive": Attribute(True, _boolean),
+    "lite.sub.reset.offset.unsubscribe": Attribute(True, _boolean),
+    "lite.sub.client.quota": Attribute(True, _within(-1)),
+    "lite.sub.client.max.event.cnt": Attribute(True, _within(10)),
+    "lite.sub.wildcard": Attribute(True, _any),
+}
+"""Kept for members and tools of later releases; none has an effect here."""
 
 
 def parse_changes(text: str) -> dict[str, str]:
@@ -61,8 +94,12 @@ def parse_changes(text: str) -> dict[str, str]:
     return changes
 
 
-def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes after `changes`; `current` is None for a topic that is being created.
+def apply_changes(
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str],
+    known: Mapping[str, Attribute] = OF_TOPICS,
+) -> dict[str, str]:
+    """Return the attributes after `changes`; `current` is None for what is being created.
 
     Raises AttributeChangeError.
     """
@@ -75,7 +112,7 @@ def apply_changes(current: Mapping[str, str] | None, changes: Mapping[str, str])
         if key in seen:
             raise AttributeChangeError(f"alter duplication key. key: {key}")
         seen.add(key)
-        attribute = _KNOWN.get(key)
+        attribute = known.get(key)
         if attribute is None:
             raise AttributeChangeError(f"unsupported key: {key}")
         if current is None and sign == "-":
