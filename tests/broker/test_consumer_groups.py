@@ -224,11 +224,11 @@ def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
         groups.register(data, client, notify_enabled=True)
         return connection
 
-    large = "x" * (20 * KIB)
+    large = "x" * (80 * KIB)
     with pytest.raises(RemotingError, match="a group may have 104857"):
-        join(subscribed("too large", "x" * (30 * KIB)))
+        join(subscribed("too large", "x" * (120 * KIB)))
     with pytest.raises(RemotingError, match="a group may have 104857"):
-        join(subscribed("many codes", code_set=list(range(500))))
+        join(subscribed("many codes", code_set=list(range(600))))
     assert groups.names() == []
 
     connections = [join(subscribed(f"G{number}", large)) for number in range(12)]
