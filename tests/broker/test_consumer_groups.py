@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.tables import consumer_groups
 from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.message.tags import tag_hash
@@ -248,3 +249,30 @@ def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
         join(subscribed("G13", large))
     last.close()
     join(subscribed("G13", large))
+
+
+def test_the_groups_of_a_connection_and_of_an_address_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_groups, "MAX_GROUPS", 3)
+    monkeypatch.setattr(consumer_groups, "MAX_GROUPS_OF_USER", 5)
+    groups = ConsumerGroups(lambda group: None, lambda: MonotonicMs(1))
+    connections = [FakeConnection(), FakeConnection()]
+
+    def join(number: int, *names: str) -> None:
+        client = ClientInfo(connections[number], "c", "JAVA", 479, MonotonicMs(1))
+        for name in names:
+            groups.register(subscribed(name), client, notify_enabled=True)
+
+    join(0, *"ABCDA")
+    join(1, *"ABC")
+    assert groups.names() == ["A", "B", "C"]
+    assert [len(groups.get(name).clients) for name in "ABC"] == [2, 2, 1]  # type: ignore[union-attr]
+    assert "consumer group D is ignored" in caplog.text
+    groups.unregister("A", connections[0])
+    join(1, "C")
+    join(0, "D")
+    assert groups.names() == ["A", "B", "C"]
+    connections[1].close()
+    join(0, "D")
+    assert groups.names() == ["B", "C", "D"]

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from pocketmq.broker.statistics import statistics as statistics_module
 from pocketmq.broker.statistics.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
 from pocketmq.remoting.monotonic import MonotonicMs
 
@@ -93,6 +94,26 @@ def test_names_and_keys(statistics: Statistics) -> None:
     assert statistics.item("TOPIC_PUT_NUMS", "T", MINUTE) is None
     assert statistics.item("BROKER_PUT_NUMS", "other", MINUTE) is None
     assert statistics.item("NO_SUCH", "T", MINUTE) is None
+
+
+def test_pairs_beyond_a_limit_have_no_counts_of_their_own(
+    statistics: Statistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics_module, "MOST_PAIRS", 2)
+    for count in (statistics.get_of, statistics.send_back_of):
+        for group in "GHIJ":
+            add(count("T", group), 1)
+        add(count("T", "G"), 1)
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        sums = [
+            found and found.sum
+            for g in "GHIJ"
+            for found in [statistics.item(name, f"T@{g}", MINUTE)]
+        ]
+        assert sums == [2, 1, None, None]
+    statistics.forget_group("G")
+    add(statistics.get_of("T", "I"), 1)
+    assert statistics.item("GROUP_GET_NUMS", "T@I", MINUTE) is not None
 
 
 def test_counters_go_with_their_topic_or_group(statistics: Statistics) -> None:
