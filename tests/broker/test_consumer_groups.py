@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.tables import consumer_groups
 from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.tables.producer_groups import ProducerGroups
 from pocketmq.message.tags import tag_hash
@@ -252,11 +251,11 @@ def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
 
 
 def test_the_groups_of_a_connection_and_of_an_address_have_a_limit(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(consumer_groups, "MAX_GROUPS", 3)
-    monkeypatch.setattr(consumer_groups, "MAX_GROUPS_OF_USER", 5)
-    groups = ConsumerGroups(lambda group: None, lambda: MonotonicMs(1))
+    groups = ConsumerGroups(
+        lambda group: None, lambda: MonotonicMs(1), max_groups=3, max_groups_of_user=5
+    )
     connections = [FakeConnection(), FakeConnection()]
 
     def join(number: int, *names: str) -> None:

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from pocketmq.broker.statistics import statistics as statistics_module
 from pocketmq.broker.statistics.statistics import DAY, HOUR, MINUTE, Statistics, Traffic
 from pocketmq.remoting.monotonic import MonotonicMs
 
@@ -97,9 +96,9 @@ def test_names_and_keys(statistics: Statistics) -> None:
 
 
 def test_pairs_beyond_a_limit_have_no_counts_of_their_own(
-    statistics: Statistics, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    monkeypatch.setattr(statistics_module, "MOST_PAIRS", 2)
+    statistics = Statistics("C", clock, clock, most_pairs=2)
     for count in (statistics.get_of, statistics.send_back_of):
         for group in "GHIJ":
             add(count("T", group), 1)

@@ -127,7 +127,9 @@ class Statistics:
         monotonic: MonotonicClock = monotonic_ms,
         *,
         detailed: bool = False,
+        most_pairs: int = MOST_PAIRS,
     ) -> None:
+        self._most_pairs = most_pairs
         self.detailed = detailed
         self._types: dict[str, MessageTypes] = {}
         self.dead_letters: dict[tuple[str, str], int] = {}
@@ -216,7 +218,7 @@ class Statistics:
     def _pair(self, table: dict[str, Traffic], key: str) -> Traffic:
         traffic = table.get(key)
         if traffic is None:
-            if len(table) >= MOST_PAIRS:
+            if len(table) >= self._most_pairs:
                 return self._others
             traffic = table[key] = self._new()
         return traffic

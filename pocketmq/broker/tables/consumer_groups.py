@@ -166,8 +166,8 @@ class ConsumerGroups:
     """All groups with a live member.
 
     `notify(group)` is called for each change about which members must be notified.
-    `filters` has the SQL92 expressions of groups. For `max_weight` see `MAX_WEIGHT`; one group may
-    use a tenth of it.
+    `filters` has the SQL92 expressions of groups. For the limits see `MAX_WEIGHT`, of which one
+    group may use a tenth, `MAX_GROUPS` and `MAX_GROUPS_OF_USER`.
     """
 
     def __init__(
@@ -177,8 +177,12 @@ class ConsumerGroups:
         filters: ConsumerFilters | None = None,
         *,
         max_weight: int = MAX_WEIGHT,
+        max_groups: int = MAX_GROUPS,
+        max_groups_of_user: int = MAX_GROUPS_OF_USER,
     ) -> None:
         self._max_weight = max_weight
+        self._max_groups = max_groups
+        self._max_groups_of_user = max_groups_of_user
         self._weights: dict[str, int] = {}  # of the groups that count
         self._weight = 0
         self._notify = notify
@@ -266,7 +270,7 @@ class ConsumerGroups:
         if name in groups:
             return True
         user = (client.caller and client.caller.username) or connection.peer[0]
-        if len(groups) >= MAX_GROUPS or self._counts[user] >= MAX_GROUPS_OF_USER:
+        if len(groups) >= self._max_groups or self._counts[user] >= self._max_groups_of_user:
             self._log.warning(
                 "consumer group %s is ignored: connection %s already has %d groups, and its user "
                 "or address %d",
