@@ -72,7 +72,7 @@ sanitize: $(INSTALLED)
 		$(abspath $(BIN))/python scripts/build_accelerator.py > /dev/null
 	cd $(SANITIZED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 POCKETMQ_ACCELERATOR=1 \
-		$(abspath $(BIN))/python -m pytest -q --timeout 3600 -m '$(QUICK_MARKS)' \
+		HYPOTHESIS_PROFILE=sanitize $(abspath $(BIN))/python -m pytest -q --timeout 3600 -m '$(QUICK_MARKS)' \
 		$(SANITIZED_TESTS) $(ARGS)
 
 # Seeds of its own in each run. A failure prints the command that repeats it.
