@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -26,6 +26,8 @@ settings.register_profile("pocketmq", deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=4_000)
 # On CI, Hypothesis would try the same examples each time.
 settings.register_profile("fuzz", deadline=None, max_examples=1_000, derandomize=False)
+# Instrumented modules, and an allocator that checks each call, make the first examples slow.
+settings.register_profile("sanitize", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pocketmq"))
 

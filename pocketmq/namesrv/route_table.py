@@ -18,26 +18,32 @@ that is passed in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterable
 from itertools import islice
+from sys import getsizeof
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.topic_queue_table import PERM_WRITE, TopicQueueTable
+from pocketmq.namesrv.topic_queue_table import (
+    PERM_WRITE,
+    TopicQueueTable,
+    weight_of_mappings,
+    weight_of_rows,
+)
 from pocketmq.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
 from pocketmq.remoting.bodies.registration import (
     MOST_TOPICS,
     DataVersion,
     RegisterBrokerBody,
-    TopicConfig,
 )
 from pocketmq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
+from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 
 log = logging.getLogger("pocketmq.namesrv.route_table")
@@ -53,6 +59,7 @@ LONGEST_NAME = 512
 """Characters of the name of a topic, broker or cluster."""
 
 _TOPICS_OF_STEP = 500
+_SLOT = 8  # bytes of a place in a list
 
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which brokers find the members of their group; no acting master is shown there."""
@@ -60,11 +67,13 @@ SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 class Limits(NamedTuple):
     """The most `topics` of a broker group, `rows` (topics of all groups together; a topic at two
-    groups counts twice), and `brokers`."""
+    groups counts twice), `brokers` (and as many groups), and estimated `bytes` of topics, queue
+    mappings and filter servers."""
 
     topics: int = MOST_TOPICS
     rows: int = 1_000_000
     brokers: int = 10_000
+    bytes: int = at_most(512 << 20)
 
 
 class BrokerAddress(NamedTuple):
@@ -117,6 +126,7 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerAddress, BrokerLive] = {}
         self._filter_servers: dict[BrokerAddress, list[str]] = {}
+        self._filter_weight = 0  # estimated bytes of these
         # What a connection that ends takes with it, and the groups that an address is in.
         self._by_channel: dict[object, set[BrokerAddress]] = {}
         self._by_address: dict[str, set[str]] = {}
@@ -146,7 +156,7 @@ class RouteTable:
         Raises:
             RemotingError: the tables would become too large.
         """
-        self._check_size(header, body.topic_config_serialize_wrapper.topic_config_table)
+        self._check_size(header, body)
         self._changes += 1
         at = BrokerAddress(header.cluster_name, header.broker_addr)
         wrapper = body.topic_config_serialize_wrapper
@@ -208,10 +218,7 @@ class RouteTable:
             channel=channel,
             ha_server_addr=header.ha_server_addr,
         )
-        if body.filter_server_list:
-            self._filter_servers[at] = body.filter_server_list
-        else:
-            self._filter_servers.pop(at, None)
+        self._set_filter_servers(at, body.filter_server_list)
         if master or acting:
             read_only = acting and group.enable_acting_master
             left = iter(topics.values())
@@ -231,22 +238,39 @@ class RouteTable:
                 self.topics.drop_broker(header.broker_name, keep=names)
         return RegisterBrokerResult() if master else self._master_of(group)
 
-    def _check_size(
-        self, header: RegisterBrokerRequestHeader, topics: Mapping[str, TopicConfig]
-    ) -> None:
+    def _check_size(self, header: RegisterBrokerRequestHeader, body: RegisterBrokerBody) -> None:
         """Raise RemotingError if a registration would make the tables too large."""
+        wrapper = body.topic_config_serialize_wrapper
+        mappings = wrapper.topic_queue_mapping_info_map
         known = self.topics.at(header.broker_name)
-        names = {topic.topic_name for topic in topics.values()}
-        new = len(names.difference(known))
+        names = {topic.topic_name for topic in wrapper.topic_config_table.values()}
+        new = names.difference(known)
         at = BrokerAddress(header.cluster_name, header.broker_addr)
+        longest = max(
+            map(
+                len,
+                (*names, *at, header.broker_name, header.ha_server_addr, header.zone_name or ""),
+            )
+        )
         for count, most, what in (
-            (len(known) + new, self._limits.topics, "topics of this group"),
-            (self.topics.rows + new, self._limits.rows, "topics of all brokers"),
+            (len(known) + len(new), self._limits.topics, "topics of this group"),
+            (self.topics.rows + len(new), self._limits.rows, "topics of all brokers"),
             (len(self._live) + (at not in self._live), self._limits.brokers, "brokers"),
             (
-                max(map(len, names | {*at, header.broker_name})),
-                LONGEST_NAME,
-                "characters in a name",
+                len(self._brokers) + (header.broker_name not in self._brokers),
+                self._limits.brokers,
+                "broker groups",
+            ),
+            (longest, LONGEST_NAME, "characters in a name"),
+            (
+                self._weight
+                + weight_of_rows(new)
+                + weight_of_mappings(mappings.values())
+                - weight_of_mappings(self.topics.mappings_at(header.broker_name, mappings))
+                + _weight_of_servers(body.filter_server_list)
+                - _weight_of_servers(self._filter_servers.get(at, ())),
+                self._limits.bytes,
+                "bytes of all brokers",
             ),
         ):
             if count > most:
@@ -255,6 +279,16 @@ class RouteTable:
                     f"{shown(header.broker_name)} is not registered: there would be {count} "
                     f"{what}, at most {most}",
                 )
+
+    @property
+    def _weight(self) -> int:
+        return self.topics.weight + self._filter_weight
+
+    def _set_filter_servers(self, at: BrokerAddress, servers: list[str]) -> None:
+        self._filter_weight -= _weight_of_servers(self._filter_servers.pop(at, ()))
+        if servers:
+            self._filter_servers[at] = servers
+            self._filter_weight += _weight_of_servers(servers)
 
     def _conflicts(
         self,
@@ -390,7 +424,7 @@ class RouteTable:
         self._changes += 1
         self._disconnect(at)
         del self._live[at]
-        self._filter_servers.pop(at, None)
+        self._set_filter_servers(at, [])
         for name in list(self._by_address.get(at.address, ())):
             group = self._brokers[name]
             if (
@@ -408,11 +442,16 @@ class RouteTable:
         if unknown:
             self._log.warning("topic %s is not registered: unknown brokers %s", topic, unknown)
             return False
-        if self.topics.rows + len(rows) > self._limits.rows or len(topic) > LONGEST_NAME:
+        if (
+            self.topics.rows + len(rows) > self._limits.rows
+            or self._weight + len(rows) * weight_of_rows([topic]) > self._limits.bytes
+            or len(topic) > LONGEST_NAME
+        ):
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR,
                 f"topic {shown(topic)} is not registered: all brokers together have at most "
-                f"{self._limits.rows} topics, and names {LONGEST_NAME} characters",
+                f"{self._limits.rows} topics in {self._limits.bytes} bytes, and names "
+                f"{LONGEST_NAME} characters",
             )
         self.topics.add(topic, rows)
         self._log.info("topic %s registered at %s", topic, [row.broker_name for row in rows])
@@ -485,6 +524,10 @@ class RouteTable:
             names += sorted(groups)
         addresses = (a for group in self._brokers.values() for a in group.broker_addrs.values())
         return list(dict.fromkeys(names)), next(addresses, None)
+
+
+def _weight_of_servers(servers: Iterable[str]) -> int:
+    return sum(_SLOT + getsizeof(server) for server in servers)
 
 
 def _discard(table: dict[K, set[V]], key: K, value: V) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from itertools import chain, islice
+from sys import getsizeof
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
@@ -19,16 +20,40 @@ UNIT_SUB_FLAG = 2
 
 _TOPICS_OF_STEP = 2_000
 
+# Estimates of the bytes that objects take: a topic at a group, a queue mapping, a queue in that.
+_ROW = 400
+_MAPPING = 800
+_MAPPED_QUEUE = 150
+
+
+def weight_of_rows(topics: Iterable[str]) -> int:
+    """Return an estimate of the bytes that these topics take at one group."""
+    return sum(_ROW + getsizeof(topic) for topic in topics)
+
+
+def weight_of_mappings(mappings: Iterable[TopicQueueMappingInfo]) -> int:
+    """Return an estimate of the bytes that queue mappings take."""
+    return sum(
+        _MAPPING
+        + getsizeof(mapping.bname)
+        + getsizeof(mapping.scope)
+        + getsizeof(mapping.topic)
+        + _MAPPED_QUEUE * len(mapping.curr_id_map)
+        for mapping in mappings
+    )
+
 
 class TopicQueueTable:
     """One of the tables of `pocketmq.namesrv.route_table`; a topic without queues is not in it.
 
     Attributes:
         changes: a number that differs after each change.
+        weight: an estimate of the bytes that this table takes.
     """
 
     def __init__(self) -> None:
         self.changes = 0
+        self.weight = 0
         self._topics: dict[str, dict[str, QueueData]] = {}
         #: The same by broker name; looking for a group's topics among all would take too long.
         self._groups: dict[str, dict[str, QueueData]] = {}
@@ -45,6 +70,13 @@ class TopicQueueTable:
         Do not change them.
         """
         return self._mappings.get(topic)
+
+    def mappings_at(
+        self, broker_name: str, topics: Iterable[str]
+    ) -> Iterable[TopicQueueMappingInfo]:
+        """Return the queue mappings of a group for those of `topics` that are static."""
+        known = (self._mappings.get(topic, {}).get(broker_name) for topic in topics)
+        return (mapping for mapping in known if mapping is not None)
 
     def names(self) -> list[str]:
         """Return all topics."""
@@ -119,8 +151,12 @@ class TopicQueueTable:
             if broker_name not in self.get(topic):
                 continue
             known = self._mappings.setdefault(topic, {})
-            if changed or broker_name not in known:
+            before = known.get(broker_name)
+            if changed or before is None:
                 known[broker_name] = mapping
+                self.weight += weight_of_mappings([mapping])
+                if before is not None:
+                    self.weight -= weight_of_mappings([before])
                 self.changes += 1
 
     def add(self, topic: str, rows: Iterable[QueueData]) -> None:
@@ -129,6 +165,8 @@ class TopicQueueTable:
             self._set(self._topics.setdefault(topic, {}), topic, queues)
 
     def _set(self, rows: dict[str, QueueData], topic: str, queues: QueueData) -> None:
+        if queues.broker_name not in rows:
+            self.weight += weight_of_rows([topic])
         rows[queues.broker_name] = queues
         self._groups.setdefault(queues.broker_name, {})[topic] = queues
         self.changes += 1
@@ -138,7 +176,7 @@ class TopicQueueTable:
         self.changes += 1
         for broker_name in self._topics.pop(topic, ()):
             self._forget(broker_name, topic)
-        self._mappings.pop(topic, None)
+        self.weight -= weight_of_mappings(self._mappings.pop(topic, {}).values())
 
     def drop_at(self, topic: str, broker_names: Iterable[str]) -> None:
         """Forget a topic's queues at some groups."""
@@ -165,13 +203,15 @@ class TopicQueueTable:
             del self._topics[topic]
         if topic in self._mappings:
             mappings = self._mappings[topic]
-            mappings.pop(broker_name, None)
+            if (mapping := mappings.pop(broker_name, None)) is not None:
+                self.weight -= weight_of_mappings([mapping])
             if not mappings:
                 del self._mappings[topic]
 
     def _forget(self, broker_name: str, topic: str) -> None:
         topics = self._groups[broker_name]
         del topics[topic]
+        self.weight -= weight_of_rows([topic])
         if not topics:
             del self._groups[broker_name]
 

@@ -224,11 +224,11 @@ def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
         groups.register(data, client, notify_enabled=True)
         return connection
 
-    large = "x" * (20 * KIB)
+    large = "x" * (80 * KIB)
     with pytest.raises(RemotingError, match="a group may have 104857"):
-        join(subscribed("too large", "x" * (30 * KIB)))
+        join(subscribed("too large", "x" * (120 * KIB)))
     with pytest.raises(RemotingError, match="a group may have 104857"):
-        join(subscribed("many codes", code_set=list(range(500))))
+        join(subscribed("many codes", code_set=list(range(600))))
     assert groups.names() == []
 
     connections = [join(subscribed(f"G{number}", large)) for number in range(12)]
@@ -248,3 +248,30 @@ def test_large_subscriptions_of_all_groups_have_a_limit() -> None:
         join(subscribed("G13", large))
     last.close()
     join(subscribed("G13", large))
+
+
+def test_the_groups_of_a_connection_and_of_an_address_have_a_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    groups = ConsumerGroups(
+        lambda group: None, lambda: MonotonicMs(1), max_groups=3, max_groups_of_user=5
+    )
+    connections = [FakeConnection(), FakeConnection()]
+
+    def join(number: int, *names: str) -> None:
+        client = ClientInfo(connections[number], "c", "JAVA", 479, MonotonicMs(1))
+        for name in names:
+            groups.register(subscribed(name), client, notify_enabled=True)
+
+    join(0, *"ABCDA")
+    join(1, *"ABC")
+    assert groups.names() == ["A", "B", "C"]
+    assert [len(groups.get(name).clients) for name in "ABC"] == [2, 2, 1]  # type: ignore[union-attr]
+    assert "consumer group D is ignored" in caplog.text
+    groups.unregister("A", connections[0])
+    join(1, "C")
+    join(0, "D")
+    assert groups.names() == ["A", "B", "C"]
+    connections[1].close()
+    join(0, "D")
+    assert groups.names() == ["B", "C", "D"]

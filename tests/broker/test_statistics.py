@@ -95,6 +95,26 @@ def test_names_and_keys(statistics: Statistics) -> None:
     assert statistics.item("NO_SUCH", "T", MINUTE) is None
 
 
+def test_pairs_beyond_a_limit_have_no_counts_of_their_own(
+    clock: Clock,
+) -> None:
+    statistics = Statistics("C", clock, clock, most_pairs=2)
+    for count in (statistics.get_of, statistics.send_back_of):
+        for group in "GHIJ":
+            add(count("T", group), 1)
+        add(count("T", "G"), 1)
+    for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS"):
+        sums = [
+            found and found.sum
+            for g in "GHIJ"
+            for found in [statistics.item(name, f"T@{g}", MINUTE)]
+        ]
+        assert sums == [2, 1, None, None]
+    statistics.forget_group("G")
+    add(statistics.get_of("T", "I"), 1)
+    assert statistics.item("GROUP_GET_NUMS", "T@I", MINUTE) is not None
+
+
 def test_counters_go_with_their_topic_or_group(statistics: Statistics) -> None:
     for group in ("G", "H"):
         statistics.get_of("T", group)

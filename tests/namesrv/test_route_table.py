@@ -4,8 +4,8 @@ import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.route_table import LIVENESS_WINDOW, Limits, RegisterBrokerResult, RouteTable
-from pocketmq.remoting.bodies.registration import DataVersion
-from pocketmq.remoting.bodies.route import QueueData
+from pocketmq.remoting.bodies.registration import DataVersion, RegisterBrokerBody
+from pocketmq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers import RegisterBrokerRequestHeader
 from pocketmq.remoting.monotonic import MonotonicClock
@@ -494,3 +494,49 @@ def test_the_tables_are_bounded() -> None:
     assert not refusal("b1", "A", "B")
     with pytest.raises(RemotingError, match="at most 5 topics"):
         table.register_topic("E", [QueueData(broker_name="b0")])
+
+
+def test_the_bytes_of_the_tables_are_bounded() -> None:
+    table = RouteTable(NamesrvConfig(), clock=Clock(), limits=Limits(bytes=20_000))
+
+    def refusal(name: str, told: RegisterBrokerBody) -> str:
+        try:
+            registered(table, header(name, address=f"{name}:10911"), told, CHANNEL)
+        except RemotingError as error:
+            return error.remark
+        return ""
+
+    def mapped(queues: int) -> RegisterBrokerBody:
+        told = body("A", "B")
+        mapping = TopicQueueMappingInfo(topic="A", curr_id_map=dict.fromkeys(range(queues), 0))
+        told.topic_config_serialize_wrapper.topic_queue_mapping_info_map = {"A": mapping}
+        return told
+
+    def served(servers: int) -> RegisterBrokerBody:
+        told = body("A", "B")
+        told.filter_server_list = [f"server {number}" for number in range(servers)]
+        return told
+
+    # Names of 500 characters, of which each takes four bytes.
+    wide = body(*(str(number).ljust(500, "\U0001f600") for number in range(10)))
+    for told in (wide, mapped(200), served(500)):
+        assert "bytes of all brokers, at most 20000" in refusal("b0", told)
+        assert is_empty(table)
+    # What is replaced or dropped does not count twice.
+    for _ in range(5):
+        for told in (mapped(50), served(100), body("A", "B")):
+            assert not refusal("b0", told)
+            assert "bytes of all brokers" in refusal("b1", wide)
+        table.channel_lost(CHANNEL)
+        assert is_empty(table)
+        assert table.topics.weight == 0
+
+
+def test_an_address_with_ever_new_names_is_refused() -> None:
+    table = RouteTable(NamesrvConfig(), clock=Clock(), limits=Limits(brokers=3))
+    for number in range(3):
+        registered(table, header(f"b{number}", address="a:1"), body("A", "B"), CHANNEL)
+    with pytest.raises(RemotingError, match="4 broker groups, at most 3"):
+        registered(table, header("b3", address="a:1"), body("A", "B"), CHANNEL)
+    with pytest.raises(RemotingError, match="513 characters in a name"):
+        registered(table, header("b0", ha_server_addr="x" * 513), body("A", "B"), CHANNEL)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting import bodies
-from pocketmq.remoting.bodies.base import Body, QueueBody
+from pocketmq.remoting.bodies.base import I32, Body, QueueBody
 from pocketmq.remoting.bodies.cluster import ClusterInfo, GetBrokerMemberGroupResponseBody
 from pocketmq.remoting.bodies.consumer import (
     ConsumerConnection,
@@ -595,6 +595,8 @@ def sample(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(sample(arguments[0]), max_size=2)
     if getattr(kind, "__origin__", None) is dict:
         return st.dictionaries(sample(arguments[0]), sample(arguments[1]), max_size=2)
+    if kind == I32:
+        return st.integers(-(2**31), 2**31 - 1)
     if arguments:
         return st.one_of(*map(sample, arguments))
     return {

@@ -24,7 +24,7 @@ from pocketmq.remoting.bodies.controller import (
     SyncStateSet,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import RemotingConnectError, RemotingError, error_for
+from pocketmq.remoting.errors import BodyError, RemotingConnectError, RemotingError, error_for
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import (
     AlterSyncStateSetRequestHeader,
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS: Final = 3.0
 HEARTBEAT_TIMEOUT_SECONDS: Final = 1.0
+_MOST_BODY: Final = 64 << 10  # bytes of an answer: hundreds of members
 NO_PRIORITY: Final = 2**31 - 1
 
 
@@ -67,8 +68,9 @@ class Standing(NamedTuple):
 class ControllerClient:
     """The controllers at `addresses`, for the broker at `broker_address` in `cluster` and `group`.
 
-    `heartbeat_timeout` (ms) is how long they keep the broker without a heartbeat, `priority` its
-    priority in elections (the lowest value wins); `clock` gives milliseconds.
+    They have `timeout` seconds for an answer. `heartbeat_timeout` (ms) is how long they keep the
+    broker without a heartbeat, `priority` its priority in elections (the lowest value wins);
+    `clock` gives milliseconds.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class ControllerClient:
         *,
         heartbeat_timeout: int = 10_000,
         priority: int = NO_PRIORITY,
+        timeout: float = TIMEOUT_SECONDS,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._pool = pool
@@ -90,6 +93,7 @@ class ControllerClient:
         self._broker_address = broker_address
         self._heartbeat_timeout = heartbeat_timeout
         self._priority = priority
+        self._timeout = timeout
         self._clock = clock
         self._lines = LimitedLog(log)
         self._leader = ""
@@ -111,7 +115,7 @@ class ControllerClient:
         for address in dict.fromkeys((*known, *self._addresses)):
             try:
                 answer = await self._pool.request(
-                    address, RequestCode.CONTROLLER_GET_METADATA_INFO, timeout=TIMEOUT_SECONDS
+                    address, RequestCode.CONTROLLER_GET_METADATA_INFO, timeout=self._timeout
                 )
             except RemotingError as error:
                 faults.append(f"{address}: {error}")
@@ -281,7 +285,7 @@ class ControllerClient:
         """Ask the leader. Answers with a code in `also` do not raise."""
         leader = self._leader or await self.find_leader()
         try:
-            answer = await self._pool.request(leader, code, header, body, timeout=TIMEOUT_SECONDS)
+            answer = await self._pool.request(leader, code, header, body, timeout=self._timeout)
         except RemotingError:
             self._leader = ""
             raise
@@ -289,6 +293,11 @@ class ControllerClient:
             if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
                 self._leader = ""
             raise error_for(answer.code, answer.remark, leader)
+        if len(answer.body) > _MOST_BODY:
+            raise BodyError(
+                f"the answer to {code.name} has {len(answer.body)} bytes, {_MOST_BODY} are allowed",
+                leader,
+            )
         return answer
 
 

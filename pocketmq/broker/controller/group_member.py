@@ -28,7 +28,7 @@ from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
 from pocketmq.kept_task import KeptTask
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.errors import RemotingError, error_for
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,11 @@ class GroupMember:
             pause = min(pause * 2, self._periods().retry)
 
     async def _identify(self) -> GroupIdentity:
-        """Return this broker's identity; get it from the controller the first time."""
+        """Return this broker's identity; get it from the controller the first time.
+
+        Raises RemotingError, also if another broker has the id: then the next attempt asks for
+        another one.
+        """
         found = self._files.load()
         if found is not None:
             return found
@@ -200,8 +204,12 @@ class GroupMember:
         if await self._controllers.apply(application):
             return self._files.confirm(application.broker_id)
         self._files.give_up()
-        log.info("broker id %d is another broker's; asking for the next one", application.broker_id)
-        return await self._identify()
+        # Not at once: a controller that refuses every id must not keep the broker busy.
+        raise error_for(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+            f"broker id {application.broker_id} is another broker's; asking for the next one",
+            self._controllers.leader,
+        )
 
     async def _join(self) -> None:
         """Register, and take a role.

@@ -41,6 +41,7 @@ from pocketmq.remoting.serving.request import Request, Response
 
 UNIT_SUBSCRIPTION_TOPIC = 2  # topicSysFlag bit
 MAX_CLIENT_ID: Final = 512  # characters; as in the proxy
+_MAX_LANGUAGE: Final = 32  # characters; it may come from a header of 256 KiB
 
 
 class ClientProcessor:
@@ -106,7 +107,7 @@ class ClientProcessor:
         client = ClientInfo(
             request.connection,
             data.client_id,
-            request.language,
+            request.language[:_MAX_LANGUAGE],
             request.version,
             self._clock(),
             request.caller,

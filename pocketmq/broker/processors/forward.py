@@ -17,6 +17,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.consumer_groups import ClientInfo, ConsumerGroups
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.broker.tables.topic_config import TopicConfigs
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.buffers import Buffer
 from pocketmq.message.identity import InvalidMessageId, decode_offset_msg_id
 from pocketmq.message.message import MessageQueue
@@ -31,6 +32,7 @@ from pocketmq.remoting.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
+from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
@@ -43,6 +45,10 @@ VERSION_3_1_8: Final = 62  # clients from this version on answer 307 and 309
 CALL_SECONDS: Final = 10.0
 STATUS_SECONDS: Final = 5.0
 ASKED_AT_ONCE: Final = 64  # the most consumers of a group asked at the same time
+#: Memory of the requests, with the messages to consume, that wait for consumers, in bytes; `Budget`
+#: limits the share of each client to a tenth, which is more than the largest message.
+MAX_WAITING: Final = 64 << 20
+_OVERHEAD: Final = 4 << 10  # bytes of a request of the usual size
 
 
 class ForwardProcessor:
@@ -64,6 +70,7 @@ class ForwardProcessor:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._waiting = Budget(MAX_WAITING, "requests to consumers", "bytes", LimitedLog(log))
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the codes that consumers answer here."""
@@ -88,7 +95,7 @@ class ForwardProcessor:
         header = request.header
         client = self._client(header.consumer_group, header.client_id)
         self._check(client, header.consumer_group)
-        return await self._call(client, header.consumer_group, request.code, request.ext_fields)
+        return await self._call(request, client, header.consumer_group, request.ext_fields)
 
     async def consume_directly(
         self, request: Request[ConsumeMessageDirectlyResultRequestHeader]
@@ -119,7 +126,7 @@ class ForwardProcessor:
         if self._groups.is_retry_of_another(stored_topic, group):
             topics = (stored_topic,)
         self._check(client, group, *topics)
-        return await self._call(client, group, request.code, fields, record)
+        return await self._call(request, client, group, fields, record)
 
     @staticmethod
     def _check(client: ClientInfo, group: str, *topics: str) -> None:
@@ -148,17 +155,23 @@ class ForwardProcessor:
 
     async def _call(
         self,
+        request: Request[Any],
         client: ClientInfo,
         group: str,
-        code: int,
         fields: Mapping[str, str],
         body: Buffer = b"",
     ) -> Response:
+        size = len(request.head) + len(body) + _OVERHEAD
+        request.keep()
+        if not self._waiting.take(request, size):
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY, "too many requests to consumers are not answered yet"
+            )
         # Do not forward the admin's credentials: the consumer could replay the request.
         fields = {key: text for key, text in fields.items() if key not in CREDENTIALS}
         try:
             answer = await client.connection.send_request(
-                code, None, body, self._call_seconds, ext_fields=fields
+                request.code, None, body, self._call_seconds, ext_fields=fields
             )
         except RemotingTimeout as error:
             raise RemotingError(
@@ -170,6 +183,8 @@ class ForwardProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"invoke consumer <{group}> <{client.client_id}> Exception: {error}",
             ) from None
+        finally:
+            self._waiting.give_back(request, size)
         return Response(
             answer.code, answer.remark, body=answer.body, ext_fields=dict(answer.ext_fields)
         )

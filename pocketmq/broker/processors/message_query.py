@@ -7,6 +7,7 @@ Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -15,6 +16,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters
 from pocketmq.broker.tables.consumer_groups import ConsumerGroups
+from pocketmq.limited_log import LimitedLog
 from pocketmq.message.record import decode as decode_record
 from pocketmq.remoting.bodies.topic import ConsumeQueueData, QueryConsumeQueueResponseBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -25,11 +27,18 @@ from pocketmq.remoting.headers import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
 from pocketmq.store.message_store import MessageStore
 
+log = logging.getLogger(__name__)
+
+#: Memory of the queries by key that wait for their turn, in bytes; `Budget` limits the share of
+#: each client.
+MAX_WAITING: Final = 64 << 20
+_OVERHEAD: Final = 4 << 10  # bytes of a query of the usual size
 #: The official broker answers 321 with this remark.
 UNSET_REMARK: Final = "not set any response code"
 _MOST_ENTRIES: Final = 10_000  # of a consume queue in one answer; mqadmin requests 10
@@ -52,6 +61,7 @@ class MessageQueryProcessor:
         # One query of an address at a time: a client can make chains of the index long, and the
         # queries of the others would wait for all of its own.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._waiting = Budget(MAX_WAITING, "queries by key", "bytes", LimitedLog(log))
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the lookup codes here."""
@@ -73,14 +83,20 @@ class MessageQueryProcessor:
             )
         address = request.connection.peer[0]
         turn = self._turns.get(address) or self._turns.setdefault(address, asyncio.Lock())
-        async with turn:
-            found = await self._store.index.query(
-                header.topic,
-                header.key,
-                self._config.default_query_max_num if unique else header.max_num,
-                header.begin_timestamp,
-                header.end_timestamp,
-            )
+        size = request.keep() + _OVERHEAD
+        if not self._waiting.take(request, size):
+            raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many queries by key wait")
+        try:
+            async with turn:
+                found = await self._store.index.query(
+                    header.topic,
+                    header.key,
+                    self._config.default_query_max_num if unique else header.max_num,
+                    header.begin_timestamp,
+                    header.end_timestamp,
+                )
+        finally:
+            self._waiting.give_back(request, size)
         answer = QueryMessageResponseHeader(
             index_last_update_timestamp=found.last_timestamp,
             index_last_update_phyoffset=found.last_offset,

@@ -32,6 +32,11 @@ WINDOWS: Final = {
 }
 
 
+#: The most pairs of a topic and a group that have counts of their own: any client can pull from
+#: each topic in each group, and the counts of a pair take 3 KB, after a day 10 KB.
+MOST_PAIRS: Final = 20_000
+
+
 class Rates(NamedTuple):
     """The figures of one window: the sum, the mean per second, and the mean per call."""
 
@@ -122,7 +127,9 @@ class Statistics:
         monotonic: MonotonicClock = monotonic_ms,
         *,
         detailed: bool = False,
+        most_pairs: int = MOST_PAIRS,
     ) -> None:
+        self._most_pairs = most_pairs
         self.detailed = detailed
         self._types: dict[str, MessageTypes] = {}
         self.dead_letters: dict[tuple[str, str], int] = {}
@@ -135,6 +142,7 @@ class Statistics:
         self.topic_put: dict[str, Traffic] = {}
         self.group_get: dict[str, Traffic] = {}
         self.group_send_back: dict[str, Traffic] = {}
+        self._others = self._new()  # of pairs beyond MOST_PAIRS; nobody reads it
         self.put = self._new()
         self.get = self._new()
         self.get_found = 0
@@ -201,18 +209,18 @@ class Statistics:
 
     def get_of(self, topic: str, group: str) -> Traffic:
         """Return the counter of messages that `group` pulled from `topic`."""
-        key = f"{topic}@{group}"
-        traffic = self.group_get.get(key)
-        if traffic is None:
-            traffic = self.group_get[key] = self._new()
-        return traffic
+        return self._pair(self.group_get, f"{topic}@{group}")
 
     def send_back_of(self, topic: str, group: str) -> Traffic:
         """Return the counter of messages of `topic` that `group` sent back."""
-        key = f"{topic}@{group}"
-        traffic = self.group_send_back.get(key)
+        return self._pair(self.group_send_back, f"{topic}@{group}")
+
+    def _pair(self, table: dict[str, Traffic], key: str) -> Traffic:
+        traffic = table.get(key)
         if traffic is None:
-            traffic = self.group_send_back[key] = self._new()
+            if len(table) >= self._most_pairs:
+                return self._others
+            traffic = table[key] = self._new()
         return traffic
 
     def forget_topic(self, topic: str) -> None:

@@ -9,7 +9,9 @@ broker ConsumerManager, ConsumerGroupInfo.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
+from sys import getsizeof
 from typing import Any, Final
 
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters, NewExpressions, is_tag_type
@@ -29,16 +31,21 @@ SUBSCRIBE_ALL: Final = "*"
 #: The most bytes, as estimated by `weight_of`, of the subscriptions of all groups.
 MAX_WEIGHT: Final = 64 << 20
 #: Groups with at most this weight do not count: the number of groups is limited, too.
-SMALL_WEIGHT: Final = 16 << 10
+SMALL_WEIGHT: Final = 4 << 10
+#: The most groups of one connection, and of all connections of one user (without authentication:
+#: one address); further ones are ignored. A proxy has the groups of all its clients.
+MAX_GROUPS: Final = 20_000
+MAX_GROUPS_OF_USER: Final = 100_000
 _GROUP_SHARE: Final = 10
-_OVERHEAD: Final = 256  # bytes of the objects of a subscription, of a tag, of a hash
-_WIDEST: Final = 4  # bytes of a character
+_OVERHEAD: Final = 600  # bytes of the objects of a subscription
+_SLOTS: Final = 200  # bytes of the places of a tag or hash in lists and sets
 
 
 def weight_of(data: SubscriptionData) -> int:
     """Return an estimate of the bytes that a subscription takes."""
-    texts = len(data.topic) + len(data.sub_string) + sum(map(len, data.tags_set))
-    return _WIDEST * texts + _OVERHEAD * (1 + len(data.tags_set) + len(data.code_set))
+    texts = (data.topic, data.sub_string, data.expression_type, *data.tags_set)
+    slots = len(data.tags_set) + len(data.code_set)
+    return _OVERHEAD + _SLOTS * slots + sum(map(getsizeof, texts))
 
 
 class ClientInfo:
@@ -159,8 +166,8 @@ class ConsumerGroups:
     """All groups with a live member.
 
     `notify(group)` is called for each change about which members must be notified.
-    `filters` has the SQL92 expressions of groups. For `max_weight` see `MAX_WEIGHT`; one group may
-    use a tenth of it.
+    `filters` has the SQL92 expressions of groups. For the limits see `MAX_WEIGHT`, of which one
+    group may use a tenth, `MAX_GROUPS` and `MAX_GROUPS_OF_USER`.
     """
 
     def __init__(
@@ -170,8 +177,12 @@ class ConsumerGroups:
         filters: ConsumerFilters | None = None,
         *,
         max_weight: int = MAX_WEIGHT,
+        max_groups: int = MAX_GROUPS,
+        max_groups_of_user: int = MAX_GROUPS_OF_USER,
     ) -> None:
         self._max_weight = max_weight
+        self._max_groups = max_groups
+        self._max_groups_of_user = max_groups_of_user
         self._weights: dict[str, int] = {}  # of the groups that count
         self._weight = 0
         self._notify = notify
@@ -179,8 +190,10 @@ class ConsumerGroups:
         self._log = LimitedLog(log)
         self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
-        # The groups of each connection, so that its end does not need a search.
-        self._groups_of: dict[Any, set[str]] = {}
+        # The groups of each connection, so that its end does not need a search, with the user or
+        # address for which each is counted.
+        self._groups_of: dict[Any, dict[str, str]] = {}
+        self._counts: Counter[str] = Counter()
 
     def get(self, name: str) -> ConsumerGroup | None:
         """Return the group; None if no member is online."""
@@ -213,12 +226,15 @@ class ConsumerGroups:
 
         Return whether the client must send its subscriptions again (heartbeat v2): the fingerprint
         of the group has changed, or its subscriptions are unknown, as after a restart of the
-        broker. `new`: what `find_new` found in the heartbeat; None if it has no SQL92.
+        broker. A connection or user with too many groups is not registered, and the log tells that.
+        `new`: what `find_new` found in the heartbeat; None if it has no SQL92.
 
         Raises RemotingError, before anything is changed, if the subscriptions are too large.
         """
         if with_subscriptions:
             self._check_weight(data)
+        if not self._counted(data.group_name, client):
+            return False
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -243,15 +259,39 @@ class ConsumerGroups:
                 self._filters.register(
                     group.name, data.subscription_data_set, new or NewExpressions()
                 )
-        connection = client.connection
-        groups = self._groups_of.get(connection)
-        if groups is None:
-            groups = self._groups_of[connection] = set()
-            connection.add_close_callback(self.connection_closed)
-        groups.add(group.name)
         if changed and notify_enabled and not group.broadcasting:
             self._notify(group)
         return other_fingerprint or not (with_subscriptions or group.subscriptions)
+
+    def _counted(self, name: str, client: ClientInfo) -> bool:
+        """Count a membership if it is new; return False if there are too many."""
+        connection = client.connection
+        groups = self._groups_of.get(connection)
+        if groups is None:
+            groups = self._groups_of[connection] = {}
+            connection.add_close_callback(self.connection_closed)
+        if name in groups:
+            return True
+        user = (client.caller and client.caller.username) or connection.peer[0]
+        if len(groups) >= self._max_groups or self._counts[user] >= self._max_groups_of_user:
+            self._log.warning(
+                "consumer group %s is ignored: connection %s already has %d groups, and its user "
+                "or address %d",
+                name,
+                connection,
+                len(groups),
+                self._counts[user],
+            )
+            return False
+        groups[name] = user
+        self._counts[user] += 1
+        return True
+
+    def _uncount(self, user: str | None) -> None:
+        if user is not None:
+            self._counts[user] -= 1
+            if not self._counts[user]:
+                del self._counts[user]
 
     def _check_weight(self, data: ConsumerData) -> None:
         weight = sum(map(weight_of, data.subscription_data_set))
@@ -280,7 +320,7 @@ class ConsumerGroups:
         client = group.clients.pop(connection, None)
         groups = self._groups_of.get(connection)
         if groups is not None:
-            groups.discard(name)
+            self._uncount(groups.pop(name, None))
         if client is None:
             return
         self._log.info("group %s: %s left", name, client.client_id)
@@ -294,7 +334,8 @@ class ConsumerGroups:
 
     def connection_closed(self, connection: Any) -> None:
         """Remove every member that used `connection`."""
-        for name in self._groups_of.pop(connection, ()):
+        for name, user in self._groups_of.pop(connection, {}).items():
+            self._uncount(user)
             self.unregister(name, connection)
 
     def expire(self, silent_ms: int) -> list[ClientInfo]:

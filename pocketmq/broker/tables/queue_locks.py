@@ -10,6 +10,7 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from pocketmq.message.message import MessageQueue
@@ -21,7 +22,9 @@ MOST_LOCKS: Final = 200_000
 """The most locks of all groups; above that, only existing locks can be acquired."""
 
 _LONGEST_NAMES: Final = 1024
-"""The most characters of the names in a lock: topic, broker, group and client."""
+"""The most bytes of the names in a lock: topic, broker, group and client."""
+
+_EMPTY: Final = getsizeof("")
 
 
 class _Lock(NamedTuple):
@@ -57,9 +60,9 @@ class QueueLocks:
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
-        names = len(group) + len(client_id)
+        names = _size(group) + _size(client_id)
         for queue in queues:
-            if names + len(queue.topic) + len(queue.broker_name) > _LONGEST_NAMES:
+            if names + _size(queue.topic) + _size(queue.broker_name) > _LONGEST_NAMES:
                 continue
             known = locks.get(queue)
             if known is None:
@@ -119,3 +122,8 @@ class QueueLocks:
             for queue, lock in list(locks.items()):
                 if now - lock.renewed > self._live_ms:
                     self._forget(group, queue)
+
+
+def _size(name: str) -> int:
+    """Return the bytes of a name in memory, without those of its object."""
+    return getsizeof(name) - _EMPTY if not name.isascii() else len(name)

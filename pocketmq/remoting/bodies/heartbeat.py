@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import Body, enum
+from pocketmq.remoting.bodies.base import I32, I64, Body, enum
 
 ConsumeFromWhere = Annotated[
     str,
@@ -34,10 +34,10 @@ class SubscriptionData(Body):
     """
 
     class_filter_mode: bool = False
-    code_set: list[int] = field(default_factory=list)
+    code_set: list[I32] = field(default_factory=list)
     expression_type: str = "TAG"
     sub_string: str = ""
-    sub_version: int = 0
+    sub_version: I64 = 0
     tags_set: list[str] = field(default_factory=list)
     topic: str = ""
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import field
 
 from pocketmq.message.fastjson_text import has_reference
-from pocketmq.remoting.bodies.base import Body, enum
+from pocketmq.remoting.bodies.base import I32, Body, enum
 from pocketmq.remoting.bodies.route import TopicQueueMappingInfo
 from pocketmq.remoting.errors import BodyError
 
@@ -52,12 +52,12 @@ class TopicConfig(Body):
 
     attributes: dict[str, str] = field(default_factory=dict)
     order: bool = False
-    perm: int = 6
-    read_queue_nums: int = 16
+    perm: I32 = 6
+    read_queue_nums: I32 = 16
     topic_filter_type: Annotated[str, enum("SINGLE_TAG", "MULTI_TAG")] = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: I32 = 0
+    write_queue_nums: I32 = 16
 
     def to_text(self) -> str:
         """Return the blank-separated form of compressed bodies; order and topic_sys_flag are not in
@@ -79,11 +79,11 @@ class TopicConfig(Body):
                 attributes = msgspec.json.decode(parts[5], type=dict[str, str])
             return cls(
                 attributes=attributes,
-                perm=int(perm),
-                read_queue_nums=int(read),
+                perm=_i32(perm),
+                read_queue_nums=_i32(read),
                 topic_filter_type=filter_type,
                 topic_name=name,
-                write_queue_nums=int(write),
+                write_queue_nums=_i32(write),
             )
         except (ValueError, msgspec.MsgspecError) as error:
             raise BodyError(f"not a topic config: {text[:200]!r}: {error}") from None
@@ -261,6 +261,13 @@ def _pieces(table: bytes) -> Iterator[bytes]:
                 break
         if start != at:
             raise BodyError(f"an entry of the registration has more than {MOST_ENTRY} bytes")
+
+
+def _i32(text: str) -> int:
+    value = int(text)
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{text[:100]} is out of range")
+    return value
 
 
 def _sized(data: bytes) -> bytes:

@@ -6,17 +6,17 @@ import re
 
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.bodies.base import I32, I64, Body
 
 
 class QueueData(Body):
     """The queues of a topic at one broker group. perm: 4 read, 2 write, 1 inherit, 8 priority."""
 
     broker_name: str = ""
-    perm: int = 0
-    read_queue_nums: int = 0
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 0
+    perm: I32 = 0
+    read_queue_nums: I32 = 0
+    topic_sys_flag: I32 = 0
+    write_queue_nums: I32 = 0
 
 
 class BrokerData(Body):
@@ -36,12 +36,12 @@ class TopicQueueMappingInfo(Body):
     """
 
     bname: str = ""
-    curr_id_map: dict[int, int] = field(default_factory=dict)
+    curr_id_map: dict[I32, I32] = field(default_factory=dict)
     dirty: bool = False
-    epoch: int = 0
+    epoch: I64 = 0
     scope: str = "__global__"
     topic: str = ""
-    total_queues: int = 0
+    total_queues: I32 = 0
 
 
 class TopicRouteData(Body):

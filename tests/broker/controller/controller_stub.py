@@ -53,6 +53,7 @@ class ControllerStub:
         heartbeats: all that came.
         now: milliseconds; heartbeats are dated with it.
         keeps_set: refuses every other SyncStateSet.
+        lies: answers all but the question for the leader in place of this; None for no answer.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class ControllerStub:
         self.leader = ""
         self.leads = True
         self.keeps_set = False
+        self.lies: Callable[[int], Response | None] | None = None
         self.now = 0
         self._happened = asyncio.Event()
         dispatcher = Dispatcher()
@@ -113,6 +115,8 @@ class ControllerStub:
             self.asked.append(code)
             if not self.leads and code != RequestCode.CONTROLLER_GET_METADATA_INFO:
                 return Response(ResponseCode.CONTROLLER_NOT_LEADER, "not leader")
+            if self.lies is not None and code != RequestCode.CONTROLLER_GET_METADATA_INFO:
+                return self.lies(code)
             answer: Response = handle(request)
             return answer
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.controller.controller_client import ControllerClient, Standing
+from pocketmq.broker.controller.controller_client import TIMEOUT_SECONDS, ControllerClient, Standing
 from pocketmq.broker.controller.group_member import GroupMember, MemberPeriods
 from pocketmq.broker.controller.identity_file import Application, GroupIdentity, IdentityFile
 from pocketmq.broker.controller.replica import AskForSet, RoleRefused, RoleTold
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import GetNextBrokerIdResponseHeader
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.serving.request import Response
 
 from .controller_stub import PATIENCE, ControllerStub
 
@@ -66,12 +68,18 @@ class Group:
         self.controller = ControllerStub()
         self.pool = ConnectionPool()
         self.members: list[GroupMember] = []
+        self.timeout = TIMEOUT_SECONDS
         self._directory = directory
         self._codes = itertools.count(1)
 
     def client(self, name: str = "a", *addresses: str) -> ControllerClient:
         return ControllerClient(
-            self.pool, addresses or (self.controller.address,), "c", "g", f"{name}:1"
+            self.pool,
+            addresses or (self.controller.address,),
+            "c",
+            "g",
+            f"{name}:1",
+            timeout=self.timeout,
         )
 
     def files(self, name: str = "a") -> IdentityFile:
@@ -350,6 +358,56 @@ async def test_no_leader_is_an_error_that_names_all(group: Group) -> None:
     client = group.client("a", group.controller.address, "127.0.0.1:1")
     with pytest.raises(RemotingError, match=r"it knows no leader; 127\.0\.0\.1:1"):
         await client.find_leader()
+
+
+def huge_sets(stub: ControllerStub) -> None:
+    stub.lies = lambda code: Response(body=b"[%b]" % (b"1," * (4 << 20)))
+
+
+def silence(stub: ControllerStub) -> None:
+    stub.lies = lambda code: None
+
+
+def ids_of_others(stub: ControllerStub) -> None:
+    stub.lies = lambda code: (
+        Response(ResponseCode.CONTROLLER_BROKER_ID_INVALID, "taken")
+        if code == RequestCode.CONTROLLER_APPLY_BROKER_ID
+        else Response(header=GetNextBrokerIdResponseHeader(next_broker_id=1))
+    )
+
+
+def nonsense(stub: ControllerStub) -> None:
+    fields = dict.fromkeys(("nextBrokerId", "masterBrokerId", "masterEpoch"), "-" * 100_000)
+    stub.lies = lambda code: Response(ext_fields=fields, body=b"[" * 1_000)
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (huge_sets, "8388610 bytes, 65536 are allowed"),
+        (silence, "no answer"),
+        (ids_of_others, "broker id 1 is another broker's"),
+        (nonsense, "gave no id"),
+    ],
+)
+async def test_a_controller_that_lies_is_said_and_asked_again(
+    group: Group,
+    lines: Lines,
+    lie: Callable[[ControllerStub], None],
+    said: str,
+) -> None:
+    lie(group.controller)
+    if lie is silence:
+        group.timeout = 0.2
+    member, taker = group.member()
+    member.start()
+    await lines.wait_for("controllers do not accept this broker")
+    await group.controller.until(lambda: len(group.controller.asked) > 6)
+    assert said in member.trouble
+    assert len(member.trouble) < 1_000
+    assert taker.roles.empty()
+    group.controller.lies = None
+    assert (await role_of(taker)).master_id == 1
 
 
 async def test_heartbeats_reach_every_controller_over_one_connection(group: Group) -> None:
