@@ -15,6 +15,7 @@ from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeou
 from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
 from pocketmq.remoting.frames.frame import SerializeType
 from pocketmq.remoting.frames.frame_memory import FrameMemory
+from pocketmq.remoting.serving import server as server_module
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.serving.light_clients import ACTIVE_SECONDS
@@ -349,6 +350,35 @@ async def test_unread_answers_of_all_connections_are_bounded() -> None:
         assert await lost.get() is greedy
         assert len(server.connections) == 2
         assert server.unread <= server.connections
+        for peer in peers:
+            await peer.close()
+
+
+async def test_many_connections_with_few_unread_answers_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five thousand connections of an address could keep 1 MiB each."""
+    monkeypatch.setattr(server_module, "_FEW_CONNECTIONS", 3)
+    async with echo_server(unread_limit=900 << 10) as (server, echo):
+        lost: asyncio.Queue[object] = asyncio.Queue()
+        server.on_connection_lost.append(lost.put_nowait)
+        peers = [await RawPeer.open(server.port) for _ in range(4)]
+        for peer in peers:
+            before = len(echo.deferred)
+            peer.send(b"".join(frame(DEFER, i) for i in range(1000)))
+            while len(echo.deferred) < before + 1000:
+                echo.arrived.clear()
+                await echo.arrived.wait()
+        body = bytes(64 << 10)
+        for first in range(0, 4000, 1000):
+            connection = echo.deferred[first].connection
+            for request in echo.deferred[first : first + 1000]:
+                if connection.closed or connection.unsent > 256 << 10:
+                    break
+                request.reply(Response(body=body))
+                await asyncio.sleep(0)
+        assert not server.unread, "none has more than the high water"
+        assert (await lost.get()) in {echo.deferred[n].connection for n in (0, 1000, 2000, 3000)}
         for peer in peers:
             await peer.close()
 
