@@ -189,7 +189,7 @@ class ConsumeService(ABC):
         if not pq.done(message):
             return False
         if not pq.dropped:
-            self._limiter.remove_one(pq, len(message.stored_body) + MESSAGE_OVERHEAD)
+            self._limiter.remove_sized(pq, 1, len(message.stored_body) + MESSAGE_OVERHEAD)
         return True
 
     def _count(self, message: ConsumedMessage, *, ok: bool) -> None:

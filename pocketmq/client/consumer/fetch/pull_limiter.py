@@ -119,14 +119,14 @@ class PullLimiter:
         self._count(pq, -len(messages), -_size(messages))
         self._wake(pq)
 
-    def remove_one(self, pq: ProcessQueue[Any], size: int) -> None:
-        """Stop counting a message that was counted with `size` bytes (`message_size`)."""
+    def remove_sized(self, pq: ProcessQueue[Any], count: int, size: int) -> None:
+        """Stop counting messages that were counted with `size` bytes (`message_size`) together."""
         if self._by_topic:
-            self._count(pq, -1, -size)
+            self._count(pq, -count, -size)
             self._wake(pq)
             return
         total = self._total
-        pq.count -= 1
+        pq.count -= count
         pq.size -= size
         total.size -= size
         if total.reading or total.pulling:
