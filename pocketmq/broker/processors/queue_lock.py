@@ -50,7 +50,14 @@ class QueueLockProcessor:
         if connection is not None and connection not in self._watched:
             self._watched.add(connection)
             connection.add_close_callback(self._closed)
-        held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id, connection)
+        caller = request.caller
+        held = self._locks.lock(
+            wanted.consumer_group,
+            wanted.mq_set,
+            wanted.client_id,
+            connection,
+            owner=(caller and caller.username) or request.connection.peer[0],
+        )
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
     def unlock(self, request: Request[Header]) -> Response:

@@ -9,6 +9,7 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,8 @@ from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 LOCK_LIVE_MS: Final = 60_000
 
 MOST_LOCKS: Final = 200_000
-"""The most locks of all groups; above that, only existing locks can be acquired."""
+"""The most locks of all groups, of them half for each owner; above that, only existing locks can be
+acquired."""
 
 _LONGEST_NAMES: Final = 1024
 """The most bytes of the names in a lock: topic, broker, group and client."""
@@ -31,6 +33,7 @@ class _Lock(NamedTuple):
     client_id: str
     renewed: MonotonicMs
     connection: Any  # the lock is released when it ends; None: not bound
+    owner: str
 
 
 class QueueLocks:
@@ -43,6 +46,7 @@ class QueueLocks:
         self._live_ms = live_ms
         self._most = most
         self._count = 0
+        self._of_owner: Counter[str] = Counter()
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
@@ -53,10 +57,12 @@ class QueueLocks:
         queues: Iterable[MessageQueue],
         client_id: str,
         connection: Any = None,
+        *,
+        owner: str = "",
     ) -> set[MessageQueue]:
         """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
         now. The locks are bound to `connection` (None: not bound) until they are renewed over
-        another one."""
+        another one. They count for `owner`, the user or address of the client."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
@@ -66,13 +72,15 @@ class QueueLocks:
                 continue
             known = locks.get(queue)
             if known is None:
-                if self._count >= self._most:
+                if self._count >= self._most or self._of_owner[owner] >= self._most // 2:
                     continue
                 self._count += 1
-                known = _Lock(client_id, now, None)
+                self._of_owner[owner] += 1
+                known = _Lock(client_id, now, None, owner)
             if known.client_id == client_id or now - known.renewed > self._live_ms:
                 self._unbind(group, queue, known)
-                locks[queue] = _Lock(client_id, now, connection)
+                # It goes on counting for the owner who took it first.
+                locks[queue] = _Lock(client_id, now, connection, known.owner)
                 held.add(queue)
                 if connection is not None:
                     self._bound.setdefault(connection, set()).add((group, queue))
@@ -97,8 +105,12 @@ class QueueLocks:
 
     def _forget(self, group: str, queue: MessageQueue) -> None:
         locks = self._groups[group]
-        self._unbind(group, queue, locks.pop(queue))
+        lock = locks.pop(queue)
+        self._unbind(group, queue, lock)
         self._count -= 1
+        self._of_owner[lock.owner] -= 1
+        if not self._of_owner[lock.owner]:
+            del self._of_owner[lock.owner]
         if not locks:
             del self._groups[group]
 
