@@ -372,6 +372,7 @@ async def test_many_connections_with_few_unread_answers_are_bounded(
         body = bytes(64 << 10)
         for first in range(0, 4000, 1000):
             connection = echo.deferred[first].connection
+            assert isinstance(connection, ServerConnection)
             for request in echo.deferred[first : first + 1000]:
                 if connection.closed or connection.unsent > 256 << 10:
                     break
