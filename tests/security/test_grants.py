@@ -306,6 +306,17 @@ async def test_a_user_name_cannot_forge_log_lines(
     assert not any("\n" in record.getMessage() for record in caplog.records)
 
 
+async def test_unknown_request_codes_cause_one_line(
+    server: EmbeddedServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    for address in (server.broker.address, server.namesrv):
+        stranger = await connect(address, None)
+        caplog.clear()
+        for code in range(100_000, 100_020):
+            assert (await stranger.request(code)).code == NO_PERMISSION
+        assert len([line for line in caplog.messages if "is refused" in line]) == 1
+
+
 async def test_a_consumer_does_not_get_the_signature_of_an_admin(
     server: EmbeddedServer, root: Connection, connect: Connect
 ) -> None:
