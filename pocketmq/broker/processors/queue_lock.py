@@ -50,7 +50,11 @@ class QueueLockProcessor:
         if connection is not None and connection not in self._watched:
             self._watched.add(connection)
             connection.add_close_callback(self._closed)
-        held = self._locks.lock(wanted.consumer_group, wanted.mq_set, wanted.client_id, connection)
+        caller = request.caller
+        owner = (caller.username if caller is not None else "") or request.connection.peer[0]
+        held = self._locks.lock(
+            wanted.consumer_group, wanted.mq_set, wanted.client_id, connection, owner
+        )
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 
     def unlock(self, request: Request[Header]) -> Response:

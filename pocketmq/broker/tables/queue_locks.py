@@ -19,7 +19,8 @@ from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 LOCK_LIVE_MS: Final = 60_000
 
 MOST_LOCKS: Final = 200_000
-"""The most locks of all groups; above that, only existing locks can be acquired."""
+"""The most locks of all groups, half of them of one owner; above that, only existing locks can be
+acquired."""
 
 _LONGEST_NAMES: Final = 1024
 """The most bytes of the names in a lock: topic, broker, group and client."""
@@ -31,6 +32,7 @@ class _Lock(NamedTuple):
     client_id: str
     renewed: MonotonicMs
     connection: Any  # the lock is released when it ends; None: not bound
+    owner: str
 
 
 class QueueLocks:
@@ -43,6 +45,7 @@ class QueueLocks:
         self._live_ms = live_ms
         self._most = most
         self._count = 0
+        self._counts: dict[str, int] = {}  # by owner
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
@@ -53,10 +56,11 @@ class QueueLocks:
         queues: Iterable[MessageQueue],
         client_id: str,
         connection: Any = None,
+        owner: str = "",
     ) -> set[MessageQueue]:
         """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
         now. The locks are bound to `connection` (None: not bound) until they are renewed over
-        another one."""
+        another one. `owner`, a user or an address, shares the table with the others."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
@@ -66,13 +70,18 @@ class QueueLocks:
                 continue
             known = locks.get(queue)
             if known is None:
-                if self._count >= self._most:
+                mine = self._counts.get(owner, 0)
+                if self._count >= self._most or mine >= self._most // 2:
                     continue
                 self._count += 1
-                known = _Lock(client_id, now, None)
+                self._counts[owner] = mine + 1
+                known = _Lock(client_id, now, None, owner)
             if known.client_id == client_id or now - known.renewed > self._live_ms:
                 self._unbind(group, queue, known)
-                locks[queue] = _Lock(client_id, now, connection)
+                if known.owner != owner:
+                    self._leave(known.owner)
+                    self._counts[owner] = self._counts.get(owner, 0) + 1
+                locks[queue] = _Lock(client_id, now, connection, owner)
                 held.add(queue)
                 if connection is not None:
                     self._bound.setdefault(connection, set()).add((group, queue))
@@ -97,10 +106,20 @@ class QueueLocks:
 
     def _forget(self, group: str, queue: MessageQueue) -> None:
         locks = self._groups[group]
-        self._unbind(group, queue, locks.pop(queue))
+        lock = locks.pop(queue)
+        self._unbind(group, queue, lock)
         self._count -= 1
+        self._leave(lock.owner)
         if not locks:
             del self._groups[group]
+
+    def _leave(self, owner: str) -> None:
+        """One lock of the owner ends."""
+        left = self._counts[owner] - 1
+        if left:
+            self._counts[owner] = left
+        else:
+            del self._counts[owner]
 
     def _unbind(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
         bound = self._bound.get(lock.connection)
