@@ -26,6 +26,10 @@ MOST_SHOWN: Final = 100
 """Characters of a peer's text that an error quotes."""
 
 _MOST_CAUSES: Final = 1000
+"""Causes with lines of their own in an interval. Peers can make up any number of some, such as
+request codes and addresses; the others share one line."""
+
+_OTHER_CAUSES: Final = object()
 
 _Extra = Mapping[str, object] | None
 
@@ -51,7 +55,8 @@ class LimitedLog:
     """Logs one line per cause in `INTERVAL` seconds, or `MOST_EVENTS` of level INFO.
 
     The first line of the next interval gives the number of suppressed lines. The cause of a line is
-    its format string, unless `cause` is given. `clock` returns seconds.
+    its format string, unless `cause` is given. However many causes there are, an interval has a
+    bounded number of lines. `clock` returns seconds.
     """
 
     def __init__(self, log: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,10 +113,15 @@ class LimitedLog:
     def _admit(self, cause: Hashable, most: int) -> int | None:
         """Return how many lines were suppressed before this one; None to suppress it too."""
         now = self._clock()
+        if cause not in self._causes and len(self._causes) >= _MOST_CAUSES:
+            oldest = next(iter(self._causes))
+            if now - self._causes[oldest][0] >= INTERVAL:
+                del self._causes[oldest]  # with its count
+            else:
+                cause = _OTHER_CAUSES
         began, lines, left_out = self._causes.get(cause, (now - INTERVAL, 0, 0))
         if now - began >= INTERVAL:
-            if len(self._causes) >= _MOST_CAUSES and cause not in self._causes:
-                del self._causes[next(iter(self._causes))]  # with its count
+            self._causes.pop(cause, None)  # the newest interval comes last
             self._causes[cause] = (now, 1, 0)
             return left_out
         if lines < most:

@@ -68,16 +68,35 @@ def test_a_failure_is_logged_with_its_traceback_and_place(
     assert record.__dict__["mq_topic"] == "T"
 
 
-def test_causes_without_number_take_bounded_memory(
+def test_causes_without_number_cause_few_lines(
     lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(5000):
         lines.log.warning("x", cause=number)
+    assert len(caplog.messages) == 1001  # a thousand, and one for all the others
+    lines.now += INTERVAL
     caplog.clear()
-    lines.log.warning("x", cause=4999)
-    assert not caplog.messages
-    lines.log.warning("x", cause=0)  # forgotten, so it is new
-    assert caplog.messages == ["x"]
+    for number in range(4998, 15_000):
+        lines.log.warning("x", cause=number)
+    assert caplog.messages[:2] == ["x", "x"]
+    assert len(caplog.messages) <= 1002
+
+
+def test_what_is_logged_in_each_interval_keeps_its_count(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines.log.warning("x", cause="first")
+    for number in range(999):
+        lines.log.warning("x", cause=number)
+    lines.now += INTERVAL
+    lines.log.warning("x", cause="first")
+    lines.log.warning("x", cause="first")
+    for number in range(1000, 1999):
+        lines.log.warning("x", cause=number)
+    lines.now += INTERVAL
+    caplog.clear()
+    lines.log.warning("x", cause="first")
+    assert caplog.messages == ["x (similar lines suppressed: 1)"]
 
 
 def test_a_line_is_short_and_one_line_whatever_a_peer_names(

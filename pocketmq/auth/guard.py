@@ -34,6 +34,8 @@ MAX_SIGNERS: Final = 1_000
 MAX_RESOURCE_NAME: Final = MAX_STORED_TOPIC
 """Characters: no topic, group or cluster has a longer name."""
 
+_CODES: Final = {code.value: code.name for code in RequestCode}
+
 
 class SignedCaller:
     """A user whose signature was checked, at an address; None if nobody had to sign.
@@ -167,7 +169,8 @@ class Guard:
                 _name_of(request.code),
                 source_ip,
                 error.remark,
-                cause=("refused", source_ip, request.code, error.kind),
+                # A peer can send any of four billion codes: those without a name are one kind.
+                cause=("refused", source_ip, _CODES.get(request.code), error.kind),
             )
             return Response(error.code, error.remark)
         return None
@@ -315,7 +318,4 @@ def _parent_of(request: Request[Any]) -> Request[Any] | None:
 
 
 def _name_of(code: int) -> str:
-    try:
-        return RequestCode(code).name
-    except ValueError:
-        return str(code)
+    return _CODES.get(code) or str(code)

@@ -69,7 +69,7 @@ async def test_a_clock_that_is_set_gives_no_lock_away_and_keeps_none(
 class FakeConnection:
     """Of a client that asks for locks."""
 
-    peer = "127.0.0.1", 1
+    peer = ("127.0.0.1", 1)
 
     def __init__(self, locks: QueueLockProcessor) -> None:
         self.ended_by_peer = False

@@ -108,18 +108,31 @@ def test_expired_locks_are_forgotten(locks: QueueLocks, clock: Clock) -> None:
 
 
 def test_locks_are_bounded(clock: Clock) -> None:
-    locks = QueueLocks(clock, most=4)
-    assert len(locks.lock("G", QUEUES, "c1", owner="a")) == 2, "half for each owner"
-    assert len(locks.lock("H", QUEUES[:1], "c1", owner="b")) == 1
-    assert len(locks.lock("H", QUEUES, "c1", owner="c")) == 2, "one renewed, and one that is left"
+    locks = QueueLocks(clock, most=6)  # half of it for one owner
+    assert len(locks.lock("G", QUEUES[:2], "c1")) == 2
+    assert len(locks.lock("H", QUEUES, "c1")) == 1
     # Those that are there are renewed, change hands, and leave room.
-    assert locks.lock("G", QUEUES[:2], "c1", owner="a") == set(QUEUES[:2])
+    assert locks.lock("G", QUEUES[:2], "c1") == set(QUEUES[:2])
     clock.now += LOCK_LIVE_MS + 1
-    assert locks.lock("G", QUEUES, "c2", owner="a") == set(QUEUES[:2])
+    assert locks.lock("G", QUEUES, "c2") == set(QUEUES[:2])
     locks.unlock("G", QUEUES[:1], "c2")
-    assert locks.lock("I", QUEUES, "c1", owner="a") == {QUEUES[0]}
-    locks.expire()  # H's locks are over
-    assert locks.lock("I", QUEUES, "c1", owner="c") == set(QUEUES)
+    assert locks.lock("I", QUEUES, "c1") == {QUEUES[0]}
+    locks.expire()  # H's lock is over
+    assert locks.lock("I", QUEUES, "c1") == {QUEUES[0], QUEUES[1]}
+
+
+def test_one_owner_leaves_locks_to_others(clock: Clock) -> None:
+    locks = QueueLocks(clock, most=4)
+    assert len(locks.lock("G", QUEUES, "c1", owner="eve")) == 2
+    assert len(locks.lock("H", QUEUES, "c2", owner="bob")) == 2
+    assert locks.lock("I", QUEUES, "c3", owner="carol") == set()
+    clock.now += LOCK_LIVE_MS + 1
+    taken = locks.lock("G", QUEUES, "c3", owner="carol")  # eve's, which are over
+    assert len(taken) == 2
+    locks.expire()
+    assert len(locks.lock("H", QUEUES, "c1", owner="eve")) == 2
+    locks.unlock("G", taken, "c3")
+    assert len(locks.lock("I", QUEUES, "c3", owner="carol")) == 2
 
 
 def test_no_lock_keeps_long_names(locks: QueueLocks) -> None:

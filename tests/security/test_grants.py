@@ -22,14 +22,16 @@ from pocketmq.message.identity import decode_offset_msg_id
 from pocketmq.message.message import Message
 from pocketmq.namesrv.config import load_namesrv_config
 from pocketmq.namesrv.server import NameServer
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.frames.frame import Command, encode_command
+from pocketmq.remoting.headers import QueryMessageRequestHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.listening import PortInUse
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.settings.properties_file import ConfigErrors
+from pocketmq.store.index.message_index import FoundMessages
 from tests.security.conftest import ADMIN, NOBODY, PROPERTIES, Connect
 
 NO_PERMISSION = 16
@@ -304,6 +306,51 @@ async def test_a_user_name_cannot_forge_log_lines(
     answer = await stranger.request(RequestCode.GET_BROKER_CONFIG, ext_fields=forged)
     assert answer.code == NO_PERMISSION
     assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+async def test_queries_by_key_of_one_user_leave_the_index_to_others_of_the_same_address(
+    server: EmbeddedServer, root: Connection, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.broker.tables.topics.create_if_absent("T", 1)
+    await grant(root, "Topic:T", actions="Sub")
+    asked: list[str] = []
+    arrived, end = asyncio.Event(), asyncio.Event()
+
+    async def search(topic: str, key: str, *bounds: int) -> FoundMessages:
+        asked.append(key)
+        if key == "other":
+            arrived.set()
+        await end.wait()
+        return FoundMessages()
+
+    monkeypatch.setattr(server.broker.store.index, "query", search)
+
+    async def query(connection: Connection, key: str) -> int:
+        header = QueryMessageRequestHeader(
+            topic="T", key=key, max_num=1, begin_timestamp=0, end_timestamp=1
+        )
+        return (await connection.request(RequestCode.QUERY_MESSAGE, header)).code
+
+    nobody = await connect(server.broker.address, NOBODY)
+    queries = [asyncio.create_task(query(nobody, f"mine{n}")) for n in range(3)]
+    await nobody.request(RequestCode.GET_BROKER_CONFIG)  # the queries have arrived
+    queries.append(asyncio.create_task(query(root, "other")))
+    async with asyncio.timeout(30):
+        await arrived.wait()
+    assert asked == ["mine0", "other"]
+    end.set()
+    assert set(await asyncio.gather(*queries)) == {ResponseCode.QUERY_NOT_FOUND}
+
+
+async def test_unknown_request_codes_cause_one_line(
+    server: EmbeddedServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    for address in (server.broker.address, server.namesrv):
+        stranger = await connect(address, None)
+        caplog.clear()
+        for code in range(100_000, 100_020):
+            assert (await stranger.request(code)).code == NO_PERMISSION
+        assert len([line for line in caplog.messages if "is refused" in line]) == 1
 
 
 async def test_a_consumer_does_not_get_the_signature_of_an_admin(

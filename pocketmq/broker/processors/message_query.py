@@ -58,9 +58,9 @@ class MessageQueryProcessor:
         self._store = store
         self._consumers = consumers
         self._filters = filters
-        # One query of an address at a time: a client can make chains of the index long, and the
-        # queries of the others would wait for all of its own.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # One query of a user at an address at a time: a client can make chains of the index long,
+        # and the queries of the others would wait for all of its own.
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._waiting = Budget(MAX_WAITING, "queries by key", "bytes", LimitedLog(log))
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -81,8 +81,9 @@ class MessageQueryProcessor:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"maxNum is {header.max_num}, it is 0 or more"
             )
-        address = request.connection.peer[0]
-        turn = self._turns.get(address) or self._turns.setdefault(address, asyncio.Lock())
+        user = request.caller.username if request.caller is not None else ""
+        asker = request.connection.peer[0], user
+        turn = self._turns.get(asker) or self._turns.setdefault(asker, asyncio.Lock())
         size = request.keep() + _OVERHEAD
         if not self._waiting.take(request, size):
             raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many queries by key wait")

@@ -51,12 +51,9 @@ class QueueLockProcessor:
             self._watched.add(connection)
             connection.add_close_callback(self._closed)
         caller = request.caller
+        owner = (caller.username if caller is not None else "") or request.connection.peer[0]
         held = self._locks.lock(
-            wanted.consumer_group,
-            wanted.mq_set,
-            wanted.client_id,
-            connection,
-            owner=(caller and caller.username) or request.connection.peer[0],
+            wanted.consumer_group, wanted.mq_set, wanted.client_id, connection, owner
         )
         return Response(body=LockBatchResponseBody(lock_ok_mq_set=sorted(held)).encode())
 

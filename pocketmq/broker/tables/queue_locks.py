@@ -9,7 +9,6 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
@@ -20,7 +19,7 @@ from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
 LOCK_LIVE_MS: Final = 60_000
 
 MOST_LOCKS: Final = 200_000
-"""The most locks of all groups, of them half for each owner; above that, only existing locks can be
+"""The most locks of all groups, half of them of one owner; above that, only existing locks can be
 acquired."""
 
 _LONGEST_NAMES: Final = 1024
@@ -46,7 +45,7 @@ class QueueLocks:
         self._live_ms = live_ms
         self._most = most
         self._count = 0
-        self._of_owner: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}  # by owner
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
@@ -57,12 +56,11 @@ class QueueLocks:
         queues: Iterable[MessageQueue],
         client_id: str,
         connection: Any = None,
-        *,
         owner: str = "",
     ) -> set[MessageQueue]:
         """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
         now. The locks are bound to `connection` (None: not bound) until they are renewed over
-        another one. They count for `owner`, the user or address of the client."""
+        another one. `owner`, a user or an address, shares the table with the others."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
         held = set()
@@ -72,15 +70,18 @@ class QueueLocks:
                 continue
             known = locks.get(queue)
             if known is None:
-                if self._count >= self._most or self._of_owner[owner] >= self._most // 2:
+                mine = self._counts.get(owner, 0)
+                if self._count >= self._most or mine >= self._most // 2:
                     continue
                 self._count += 1
-                self._of_owner[owner] += 1
+                self._counts[owner] = mine + 1
                 known = _Lock(client_id, now, None, owner)
             if known.client_id == client_id or now - known.renewed > self._live_ms:
                 self._unbind(group, queue, known)
-                # It goes on counting for the owner who took it first.
-                locks[queue] = _Lock(client_id, now, connection, known.owner)
+                if known.owner != owner:
+                    self._leave(known.owner)
+                    self._counts[owner] = self._counts.get(owner, 0) + 1
+                locks[queue] = _Lock(client_id, now, connection, owner)
                 held.add(queue)
                 if connection is not None:
                     self._bound.setdefault(connection, set()).add((group, queue))
@@ -108,11 +109,17 @@ class QueueLocks:
         lock = locks.pop(queue)
         self._unbind(group, queue, lock)
         self._count -= 1
-        self._of_owner[lock.owner] -= 1
-        if not self._of_owner[lock.owner]:
-            del self._of_owner[lock.owner]
+        self._leave(lock.owner)
         if not locks:
             del self._groups[group]
+
+    def _leave(self, owner: str) -> None:
+        """One lock of the owner ends."""
+        left = self._counts[owner] - 1
+        if left:
+            self._counts[owner] = left
+        else:
+            del self._counts[owner]
 
     def _unbind(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
         bound = self._bound.get(lock.connection)

@@ -111,6 +111,25 @@ async def test_messages_with_other_keys_of_one_hash_hide_none(bench: StoreBench)
     assert len(await found(store, key, topic="UPpic")) == 1
 
 
+async def test_a_key_that_a_message_repeats_is_compared_once(
+    bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.open(max_index_num=100_000, mapped_file_size_commit_log=1 << 20)
+    store.start()
+    own = [bench.put(store, properties=text(KEYS="a " * 5_000)).physical_offset for _ in range(3)]
+    assert await found(store, "a") == own
+    read: list[int] = []
+    record_at = store.commit_log.record_at
+
+    def reading(physical: int) -> memoryview:
+        read.append(physical)
+        return record_at(physical)
+
+    monkeypatch.setattr(store.commit_log, "record_at", reading)
+    assert await found(store, "a") == own
+    assert len(read) == 3
+
+
 async def test_a_key_of_many_messages_hides_none(bench: StoreBench) -> None:
     """A chain of a hundred thousand entries is followed, and its messages compared, in turns."""
     store = bench.open(max_index_num=200_000, mapped_file_size_commit_log=1 << 20)
