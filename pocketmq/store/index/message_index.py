@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.limited_log import shown
+from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
 from pocketmq.store.errors import DiskFull, RecordNotFound
@@ -158,6 +158,7 @@ class MessageIndex:
         self._worker_failed = False
         self._worker_used = 0.0  # when it last had much to do, monotonic seconds
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lines = LimitedLog(log)  # what a query can cause
         # Others need threads, too.
         self._turnstile = asyncio.Semaphore(_QUERIES_AT_ONCE)
         # Queries that wait for a position: only touched on the event loop.
@@ -275,7 +276,7 @@ class MessageIndex:
             if ended:
                 break
             if time.monotonic() > deadline:
-                log.warning(
+                self._lines.warning(
                     "a query by key in topic %s is answered with the %d messages found within "
                     "%g s; there may be older ones: very many keys share its place in the index",
                     shown(topic), len(search.found), self._pace.search,
@@ -297,7 +298,7 @@ class MessageIndex:
             async with asyncio.timeout(self._pace.query):
                 await reached
         except TimeoutError:
-            log.warning("index ends at %d, and a query is answered from it", self.position)
+            self._lines.warning("index ends at %d, and a query is answered from it", self.position)
         finally:
             self._waiting = [entry for entry in self._waiting if entry[1] is not reached]
 
