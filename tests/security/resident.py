@@ -23,8 +23,10 @@ needs_proc = pytest.mark.skipif(
 MB = 1 << 20
 #: A character that takes four bytes in memory, and makes the others of its text do so, too.
 WIDE = "\U0001f600"
-SERVE = ("serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0", "--set", "maxAutoCreatedGroups=1000",
-         "--set", "enablePropertyFilter=true")  # fmt: skip
+SERVE = (
+    "serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0",
+    "--set", "maxAutoCreatedGroups=1000", "--set", "enablePropertyFilter=true",
+)  # fmt: skip
 
 
 class Server:

@@ -34,8 +34,9 @@ log = logging.getLogger(__name__)
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-#: The most bytes of all expressions with their names and overhead; above it, none is added.
-MAX_BYTES: Final = 64 << 20
+#: The most bytes of all expressions with their names and overhead; above it, none is added. The
+#: content of the file takes as many, and its next one.
+MAX_BYTES: Final = 32 << 20
 OVERHEAD: Final = 1000
 _SHORTEST: Final = 4  # characters of the shortest comparison and its operator
 #: The most characters of new expressions that are compiled for one heartbeat, of all its groups

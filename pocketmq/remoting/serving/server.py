@@ -34,8 +34,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator, Sequence
-from inspect import iscoroutine
+from collections.abc import Callable, Container, Iterator, Sequence
 from random import uniform
 from time import perf_counter
 from typing import Any
@@ -52,7 +51,6 @@ from pocketmq.remoting.frames.first_bytes import (
 from pocketmq.remoting.frames.frame import MAX_FRAME, decode_command, encode_response_frame
 from pocketmq.remoting.frames.frame_memory import FrameMemory
 from pocketmq.remoting.machine_memory import at_most
-from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher, ReadHandler
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_LIMIT, FrameStream
 from pocketmq.remoting.serving.light_clients import LightClients
@@ -72,13 +70,6 @@ _FEW_CONNECTIONS = 256
 
 _COUNT_INTERVAL = 0.5
 """Seconds between two counts of more connections; one of 20,000 takes some milliseconds."""
-
-WAITING_LIMIT = 512 << 20
-"""Bytes of the requests that wait for something: 1,024 of each connection may, of any size."""
-LEAST_WAITING_LIMIT = 192 << 20
-"""Of it, a connection's tenth is more than a frame."""
-LITTLE = 4096
-"""Bytes of a request that does not count among these."""
 
 _STOP_GRACE = 1.0
 
@@ -266,18 +257,6 @@ class ServerConnection(FrameStream):
                 self._heavy = True
                 server.worked(ended - began, ended)
         self._resume_reading()
-
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        size = len(request.head) + len(request.body)
-        if size > LITTLE and iscoroutine(result):
-            waiting = self._server.waiting_bytes
-            if not waiting.take(request, size):
-                result.close()
-                busy = "[OVERLOAD]the requests that wait have too many bytes"
-                request.channel.respond(request, Response(ResponseCode.SYSTEM_BUSY, busy))
-                return
-            result = _counted(waiting, request, size, result)
-        super().spawn(request, result)
 
     def drop_frame(self, reason: str) -> None:
         """Close, and free the memory of the incomplete frame at once."""
@@ -476,18 +455,6 @@ class ServerConnection(FrameStream):
             self._resume_reading()
 
 
-async def _counted(
-    waiting: Budget,
-    request: Request[Any],
-    size: int,
-    result: Coroutine[Any, Any, Response | None],
-) -> Response | None:
-    try:
-        return await result
-    finally:
-        waiting.give_back(request, size)
-
-
 class RemotingServer:
     """Listens on one address and serves every connection by one dispatcher.
 
@@ -500,9 +467,6 @@ class RemotingServer:
         write_limit: bytes of unread answers after which a connection is dropped.
         unread_limit: bytes of unread answers of all connections, above which those with the most
             are dropped; by default 1 GiB, or a quarter of the memory if that is less.
-        waiting_limit: bytes of the requests that wait for something, of it a tenth per connection
-            and half per address: those above it are refused with SYSTEM_BUSY. By default 512 MiB,
-            or a quarter of the memory, but at least 192 MiB.
         max_connections: connections above it are closed as they come, with a log line.
         max_connections_per_address: the same for connections from one address.
         frame_memory: bounds the bytes of incomplete frames; when it is exceeded, the connections
@@ -533,7 +497,6 @@ class RemotingServer:
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
         unread_limit: int | None = None,
-        waiting_limit: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         frame_memory: FrameMemory | None = None,
@@ -554,9 +517,6 @@ class RemotingServer:
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
         self.unread_limit = at_most(UNREAD_LIMIT) if unread_limit is None else unread_limit
-        if waiting_limit is None:
-            waiting_limit = max(at_most(WAITING_LIMIT), LEAST_WAITING_LIMIT)
-        self.waiting_bytes = Budget(waiting_limit, "waiting requests", "bytes", dispatcher.log)
         self.unread: set[ServerConnection] = set()
         self._unread_timer: asyncio.TimerHandle | None = None
         self.max_connections = max_connections
