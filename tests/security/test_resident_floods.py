@@ -60,13 +60,19 @@ def serve() -> Iterator[Serve]:
 
 
 def send(
-    number: int, topic: str, body: bytes = b"x", queue: int = 0, properties: str = ""
+    number: int,
+    topic: str,
+    body: bytes = b"x",
+    queue: int = 0,
+    *,
+    properties: str = "",
+    code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> bytes:
     fields = {
         "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1",
         "h": "0", "i": properties, "j": "0", "k": "false",
     }  # fmt: skip
-    return encode_command(RequestCode.SEND_MESSAGE_V2, number, ext_fields=fields, body=body)
+    return encode_command(code, number, ext_fields=fields, body=body)
 
 
 def pull(number: int, *, tags: str = "*", offset: int = 0, queue: int = 0, hold: int = 0) -> bytes:
@@ -115,9 +121,9 @@ async def test_held_polls(
 
     peers = [await open_peer(server.broker, address) for address in ADDRESSES for _ in range(6)]
     codes = [await peer.through(polls(number)) for number, peer in enumerate(peers)]
-    print(codes[0], codes[-1], server.growth / MB)
     assert sum(sum(each.values()) for each in codes) > 100  # some were not held
-    assert server.growth < 100 * MB
+    # Large ones may have 64 MB, and the others some kilobytes each.
+    assert server.growth < 130 * MB
 
 
 async def test_pop_check_points(serve: Serve, open_peer: Open) -> None:
@@ -128,7 +134,6 @@ async def test_pop_check_points(serve: Serve, open_peer: Open) -> None:
     await peer.flood([heartbeat(0, ["G"])], 1)
     before = server.growth
     codes = await peer.flood((pop(n) for n in range(12_000)), 12_000)
-    print(codes, before / MB, server.growth / MB)
     assert codes == {0: 12_000}
     assert server.growth < 60 * MB
 
@@ -143,7 +148,6 @@ async def test_short_locks(serve: Serve, open_peer: Open) -> None:
     server = serve()
     peer = await open_peer(server.broker)
     assert await peer.flood(map(locks, range(80)), 80) == {0: 80}
-    print(server.growth / MB)
     assert server.growth < 110 * MB
 
 
@@ -162,7 +166,6 @@ async def test_producer_groups(serve: Serve, open_peer: Open) -> None:
             return encode_command(RequestCode.HEART_BEAT, number, body=body)
 
         assert await peer.flood(map(groups, range(100)), 100) == {0: 100}
-    print(server.growth / MB)
     # 100,000 names of a kilobyte.
     assert server.growth < 190 * MB
 
@@ -180,7 +183,6 @@ async def test_offsets(serve: Serve, open_peer: Open) -> None:
         return encode_command(RequestCode.UPDATE_CONSUMER_OFFSET, number, ext_fields=fields)
 
     codes = await peer.flood(map(commit, range(160_000)), 160_000)
-    print(codes, server.growth / MB)
     assert codes[0] <= 100 * 50 * 4
     assert server.growth < 30 * MB
 
@@ -190,8 +192,7 @@ async def test_topics(serve: Serve, open_peer: Open) -> None:
     peer = await open_peer(server.broker)
     topics = (send(n, f"{n}".ljust(127, "x")) for n in range(1_000))
     codes = await peer.flood(topics, 1_000)
-    print(codes, server.growth / MB)
-    assert codes[0] == 500
+    assert 450 < codes[0] <= 500
     assert server.growth < 45 * MB
 
 
@@ -215,7 +216,6 @@ async def test_expressions_of_groups_that_left(
                          subVersion=number, expressionType="SQL92")  # fmt: skip
 
     codes = await peer.flood(map(subscribes, range(2_000)), 2_000)
-    print(codes, server.growth / MB, server.peak / MB)
     # All dead expressions may have 32 MB; what is in the file and what is written next have copies.
     assert server.growth < 200 * MB
     assert server.peak < 300 * MB
@@ -236,7 +236,6 @@ async def test_transactions(serve: Serve, open_peer: Open) -> None:
         return encode_command(RequestCode.END_TRANSACTION, number, ext_fields=fields)
 
     codes = await peer.through(map(rollback, range(20_000)))
-    print(codes, before / MB, stored / MB, server.growth / MB)
     assert server.growth < 50 * MB
 
 
@@ -263,7 +262,6 @@ async def test_requests_that_wait_keep_no_bodies(
     server = serve()
     peers = [await open_peer(server.broker) for _ in range(4)]
     found = await asyncio.gather(*(peer.flood(map(shape, range(150)), 150) for peer in peers))
-    print(found, server.growth / MB, server.peak / MB)
     assert server.peak < 100 * MB
 
 
@@ -278,7 +276,6 @@ async def test_frames_without_an_end(serve: Serve, open_peer: Open) -> None:
         )
     first = await open_peer(server.broker)
     await first.through([])
-    print(server.growth / MB, server.peak / MB)
     # 300 MB were sent; frames that are begun may have 128.
     assert server.peak < 200 * MB
 
@@ -309,7 +306,6 @@ async def test_answers_that_many_connections_do_not_read(serve: Serve, open_peer
         async with asyncio.timeout(60):
             while server.growth > 190 * MB:
                 await first.through([])
-        print(server.growth / MB, server.peak / MB)
     finally:
         for peer in crowd:
             peer.writer.transport.abort()
@@ -328,12 +324,11 @@ async def test_replies(serve: Serve, open_peer: Open) -> None:
         replies = []
         for n in range(8):
             properties = f"REPLY_TO_CLIENT\1c{number}\2CORRELATION_ID\1{n}\2"
-            frame = send(n, "R", bytes(3_900_000), properties=properties)
-            replies.append(frame)
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+            replies.append(send(n, "R", bytes(3_900_000), properties=properties, code=code))
         peer = await open_peer(server.broker, address)
         senders.append(asyncio.create_task(peer.flood(replies, 8)))
     await asyncio.wait(senders, timeout=60)
-    print(server.growth / MB, server.peak / MB)
     # 256 MB of bodies, and the frames with them that nobody reads.
     assert server.peak < 680 * MB
 
@@ -346,7 +341,6 @@ async def test_key_value_config(serve: Serve, open_peer: Open) -> None:
     server = serve()
     peer = await open_peer(server.namesrv)
     codes = await peer.flood(map(put, range(300)), 300)
-    print(codes, server.growth / MB, server.peak / MB)
     assert codes[0] < 170
     # 16 MB, and the copies of a write.
     assert server.peak < 100 * MB
@@ -365,7 +359,6 @@ async def test_cached_routes(serve: Serve, open_peer: Open) -> None:
         return encode_command(RequestCode.GET_ROUTEINFO_BY_TOPIC, number, ext_fields=fields)
 
     codes = await peer.flood(map(route, range(4_000)), 4_000)
-    print(registered, codes, registered_growth / MB, server.growth / MB)
     assert server.growth - registered_growth < 50 * MB
 
 
@@ -376,7 +369,6 @@ async def test_half_tls_handshakes(serve: Serve, open_peer: Open) -> None:
         peer.writer.write(bytes.fromhex("160301"))
     first = await open_peer(server.broker)
     await first.through([])
-    print(server.growth / MB)
     assert server.growth < 30 * MB
 
 
@@ -419,7 +411,6 @@ async def test_requests_that_a_proxy_holds(serve: Serve) -> None:
                 if not open_:
                     refused += 1
                     break
-        print(refused, server.growth / MB, server.peak / MB)
         # 640 MB were sent; the requests that are held may have 128.
         assert server.peak < 220 * MB
     finally:
@@ -440,7 +431,6 @@ async def test_settings_of_a_proxy_s_clients(serve: Serve) -> None:
             with contextlib.suppress(StopAsyncIteration, aio.AioRpcError):
                 await client.telemetry(settings)
                 kept += 1
-        print(kept, server.growth / MB, server.peak / MB)
         assert kept < 450
         # 32 MB for one address, and the clients' connections.
         assert server.growth < 150 * MB
@@ -461,7 +451,6 @@ async def test_clients_of_a_proxy(serve: Serve) -> None:
             )
             for answer in answers:
                 codes[answer.status.code] = codes.get(answer.status.code, 0) + 1
-    print(codes, server.growth / MB)
     assert server.growth < 100 * MB
 
 
@@ -483,6 +472,5 @@ async def test_sessions_of_the_dashboard(serve: Serve) -> None:
                 user="root", secret="root-password-1"
             )
             assert page.status == 303, (number, page.words)
-    print(server.growth / MB)
     # 64 sessions, each with a connection to the cluster.
     assert server.growth < 60 * MB
