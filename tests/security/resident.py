@@ -75,8 +75,10 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def flood(self, frames: Iterable[bytes], answers: int) -> dict[int, int]:
-        """Send frames, and read so many answers."""
+    async def flood(
+        self, frames: Iterable[bytes], answers: int, got: list[Command] | None = None
+    ) -> dict[int, int]:
+        """Send frames, and read so many answers, into `got` if that is given."""
         sending = asyncio.create_task(self._send(frames))
         codes: dict[int, int] = {}
         async with asyncio.timeout(TIMEOUT * 5):
@@ -85,6 +87,8 @@ class Peer:
                 if answer.flag & 1:  # the broker also tells of changed groups
                     codes[answer.code] = codes.get(answer.code, 0) + 1
                     answers -= 1
+                    if got is not None:
+                        got.append(answer)
             await sending
         return codes
 
