@@ -134,7 +134,8 @@ async def test_pop_check_points(serve: Serve, open_peer: Open) -> None:
     await peer.flood([heartbeat(0, ["G"])], 1)
     codes = await peer.flood((pop(n) for n in range(12_000)), 12_000)
     assert codes == {0: 12_000}
-    assert server.growth < 60 * MB
+    # The pages of 12,000 messages and of their records are 30 MB of it.
+    assert server.growth < 80 * MB
 
 
 async def test_short_locks(serve: Serve, open_peer: Open) -> None:
@@ -329,7 +330,7 @@ async def test_replies(serve: Serve, open_peer: Open) -> None:
         senders.append(asyncio.create_task(peer.flood(replies, 8)))
     await asyncio.wait(senders, timeout=60)
     # 256 MB for those that are not answered, and 24 frames that are being received.
-    assert server.peak < 480 * MB
+    assert server.peak < 520 * MB
 
 
 async def test_key_value_config(serve: Serve, open_peer: Open) -> None:
