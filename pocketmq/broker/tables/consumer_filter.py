@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from sys import getsizeof
 from typing import Any, Final
 
 import msgspec
@@ -346,7 +345,9 @@ def _stays(old: ConsumerFilterData, new: SubscriptionData) -> bool:
 
 def _weight(data: ConsumerFilterData) -> int:
     texts = (data.consumer_group, data.topic, data.expression, data.expression_type)
-    return sum(getsizeof(text) for text in texts) + OVERHEAD
+    # Characters that are not ASCII take up to four bytes, and as many again once they are written
+    # as UTF-8, which a text keeps. `getsizeof` would give less before that than after it.
+    return sum(len(text) if text.isascii() else 8 * len(text) for text in texts) + OVERHEAD
 
 
 class NotCompiled(Exception):
