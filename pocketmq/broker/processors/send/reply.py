@@ -48,7 +48,7 @@ MAX_UNANSWERED: Final = 16 << 20
 send it replies; with too many, its other answers wait, and its connection may be closed."""
 
 MAX_WAITING: Final = 256 << 20
-"""Bytes of all these replies, twice the bodies; a tenth of it for those from one connection."""
+"""Bytes of all these replies; a tenth of it for the replies from one connection."""
 
 ReplyRequest = Request[SendMessageRequestHeader | SendMessageRequestHeaderV2]
 
@@ -155,8 +155,7 @@ class ReplyProcessor:
         requester, size = client.connection, len(request.body)
         if self._unanswered[requester] + size > MAX_UNANSWERED:
             return f"push reply message to {client_id} fail. It has many unanswered replies."
-        # It is kept twice: in the request, and in what is sent to the requester.
-        if not self._waiting.take(request, 2 * size):
+        if not self._waiting.take(request, size):
             return (
                 f"push reply message to {client_id} fail. Many replies wait for their requesters."
             )
@@ -168,7 +167,7 @@ class ReplyProcessor:
         except RemotingError as error:
             return f"push reply message to {client_id} fail. {error}"
         finally:
-            self._waiting.give_back(request, 2 * size)
+            self._waiting.give_back(request, size)
             self._unanswered[requester] -= size
             if not self._unanswered[requester]:
                 del self._unanswered[requester]
