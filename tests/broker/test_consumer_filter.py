@@ -102,7 +102,7 @@ async def test_the_dead_are_forgotten_after_a_day(world: World) -> None:
 
 
 def test_there_is_an_end_to_what_is_kept(world: World) -> None:
-    world.filters = world.open(max_characters=10_000)
+    world.filters = world.open(max_bytes=10_000)
     world.register(*[(f"T{n}", "a > 1", 1) for n in range(20)])
     assert sum(world.known(f"T{n}") is not None for n in range(20)) == 9
 
@@ -112,6 +112,19 @@ def test_there_is_an_end_to_what_is_kept(world: World) -> None:
         world.register((f"U{n}", "a > 2", 2))
         assert world.known(f"U{n}") == ("a > 2", 2, False)
     assert world.known("T0") is None
+
+
+def test_what_is_kept_counts_as_the_memory_that_it_takes(world: World) -> None:
+    world.filters = world.open(max_bytes=100_000)
+    wide = "\U0001f600" * 10_000  # of four bytes each
+    world.register(("T1", f"a = '{wide}'", 1), ("T2", f"b = '{wide}'", 1))
+    assert [world.known(topic) is not None for topic in ("T1", "T2")] == [True, False]
+    assert world.filters.unsaved() is not None  # written as UTF-8, a text takes more
+    for n in range(20):
+        world.register((f"U{n}", f"a = '{n}{wide}'", 1))
+    assert world.known("U19") is not None
+    assert world.known("T1") is None
+    assert sum(world.known(f"U{n}") is not None for n in range(20)) == 1
 
 
 def test_a_heartbeat_has_so_much_compiled_and_the_next_one_the_rest(world: World) -> None:

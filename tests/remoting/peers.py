@@ -77,8 +77,10 @@ class Echo:
 
 
 @contextlib.asynccontextmanager
-async def echo_server(**options: Any) -> AsyncIterator[tuple[RemotingServer, Echo]]:
-    dispatcher = Dispatcher()
+async def echo_server(
+    *, waiting_limit: int | None = None, **options: Any
+) -> AsyncIterator[tuple[RemotingServer, Echo]]:
+    dispatcher = Dispatcher(waiting_limit=waiting_limit)
     processor = Echo()
     processor.register(dispatcher)
     server = RemotingServer(dispatcher, **options)

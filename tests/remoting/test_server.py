@@ -1196,3 +1196,26 @@ async def test_a_frame_has_to_be_complete_in_time(caplog: pytest.LogCaptureFixtu
                 await asyncio.wait([ended], timeout=0.02)
         assert "not complete after 0.2 s" in caplog.text
         await peer.close()
+
+
+async def test_the_bytes_of_requests_that_wait_are_bounded() -> None:
+    async with echo_server(waiting_limit=1_000_000) as (server, echo):
+        peer, other = [await RawPeer.open(server.port) for _ in range(2)]
+        for opaque in range(3):
+            peer.send(frame(SLOW, opaque, body=bytes(40_000)))
+        # A tenth of the limit for each connection; what takes no time or little memory is served.
+        assert ((busy := await peer.read()).opaque, busy.code) == (2, ResponseCode.SYSTEM_BUSY)
+        peer.send(frame(ECHO, 3, body=bytes(40_000)))
+        assert (await peer.read()).opaque == 3
+        peer.send(frame(SLOW, 4))
+        other.send(frame(SLOW, 5, body=bytes(40_000)))
+        while len(echo.seen) < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        echo.release.set()
+        assert {(await peer.read()).opaque for _ in range(3)} == {0, 1, 4}
+        assert (await other.read()).remark == "slow"
+        for opaque in range(6, 16):
+            peer.send(frame(SLOW, opaque, body=bytes(40_000)))
+            assert (await peer.read()).remark == "slow"
+        await peer.close()
+        await other.close()

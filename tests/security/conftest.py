@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -11,6 +12,7 @@ from pocketmq.auth.service import signer_of
 from pocketmq.auth.users import User
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.connection import Connection
+from tests.security.resident import Open, Peer
 
 ADMIN: Final = User("root", "root-password-1")
 NOBODY: Final = User("nobody", "nobody-password-1")
@@ -51,3 +53,18 @@ async def create_nobody(server: EmbeddedServer, connect: Connect) -> None:
     root = await connect(server.broker.address, ADMIN)
     body = b'{"username":"nobody","password":"nobody-password-1"}'
     assert (await root.request(3001, None, body, ext_fields={"username": "nobody"})).code == 0
+
+
+@pytest.fixture
+async def open_peer() -> AsyncIterator[Open]:
+    """Connections, also from another address of this machine."""
+    opened: list[Peer] = []
+
+    async def open_one(port: int, source: str = "127.0.0.1") -> Peer:
+        streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+        opened.append(Peer(*streams))
+        return opened[-1]
+
+    yield open_one
+    for peer in opened:
+        peer.writer.transport.abort()

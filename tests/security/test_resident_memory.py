@@ -5,111 +5,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frames.frame import decode_command, encode_command
-from tests.cli.running import TIMEOUT, Running
-
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/statm").exists(), reason="needs /proc to read the resident memory"
+from pocketmq.remoting.frames.frame import encode_command
+from tests.cli.running import Running
+from tests.security.resident import (
+    MB,
+    SERVE,
+    WIDE,
+    Open,
+    Server,
+    heartbeat,
+    needs_proc,
+    registration,
 )
-MB = 1 << 20
-#: A character that takes four bytes in memory, and makes the others of its text do so, too.
-WIDE = "\U0001f600"
-SERVE = ("serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0", "--no-grpc",
-         "--no-dashboard", "--set", "maxAutoCreatedGroups=1000",
-         "--set", "enablePropertyFilter=true")  # fmt: skip
 
-
-class Server:
-    """A process of its own for each test: what one flood has freed would hide the next one."""
-
-    def __init__(self, running: Running) -> None:
-        found = running.wait_for(r"name server listening on \S+:(\d+), broker on \S+?:(\d+)")
-        self.namesrv, self.broker = int(found[1]), int(found[2])
-        self._pid = running.process.pid
-        self._before = self._resident()
-
-    def _resident(self) -> int:
-        pages = Path(f"/proc/{self._pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-    @property
-    def growth(self) -> int:
-        """Bytes by which its resident memory has grown."""
-        return self._resident() - self._before
-
-    @property
-    def peak(self) -> int:
-        """Bytes by which it has been larger at most."""
-        status = Path(f"/proc/{self._pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 - self._before
+pytestmark = needs_proc
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Running(*SERVE) as running:
+    with Running(*SERVE, "--no-grpc", "--no-dashboard") as running:
         yield Server(running)
-
-
-class Peer:
-    """A connection that counts the answers by their code."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-
-    async def flood(self, frames: Iterable[bytes], answers: int) -> dict[int, int]:
-        """Send frames, and read so many answers."""
-        sending = asyncio.create_task(self._send(frames))
-        codes: dict[int, int] = {}
-        async with asyncio.timeout(TIMEOUT * 5):
-            while answers:
-                size = int.from_bytes(await self._reader.readexactly(4), "big")
-                answer = decode_command(await self._reader.readexactly(size))
-                if answer.flag & 1:  # the broker also tells of changed groups
-                    codes[answer.code] = codes.get(answer.code, 0) + 1
-                    answers -= 1
-            await sending
-        return codes
-
-    async def _send(self, frames: Iterable[bytes]) -> None:
-        for frame in frames:
-            self.writer.write(frame)
-            await self.writer.drain()
-
-
-Open = Callable[[int], Awaitable[Peer]]
-
-
-@pytest.fixture
-async def open_peer() -> AsyncIterator[Open]:
-    opened: list[Peer] = []
-
-    async def open_one(port: int) -> Peer:
-        opened.append(Peer(*await asyncio.open_connection("127.0.0.1", port)))
-        return opened[-1]
-
-    yield open_one
-    for peer in opened:
-        peer.writer.transport.abort()
-
-
-def heartbeat(
-    number: int, groups: Iterable[str], language: str = "JAVA", **subscription: Any
-) -> bytes:
-    subscriptions = [{"topic": "T", "subString": "*", "subVersion": 1} | subscription]
-    consumers = [
-        {"groupName": group, "subscriptionDataSet": subscriptions if subscription else []}
-        for group in groups
-    ]
-    body = json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
-    return encode_command(RequestCode.HEART_BEAT, number, body=body, language=language)
 
 
 def languages(number: int) -> bytes:
@@ -155,17 +75,6 @@ async def test_queries_that_wait_keep_no_bodies(server: Server, open_peer: Open)
     peers = [await open_peer(server.broker) for _ in range(8)]
     await asyncio.gather(*(peer.flood(map(query, range(100)), 100) for peer in peers))
     assert server.peak < 60 * MB
-
-
-def registration(number: int, body: Any, **header: str) -> bytes:
-    fields = {"brokerName": f"b{number}", "brokerAddr": f"10.0.0.1:{number}", "clusterName": "c",
-              "haServerAddr": "", "brokerId": "0", "compressed": "false"}  # fmt: skip
-    return encode_command(
-        RequestCode.REGISTER_BROKER,
-        number,
-        ext_fields=fields | header,
-        body=json.dumps(body).encode(),
-    )
 
 
 def addresses(number: int) -> bytes:

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-#: The limit on the characters of all expressions, including their overhead; above it, no expression
-#: is added.
-MAX_CHARACTERS: Final = 64 << 20
+#: The most bytes of all expressions with their names and overhead; above it, none is added. The
+#: content of the file takes as many, and its next one.
+MAX_BYTES: Final = 32 << 20
 OVERHEAD: Final = 1000
 _SHORTEST: Final = 4  # characters of the shortest comparison and its operator
 #: The most characters of new expressions that are compiled for one heartbeat, of all its groups
@@ -135,8 +135,8 @@ class NewExpressions:
 
 
 class ConsumerFilters:
-    """The filter table of one broker; `clock` gives milliseconds; for `max_characters` see
-    `MAX_CHARACTERS`."""
+    """The filter table of one broker; `clock` gives milliseconds; for `max_bytes` see
+    `MAX_BYTES`."""
 
     def __init__(
         self,
@@ -144,9 +144,9 @@ class ConsumerFilters:
         path: Path,
         clock: Callable[[], int],
         *,
-        max_characters: int = MAX_CHARACTERS,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
-        self._max_characters = max_characters
+        self._max_bytes = max_bytes
         self._config = config
         self._file = ConfigFile(path, "consumer filters")
         self._clock = clock
@@ -159,7 +159,7 @@ class ConsumerFilters:
         # Unknown fields of entries, from other releases, by topic and group.
         self._unknown: dict[tuple[str, str], dict[str, Any]] = {}
         self._dirty = False
-        self._characters = 0
+        self._bytes = 0
 
     # --- the file -----------------------------------------------------------------------------
 
@@ -216,12 +216,12 @@ class ConsumerFilters:
     def _put(self, group: str, topic: str, data: ConsumerFilterData) -> None:
         topics = self._groups.setdefault(group, {})
         old = topics.get(topic)
-        self._characters += _weight(data) - (_weight(old) if old is not None else 0)
+        self._bytes += _weight(data) - (_weight(old) if old is not None else 0)
         topics[topic] = data
 
     def _forget(self, group: str, topic: str) -> None:
         topics = self._groups[group]
-        self._characters -= _weight(topics.pop(topic))
+        self._bytes -= _weight(topics.pop(topic))
         if not topics:
             del self._groups[group]
         self._unknown.pop((topic, group), None)
@@ -318,9 +318,9 @@ class ConsumerFilters:
             client_version=version,
             bloom_filter_data=self._bloom.generate(f"{group}#{topic}"),
         )
-        if self._characters + _weight(data) > self._max_characters:
+        if self._bytes + _weight(data) > self._max_bytes:
             self._forget_dead(0)
-            if self._characters + _weight(data) > self._max_characters:
+            if self._bytes + _weight(data) > self._max_bytes:
                 self._log.warning(
                     "group %s: the filter for topic %s is not kept: there are too many",
                     group,
@@ -344,7 +344,10 @@ def _stays(old: ConsumerFilterData, new: SubscriptionData) -> bool:
 
 
 def _weight(data: ConsumerFilterData) -> int:
-    return len(data.expression) + OVERHEAD
+    texts = (data.consumer_group, data.topic, data.expression, data.expression_type)
+    # Characters that are not ASCII take up to four bytes, and as many again once they are written
+    # as UTF-8, which a text keeps. `getsizeof` would give less before that than after it.
+    return sum(len(text) if text.isascii() else 8 * len(text) for text in texts) + OVERHEAD
 
 
 class NotCompiled(Exception):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import iscoroutine
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -19,9 +20,18 @@ from pocketmq.message.buffers import Buffer
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.base import Header
+from pocketmq.remoting.machine_memory import at_most
+from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.request import Request, RequestConnection, Response
 
 log = logging.getLogger("pocketmq.remoting")
+
+WAITING_LIMIT = 512 << 20
+"""Bytes of the requests that wait for something: 1,024 of a connection may, whatever their size."""
+LEAST_WAITING_LIMIT = 192 << 20
+"""A connection's tenth of it is more than a frame."""
+LITTLE = 4096
+"""Bytes of a request that does not count among these."""
 
 MOST_UNSUPPORTED = 64
 """Unknown codes whose answers are remembered; a peer can name any number."""
@@ -156,6 +166,10 @@ class _HeaderTypes(Mapping[int, type[Header] | None]):
 class Dispatcher:
     """The table of routes.
 
+    Requests that wait for something may have `waiting_limit` bytes together, of it a tenth per
+    connection and half per address: those above it are refused with SYSTEM_BUSY. By default 512
+    MiB, or a quarter of the memory, but at least 192 MiB.
+
     Attributes:
         codes: the routes by request code, read-only and live.
         header_types: what a `pocketmq.remoting.serving.request.RequestDecoder` needs, live as well.
@@ -165,8 +179,11 @@ class Dispatcher:
         log: for failures of requests, and of the connections that they come on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, waiting_limit: int | None = None) -> None:
         self.log = LimitedLog(log)
+        if waiting_limit is None:
+            waiting_limit = max(at_most(WAITING_LIMIT), LEAST_WAITING_LIMIT)
+        self._waiting = Budget(waiting_limit, "waiting requests", "bytes", self.log)
         self._routes: dict[int, Route] = {}
         self._many: dict[int, ManyHandler] = {}
         self._check: Check | None = None
@@ -297,6 +314,17 @@ class Dispatcher:
         kind = type(answer)
         if kind is Response or kind is bytes or answer is None:
             return answer
+        size = len(request.head) + len(request.body)
+        if size > LITTLE:
+            if not self._waiting.take(request, size):
+                if iscoroutine(answer):
+                    answer.close()
+                    return Response(
+                        ResponseCode.SYSTEM_BUSY,
+                        "[OVERLOAD]the requests that wait for something have too many bytes",
+                    )
+                size = 0  # it has begun
+            answer = self._counted(request, size, answer)  # type: ignore[arg-type]
         return self._guarded(request, answer)  # type: ignore[arg-type]
 
     def _unknown(self, code: int) -> Response:
@@ -327,6 +355,14 @@ class Dispatcher:
                 cause=("failed together", requests[0].code, type(error)),
             )
             return ()
+
+    async def _counted(
+        self, request: Request[Any], size: int, answer: Awaitable[Response | None]
+    ) -> Response | None:
+        try:
+            return await answer
+        finally:
+            self._waiting.give_back(request, size)
 
     async def _guarded(
         self, request: Request[Any], answer: Awaitable[Response | None]
