@@ -250,14 +250,14 @@ def test_an_open_store_is_asked_for_the_wanted_queues_only(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_closed_store_tells_where_entries_end(tmp_path: Path, is_ours: bool) -> None:
-    """This broker's checkpoint does; the official broker's has no copy of its first 40 bytes."""
+    """This broker's checkpoint does; the official broker's has no copy of its first 48 bytes."""
     made = two_topics(tmp_path)
     entered = made.put("B", 0)
     made.put("A", 1, b"only in the log", entry=False)
     made.put("New", 0, b"only in the log", entry=False)
     root = made.write()
-    fields = b"\1" * 40
-    ours = fields + struct.pack(">q16xqq", entered, 0, 0) if is_ours else bytes(80)
+    fields = b"\1" * 48
+    ours = fields + struct.pack(">q16xqq", entered, 0, 0) if is_ours else bytes(88)
     content = fields + ours + struct.pack(">I", crc32(ours) if is_ours else 0)
     write(root / "checkpoint", content.ljust(4096, b"\0"))
     snapshot = take_snapshot(root, ONLY_A)

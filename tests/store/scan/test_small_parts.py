@@ -49,10 +49,10 @@ def test_the_checkpoint_survives(bench: Any) -> None:
     checkpoint.index_timestamp = 7
     assert checkpoint.recover_from == 6_000
     checkpoint.save()
-    fields = struct.pack(">5q", 10_000, 9_000, 7, 0, 0)
+    fields = struct.pack(">6q", 10_000, 9_000, 7, 0, 0, 0)
     ours = fields + bytes(8) + bench.files.boot_id() + bytes(16)
     checksum = zlib.crc32(ours).to_bytes(4)
-    assert path.read_bytes() == fields + ours + checksum + bytes(4096 - 124)
+    assert path.read_bytes() == fields + ours + checksum + bytes(4096 - 140)
     checkpoint.close()
     checkpoint.save()  # does nothing any more
     again = Checkpoint(bench.files, path)
