@@ -149,14 +149,15 @@ class StoreModel:
             queue.recovered(begin, *found.get(key, (0, 0)))
 
     def found_by_key(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
-        """What a query finds: of the entries of the index the newest, each message once."""
-        entries = [
+        """What a query finds: the newest messages with a key, each once."""
+        return [
             message
             for message in self.log
-            for other in message.keys
-            if (message.topic, other) == (topic, key) and begin <= message.timestamp <= end
-        ]
-        return [m for m in dict.fromkeys(entries[-most:]) if m.physical_offset >= self.begin]
+            if message.topic == topic
+            and key in message.keys
+            and begin <= message.timestamp <= end
+            and message.physical_offset >= self.begin
+        ][-most:]
 
     def offset_by_time(
         self, queue: QueueModel, timestamp: int, boundary: Literal["lower", "upper"]
