@@ -85,7 +85,6 @@ class _Search:
         self._topic = topic
         self._key = key
         self._most = most
-        self._compared = -1
 
     def advance(self) -> bool:
         """Go on for a turn; return whether the search has ended. Off the event loop."""
@@ -108,9 +107,6 @@ class _Search:
 
     def _compare(self, physical: int) -> int:
         """Keep the message at a physical offset if it has the key; return the work, in entries."""
-        if physical == self._compared:
-            return 1  # a message may have the key, or keys of this hash, thousands of times
-        self._compared = physical
         try:
             data = self._log.record_at(physical)
             record = decode(data, check_crc=False)
