@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable
 from itertools import islice
-from sys import getsizeof
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -45,6 +44,7 @@ from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.headers.namesrv import RegisterBrokerRequestHeader
 from pocketmq.remoting.machine_memory import at_most
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.budget import text_bytes
 
 log = logging.getLogger("pocketmq.namesrv.route_table")
 
@@ -59,7 +59,7 @@ LONGEST_NAME = 512
 """Characters of the name of a topic, broker or cluster."""
 
 _TOPICS_OF_STEP = 500
-_SLOT = 8  # bytes of a place in a list
+_SERVER = 57  # bytes of a text, and of its place in a list
 
 SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Topics by which brokers find the members of their group; no acting master is shown there."""
@@ -527,7 +527,7 @@ class RouteTable:
 
 
 def _weight_of_servers(servers: Iterable[str]) -> int:
-    return sum(_SLOT + getsizeof(server) for server in servers)
+    return sum(_SERVER + text_bytes(server) for server in servers)
 
 
 def _discard(table: dict[K, set[V]], key: K, value: V) -> None:

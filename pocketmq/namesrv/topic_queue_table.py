@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from itertools import chain, islice
-from sys import getsizeof
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.route import QueueData, TopicQueueMappingInfo
+from pocketmq.remoting.serving.budget import text_bytes
 
 log = logging.getLogger("pocketmq.namesrv.topic_queue_table")
 
@@ -20,24 +20,25 @@ UNIT_SUB_FLAG = 2
 
 _TOPICS_OF_STEP = 2_000
 
-# Estimates of the bytes that objects take: a topic at a group, a queue mapping, a queue in that.
-_ROW = 400
-_MAPPING = 800
+# Estimates of the bytes that objects take, without the characters of texts: a topic at a group, a
+# queue mapping, a queue in that.
+_ROW = 450
+_MAPPING = 950
 _MAPPED_QUEUE = 150
 
 
 def weight_of_rows(topics: Iterable[str]) -> int:
     """Return an estimate of the bytes that these topics take at one group."""
-    return sum(_ROW + getsizeof(topic) for topic in topics)
+    return sum(_ROW + text_bytes(topic) for topic in topics)
 
 
 def weight_of_mappings(mappings: Iterable[TopicQueueMappingInfo]) -> int:
     """Return an estimate of the bytes that queue mappings take."""
     return sum(
         _MAPPING
-        + getsizeof(mapping.bname)
-        + getsizeof(mapping.scope)
-        + getsizeof(mapping.topic)
+        + text_bytes(mapping.bname)
+        + text_bytes(mapping.scope)
+        + text_bytes(mapping.topic)
         + _MAPPED_QUEUE * len(mapping.curr_id_map)
         for mapping in mappings
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
@@ -527,6 +528,9 @@ def test_the_bytes_of_the_tables_are_bounded() -> None:
         for told in (mapped(50), served(100), body("A", "B")):
             assert not refusal("b0", told)
             assert "bytes of all brokers" in refusal("b1", wide)
+        # A text that was written as UTF-8 keeps that, and takes more than before.
+        assert not refusal("b0", body("\U0001f600" * 100))
+        msgspec.json.encode(table.topics.names())
         table.channel_lost(CHANNEL)
         assert is_empty(table)
         assert table.topics.weight == 0

@@ -27,6 +27,7 @@ from pocketmq.message.tags import TagExpression
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.serving.budget import text_bytes
 from pocketmq.store.config_file import ConfigFile, ConfigFileError, keep_unknown
 
 log = logging.getLogger(__name__)
@@ -345,9 +346,7 @@ def _stays(old: ConsumerFilterData, new: SubscriptionData) -> bool:
 
 def _weight(data: ConsumerFilterData) -> int:
     texts = (data.consumer_group, data.topic, data.expression, data.expression_type)
-    # Characters that are not ASCII take up to four bytes, and as many again once they are written
-    # as UTF-8, which a text keeps. `getsizeof` would give less before that than after it.
-    return sum(len(text) if text.isascii() else 8 * len(text) for text in texts) + OVERHEAD
+    return sum(map(text_bytes, texts)) + OVERHEAD
 
 
 class NotCompiled(Exception):

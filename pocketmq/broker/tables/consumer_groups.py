@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from sys import getsizeof
 from typing import Any, Final
 
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters, NewExpressions, is_tag_type
@@ -20,6 +19,7 @@ from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.budget import text_bytes
 from pocketmq.remoting.serving.request import Caller
 
 log = logging.getLogger(__name__)
@@ -37,15 +37,15 @@ SMALL_WEIGHT: Final = 4 << 10
 MAX_GROUPS: Final = 20_000
 MAX_GROUPS_OF_USER: Final = 100_000
 _GROUP_SHARE: Final = 10
-_OVERHEAD: Final = 600  # bytes of the objects of a subscription
-_SLOTS: Final = 200  # bytes of the places of a tag or hash in lists and sets
+_OVERHEAD: Final = 750  # bytes of the objects of a subscription
+_SLOTS: Final = 250  # bytes of the object of a tag or hash, and of its places in lists and sets
 
 
 def weight_of(data: SubscriptionData) -> int:
     """Return an estimate of the bytes that a subscription takes."""
     texts = (data.topic, data.sub_string, data.expression_type, *data.tags_set)
     slots = len(data.tags_set) + len(data.code_set)
-    return _OVERHEAD + _SLOTS * slots + sum(map(getsizeof, texts))
+    return _OVERHEAD + _SLOTS * slots + sum(map(text_bytes, texts))
 
 
 class ClientInfo:

@@ -16,6 +16,16 @@ _CONNECTION_SHARE: Final = 10
 _ADDRESS_SHARE: Final = 2
 
 
+def text_bytes(text: str) -> int:
+    """Return how many bytes a text takes at most, without its object; always the same number.
+
+    Characters that are not ASCII take up to four bytes, and as many again once they are written as
+    UTF-8, which a text keeps. `getsizeof` gives less before that than after it: what is added and
+    taken away would differ.
+    """
+    return len(text) if text.isascii() else 8 * len(text)
+
+
 class Budget:
     """An amount of `unit` for `what`: a tenth of it for each connection, half for each address.
 
