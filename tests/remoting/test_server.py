@@ -358,7 +358,7 @@ async def test_many_connections_with_few_unread_answers_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Five thousand connections of an address could keep 1 MiB each."""
-    monkeypatch.setattr(server_module, "_FEW_CONNECTIONS", 3)
+    monkeypatch.setattr(server_module, "FEW_CONNECTIONS", 3)
     async with echo_server(unread_limit=900 << 10) as (server, echo):
         lost: asyncio.Queue[object] = asyncio.Queue()
         server.on_connection_lost.append(lost.put_nowait)

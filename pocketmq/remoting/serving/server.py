@@ -65,7 +65,7 @@ MAX_CONNECTIONS_PER_ADDRESS = 5_000
 UNREAD_LIMIT = 1 << 30
 """Bytes of answers that the clients of one server have not read."""
 _UNREAD_INTERVAL = 0.1
-_FEW_CONNECTIONS = 256
+FEW_CONNECTIONS = 256
 """Connections of which those with at most `HIGH_WATER` unread bytes need not be counted."""
 
 _COUNT_INTERVAL = 0.5
@@ -651,7 +651,7 @@ class RemotingServer:
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
-        if len(self.connections) > _FEW_CONNECTIONS and self._unread_timer is None:
+        if len(self.connections) > FEW_CONNECTIONS and self._unread_timer is None:
             self._watch_unread()
         address = connection.peer[0]
         if self._of_address.add(address) > self.max_connections_per_address:
@@ -686,7 +686,7 @@ class RemotingServer:
     def _watch_unread(self) -> None:
         """Close the connections with the most unread answers until all have 9/10 of the limit."""
         self._unread_timer = None
-        many = len(self.connections) > _FEW_CONNECTIONS
+        many = len(self.connections) > FEW_CONNECTIONS
         holders = self.connections if many else self.unread
         if not holders or self._server is None:
             return
