@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting import bodies
-from pocketmq.remoting.bodies.base import I32, Body, QueueBody
+from pocketmq.remoting.bodies.base import Body, QueueBody
 from pocketmq.remoting.bodies.cluster import ClusterInfo, GetBrokerMemberGroupResponseBody
 from pocketmq.remoting.bodies.consumer import (
     ConsumerConnection,
@@ -62,6 +62,7 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
 from pocketmq.remoting.errors import BodyError
+from pocketmq.remoting.headers.base import I32
 from tests.namesrv.registrations import finished
 
 QUEUE = MessageQueue("T", "b0", 1)

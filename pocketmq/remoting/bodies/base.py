@@ -13,7 +13,7 @@ read again as fastjson reads it: unknown keys and nulls are ignored, other spell
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
@@ -24,10 +24,6 @@ from pocketmq.remoting.bodies import lenient
 from pocketmq.remoting.errors import BodyError
 
 T = TypeVar("T")
-
-#: Java's int and long. Python's have no limit, and an attacker's take two kilobytes.
-I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 def enum(*names: str) -> msgspec.Meta:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import I32, I64, Body, enum
+from pocketmq.remoting.bodies.base import Body, enum
+from pocketmq.remoting.headers.base import I32, I64
 
 ConsumeFromWhere = Annotated[
     str,

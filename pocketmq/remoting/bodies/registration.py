@@ -12,9 +12,10 @@ import msgspec
 from msgspec import field
 
 from pocketmq.message.fastjson_text import has_reference
-from pocketmq.remoting.bodies.base import I32, Body, enum
+from pocketmq.remoting.bodies.base import Body, enum
 from pocketmq.remoting.bodies.route import TopicQueueMappingInfo
 from pocketmq.remoting.errors import BodyError
+from pocketmq.remoting.headers.base import I32
 
 MAPPING_SECTION_VERSION = 413
 """Release ordinal (5.0.0) from which brokers append the queue mappings to a compressed body."""

@@ -6,7 +6,8 @@ import re
 
 from msgspec import field
 
-from pocketmq.remoting.bodies.base import I32, I64, Body
+from pocketmq.remoting.bodies.base import Body
+from pocketmq.remoting.headers.base import I32, I64
 
 
 class QueueData(Body):
