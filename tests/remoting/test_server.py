@@ -15,7 +15,6 @@ from pocketmq.remoting.errors import HeaderError, RemotingClosed, RemotingTimeou
 from pocketmq.remoting.frames.first_bytes import PROTOCOL_VERSION_ALERT
 from pocketmq.remoting.frames.frame import SerializeType
 from pocketmq.remoting.frames.frame_memory import FrameMemory
-from pocketmq.remoting.serving import server as server_module
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, HIGH_WATER, MAX_TASKS
 from pocketmq.remoting.serving.light_clients import ACTIVE_SECONDS
@@ -354,12 +353,9 @@ async def test_unread_answers_of_all_connections_are_bounded() -> None:
             await peer.close()
 
 
-async def test_many_connections_with_few_unread_answers_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_many_connections_with_few_unread_answers_are_bounded() -> None:
     """Five thousand connections of an address could keep 1 MiB each."""
-    monkeypatch.setattr(server_module, "FEW_CONNECTIONS", 3)
-    async with echo_server(unread_limit=900 << 10) as (server, echo):
+    async with echo_server(unread_limit=900 << 10, few_connections=3) as (server, echo):
         lost: asyncio.Queue[object] = asyncio.Queue()
         server.on_connection_lost.append(lost.put_nowait)
         peers = [await RawPeer.open(server.port) for _ in range(4)]

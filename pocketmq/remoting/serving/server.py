@@ -467,6 +467,7 @@ class RemotingServer:
         write_limit: bytes of unread answers after which a connection is dropped.
         unread_limit: bytes of unread answers of all connections, above which those with the most
             are dropped; by default 1 GiB, or a quarter of the memory if that is less.
+        few_connections: up to so many, those with at most `HIGH_WATER` unread bytes do not count.
         max_connections: connections above it are closed as they come, with a log line.
         max_connections_per_address: the same for connections from one address.
         frame_memory: bounds the bytes of incomplete frames; when it is exceeded, the connections
@@ -497,6 +498,7 @@ class RemotingServer:
         idle_timeout: float = IDLE_TIMEOUT,
         write_limit: int = WRITE_LIMIT,
         unread_limit: int | None = None,
+        few_connections: int = FEW_CONNECTIONS,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         frame_memory: FrameMemory | None = None,
@@ -517,6 +519,7 @@ class RemotingServer:
         self.idle_timeout = idle_timeout
         self.write_limit = write_limit
         self.unread_limit = at_most(UNREAD_LIMIT) if unread_limit is None else unread_limit
+        self.few_connections = few_connections
         self.unread: set[ServerConnection] = set()
         self._unread_timer: asyncio.TimerHandle | None = None
         self.max_connections = max_connections
@@ -651,7 +654,7 @@ class RemotingServer:
 
     def connection_made(self, connection: ServerConnection) -> None:
         self.connections.add(connection)
-        if len(self.connections) > FEW_CONNECTIONS and self._unread_timer is None:
+        if len(self.connections) > self.few_connections and self._unread_timer is None:
             self._watch_unread()
         address = connection.peer[0]
         if self._of_address.add(address) > self.max_connections_per_address:
@@ -686,7 +689,7 @@ class RemotingServer:
     def _watch_unread(self) -> None:
         """Close the connections with the most unread answers until all have 9/10 of the limit."""
         self._unread_timer = None
-        many = len(self.connections) > FEW_CONNECTIONS
+        many = len(self.connections) > self.few_connections
         holders = self.connections if many else self.unread
         if not holders or self._server is None:
             return
