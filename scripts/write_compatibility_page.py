@@ -279,11 +279,20 @@ _LATER: Final = (
         "not served: the properties have no effect",
     ),
     (
+        "deletion of the topics (5002) or groups (5003) of a list",
+        "of at most 2,000, at `batchDeleteTopicMaxRate` and `batchDeleteSubscriptionGroupMaxRate` "
+        "a second; ACL: Delete on each",
+    ),
+    (
+        "`mqadmin switchTimerEngine` (5001)",
+        "accepts the timer in files, which is the only one here",
+    ),
+    (
         "messages by tag (`indexType=T`, `mqadmin queryMsgByKey -p T`)",
         "not served: nothing is found",
     ),
     (
-        "filters of NOTIFICATION, `liteTopic` in requests, codes 5001 to 5003 and 200070 to 200079",
+        "filters of NOTIFICATION, `liteTopic` in requests, codes 200070 to 200079",
         "not served",
     ),
     (
@@ -364,8 +373,8 @@ the differences.
 _CODES_HEAD: Final = """\
 ## Request codes
 
-Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), and `COMMON_BATCH_REQUEST` of its
-unmerged [Batch-Protocol](batch-protocol.md).
+Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), 5001 of 5.4.0, 5002 and 5003 of 5.5.1,
+and `COMMON_BATCH_REQUEST` of its unmerged [Batch-Protocol](batch-protocol.md).
 
 A server answers other codes as the official ones do: 3 (`REQUEST_CODE_NOT_SUPPORTED`), with the
 remark ` request type CODE not supported`.

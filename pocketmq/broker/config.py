@@ -124,6 +124,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     # Whether slaves and tools of 5.4 and later get the tables in pages, and entries of one page.
     enable_split_metadata: bool = True
     split_metadata_size: Annotated[int, Meta(ge=1)] = 2_000
+    # Of the lists that one request deletes, per second; 0 or less: without a limit.
+    batch_delete_topic_max_rate: float = 10.0
+    batch_delete_subscription_group_max_rate: float = 10.0
 
     # Delayed and timed messages
     delay_offset_update_version_step: Count = 200

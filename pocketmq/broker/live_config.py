@@ -46,6 +46,8 @@ LIVE: Final = frozenset(
         "allowRecallWhenBrokerNotWriteable",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
+        "batchDeleteSubscriptionGroupMaxRate",
+        "batchDeleteTopicMaxRate",
         "brokerHeartbeatInterval",
         "brokerPermission",
         "channelExpiredTimeout",

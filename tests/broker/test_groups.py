@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pocketmq.remoting.bodies.subscription_group import (
@@ -11,6 +13,7 @@ from pocketmq.remoting.bodies.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frames.frame import Command
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 
 SYSTEM_ERROR, NO_PERMISSION, NO_GROUP, INVALID = 1, 16, 26, 29
@@ -80,6 +83,32 @@ async def test_a_group_may_go_with_its_offsets(client: Client, topic: str) -> No
     assert await offset() == "1"
     await client.request(delete, ext_fields={"groupName": "G", "cleanOffset": "true"})
     assert await offset() is None
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_several_go_at_once(
+    start_broker: StartBroker, connect: Connect, topic: str, clean: bool
+) -> None:
+    broker = await start_broker(
+        auto_create_subscription_group=False, batch_delete_subscription_group_max_rate=1e6
+    )
+    client = await connect(broker)
+    for name in ("G", "G2", "G3"):
+        await update(client, SubscriptionGroupConfig(group_name=name))
+    await client.send(topic)
+    await client.pull(topic, sys_flag=5, commit_offset=1)
+
+    async def delete(*names: str) -> Command:
+        body = json.dumps({"groupNameList": names, "cleanOffset": clean}).encode()
+        return await client.request(RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, None, body)
+
+    for names, text in (((), "group name list is blank."), (("G", ""), "group name is blank.")):
+        answer = await delete(*names)
+        assert (answer.code, answer.remark) == (INVALID, f"The specified {text}")
+        assert await config_of(client, "G") is not None
+    assert (await delete("G", "G2", "G", "unknown")).code == 0
+    assert [await config_of(client, name) is None for name in ("G", "G2", "G3")] == [1, 1, 0]
+    assert set(broker.tables.offsets.table) == (set() if clean else {f"{topic}@G"})
 
 
 async def test_several_at_once_or_none(client: Client) -> None:
