@@ -74,6 +74,7 @@ LIVE: Final = frozenset(
         "fileReservedTime",
         "filterDataCleanTimeSpan",
         "filterSupportRetry",
+        "indexFileReadEnable",
         "initPopOffsetByCheckMsgInMem",
         "haMaxGapNotInSync",
         "litePullMessageEnable",
