@@ -289,10 +289,14 @@ _LATER: Final = (
     ),
     (
         "messages by tag (`indexType=T`, `mqadmin queryMsgByKey -p T`)",
-        "not served: nothing is found",
+        "found if they were stored by this broker or a newer one; the index files are those of 5.5",
     ),
     (
-        "filters of NOTIFICATION, `liteTopic` in requests, codes 200070 to 200079",
+        "filters of NOTIFICATION",
+        "as at 5.5.0 (`useMessageFilterForNotification`, `maxMessageFilterNumForNotification`)",
+    ),
+    (
+        "`liteTopic` in requests, codes 200070 to 200079",
         "not served",
     ),
     (

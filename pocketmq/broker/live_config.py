@@ -83,6 +83,7 @@ LIVE: Final = frozenset(
         "maxAutoCreatedTopics",
         "maxLargeTransferBytes",
         "maxLargeTransferCount",
+        "maxMessageFilterNumForNotification",
         "maxMessageSize",
         "maxPopPollingSize",
         "maxTransferBytesOnMessageInDisk",
@@ -118,6 +119,7 @@ LIVE: Final = frozenset(
         "transactionCheckMax",
         "transactionOpBatchInterval",
         "transactionTimeOut",
+        "useMessageFilterForNotification",
         "useServerSideResetOffset",
         "validateSystemTopicWhenUpdateTopic",
     )
