@@ -292,6 +292,11 @@ _LATER: Final = (
         "found if they were stored by this broker or a newer one; the index files are those of 5.5",
     ),
     (
+        "names of groups and topics",
+        "a group that is created has at most 120 characters; retry and dead-letter topics have "
+        "255. Existing groups keep longer names",
+    ),
+    (
         "filters of NOTIFICATION",
         "as at 5.5.0 (`useMessageFilterForNotification`, `maxMessageFilterNumForNotification`)",
     ),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.subscription_group import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -57,9 +58,20 @@ async def test_asking_for_a_group_may_create_it(client: Client) -> None:
     assert await config_of(client, "not a name") is None
 
 
-@pytest.mark.parametrize("name", ["", "a b", "G" * 256])
+@pytest.mark.parametrize("name", ["", "a b", "G" * 121])
 async def test_illegal_names(client: Client, name: str) -> None:
     assert await update(client, SubscriptionGroupConfig(group_name=name)) == INVALID
+
+
+async def test_long_names(client: Client, broker: Broker) -> None:
+    """From 5.4 on they have 120 characters; those that exist already may be longer."""
+    longest, older = "G" * 120, "G" * 255
+    assert await config_of(client, older) is None
+    assert await config_of(client, longest) is not None
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name=older)])
+    changed = SubscriptionGroupConfig(group_name=older, retry_max_times=3)
+    assert await update(client, changed) == 0
+    assert await config_of(client, older) == changed
 
 
 async def test_a_body_that_is_no_group(client: Client) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from pocketmq.broker.broker import Broker
 from pocketmq.message import fastjson
 from pocketmq.message.incarnation import CREATED_OFFSET, CREATED_TIME
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RemotingError
@@ -321,6 +323,22 @@ async def test_auto_created_topics_are_bounded(
     client = await connect(await start_broker(max_auto_created_topics=own + 3))
     answers = [await client.send(f"{topic}_{n}_anew") for n in range(2)]
     assert [answer.code for answer in answers] == [0, NO_TOPIC]
+
+
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+async def test_internal_topics_may_have_longer_names(
+    broker: Broker, client: Client, prefix: str
+) -> None:
+    """An official group of 5.3 may have a name of up to 255 characters."""
+    group = "g" * (255 - len(prefix))
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name=group)])
+    name = f"{prefix}{group}"
+    assert (await create(client, name)).code == 0
+    for n in range(3):
+        assert (await client.send(name, b"%d" % n, queue_id=0)).code == 0
+    assert [bytes(record.body) for record in await client.pulled(name)] == [b"0", b"1", b"2"]
+    assert (await create(client, f"{name}g")).code == INVALID
+    assert (await client.send(f"{name}g")).code == INVALID
 
 
 async def test_a_retry_topic_needs_a_group(start_broker: StartBroker, connect: Connect) -> None:

@@ -248,13 +248,20 @@ async def test_messages_that_nobody_wants_move_the_offset(
         ({"max_msg_nums": 0}, 29),
         ({"invisible_time": -1}, 29),
         ({"invisible_time": 10**12}, 29),
-        ({"consumer_group": "G" * 250}, 29),
+        ({"consumer_group": "G" * 250}, 29),  # as its retry topic would be too long
+        ({"consumer_group": "G" * 249}, 26),
     ],
 )
 async def test_pops_that_are_refused(
-    client: Client, pops: PopClient, topic: str, fields: dict[str, object], code: int
+    client: Client,
+    pops: PopClient,
+    broker: Broker,
+    topic: str,
+    fields: dict[str, object],
+    code: int,
 ) -> None:
     await fill(client, topic, "")
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="G" * 250)])
     answer = await pops.request(**fields)
     assert answer.code == code
     assert answer.remark

@@ -16,7 +16,7 @@ from pocketmq.broker.tables.attributes import OF_GROUPS, AttributeChangeError, a
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.message import fastjson
-from pocketmq.message.limits import IllegalName, check_group
+from pocketmq.message.limits import IllegalName, check_new_group
 from pocketmq.remoting.bodies.subscription_group import (
     DeleteSubscriptionGroupListRequestBody,
     GroupForbidden,
@@ -95,11 +95,12 @@ class GroupProcessor:
 
     async def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         for group in groups:
+            known = self._groups.table.get(group.group_name)
             try:
-                check_group(group.group_name)
+                if known is None:
+                    check_new_group(group.group_name)
             except IllegalName as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            known = self._groups.table.get(group.group_name)
             before = None if known is None else known.attributes
             try:
                 group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
