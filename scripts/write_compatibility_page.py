@@ -263,8 +263,7 @@ _LATER: Final = (
     ),
     (
         "attributes of groups",
-        "`priority.factor` and `lite.*` are checked and kept, without an effect. Those of topics "
-        "are kept, but only the ones below can be set here",
+        "`priority.factor` and `lite.*` are checked and kept, without an effect",
     ),
     (
         "`suspend` of CHANGE_MESSAGE_INVISIBLETIME and ChangeInvisibleDuration",
@@ -367,7 +366,8 @@ queues and light queues, so this broker leaves the file `abort` in the store.
 
 | attribute | |
 |---|---|
-| `message.type` | any value of 5.3.3 |
+| `message.type` | any value of 5.3.3; `PRIORITY` and `LITE` are kept, without an effect |
+| `lite.topic.expiration` | kept, without an effect |
 | `queue.type` | `SimpleCQ` |
 | `cleanup.policy` | `DELETE` |
 | `reserve.time` | refused, as by the official broker |
