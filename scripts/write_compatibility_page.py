@@ -279,7 +279,7 @@ _LATER: Final = (
     ),
     (
         "deletion of the topics (5002) or groups (5003) of a list",
-        "of at most 2,000, at `batchDeleteTopicMaxRate` and `batchDeleteSubscriptionGroupMaxRate` "
+        "of at most 1,000, at `batchDeleteTopicMaxRate` and `batchDeleteSubscriptionGroupMaxRate` "
         "a second; ACL: Delete on each",
     ),
     (

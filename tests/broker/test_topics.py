@@ -233,9 +233,9 @@ async def test_all_of_a_list_or_none(client: Client, names: tuple[str, ...], tex
 
 
 async def test_a_list_has_a_bounded_length(client: Client) -> None:
-    answer = await delete_list(client, *(f"T{n}" for n in range(2_500)))
+    answer = await delete_list(client, *(f"T{n}" for n in range(1_200)))
     assert answer.code == SYSTEM_ERROR
-    assert "2500 values, 2000 are allowed" in (answer.remark or "")
+    assert "1200 values, 1000 are allowed" in (answer.remark or "")
 
 
 async def test_lists_are_deleted_at_a_rate(start_broker: StartBroker, connect: Connect) -> None:

@@ -67,8 +67,8 @@ MOST_LABORIOUS: Final[dict[int, int]] = {
 
 #: The same for lists of names, each of which is much work.
 MOST_NAMES: Final[dict[int, int]] = {
-    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: 2_000,
-    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: 2_000,
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: 1_000,
+    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: 1_000,
 }
 
 
