@@ -152,6 +152,13 @@ def test_mqadmin_at_our_servers(tmp_path: Path) -> None:
         assert broker.broker_name in admin.mqadmin("topicRoute", "-t", "Own", *at)
         assert broker.broker_name in admin.mqadmin("clusterList", *at)
         assert "putTps" in admin.mqadmin("brokerStatus", "-b", broker.address, *at)
+        sent = send(broker.address, "Own", b"m", TAGS="a tag", UNIQ_KEY="id")
+        assert sent.code == 0
+        for kind, count in (("T", 1), ("K", 0)):
+            said = admin.mqadmin("queryMsgByKey", "-t", "Own", "-k", "a tag", "-p", kind, *at)
+            assert said.count(sent.ext_fields["msgId"]) + said.count("id ") == count, said
+        said = admin.mqadmin("switchTimerEngine", "-b", broker.address, "-e", "F", *at)
+        assert "success" in said, said
         # These it asks for in pages.
         for table in ("-t", "-g"):
             said = admin.mqadmin(
@@ -184,6 +191,15 @@ def tagged(broker: Server, tags: str) -> set[bytes]:
     fields = {"topic": "Own", "key": tags, "maxNum": "64", "indexType": "T", **span}
     answer = wire.call(broker.address, Code.QUERY_MESSAGE, fields)
     return set() if answer.code else {bytes(r.body) for r in iter_records(answer.body)}
+
+
+def notified(broker: Server, tags: str) -> str:
+    """Whether a group that has popped nothing is notified of messages with these tags."""
+    answer = ask(
+        broker, Code.NOTIFICATION, consumerGroup="OwnGroup", topic="Own", queueId="-1",
+        pollTime="0", bornTime="0", order="false", expType="TAG", exp=tags,
+    )  # fmt: skip
+    return answer.ext_fields["hasMsg"]
 
 
 def test_timers_tags_and_attributes_of_a_store_that_goes_back_and_forth(
@@ -242,6 +258,7 @@ def test_timers_tags_and_attributes_of_a_store_that_goes_back_and_forth(
         create_group(broker, "OwnGroup", {})
         delivered(broker, b"kept newest")
         assert tagged(broker, "newest") == {b"kept newest"}
+        assert [notified(broker, tags) for tags in ("ours", "newest")] == ["false", "true"]
         timed(broker, "ours")
     finally:
         assert broker.process.terminate() == 0
@@ -252,6 +269,8 @@ def test_timers_tags_and_attributes_of_a_store_that_goes_back_and_forth(
         delivered(broker, b"kept newest", b"kept ours")
         wire.until(lambda: tagged(broker, "ours") == {b"kept ours"}, "indexed")
         assert tagged(broker, "newest") == {b"kept newest"}
+        found = [notified(broker, tags) for tags in ("none", "ours || none", "newest")]
+        assert found == ["false", "true", "true"]
         send(broker.address, "Own", b"last", TIMER_DELAY_MS="1000")
         delivered(broker, b"last")
         assert sorted(bodies_in(broker.address, "Own")) == [b"kept newest", b"kept ours", b"last"]
