@@ -70,7 +70,6 @@ from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.waiting.compile_queue import CompileQueue
-from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.body_limits import limit_bodies
 from pocketmq.remoting.serving.dispatch import Dispatcher
@@ -189,7 +188,7 @@ class Components:
             store_host,
             clock,
         )
-        self._long = LongRequests(self.light, LimitedLog(log))
+        self._long = LongRequests(self.light)
         self._compiling = CompileQueue(self.light)
         self.pulls = PullProcessor(
             config,
@@ -314,7 +313,7 @@ class Components:
                 self._delayed.delay_offsets,
                 self._long,
             ),
-            QueueLockProcessor(tables.locks, tables.client_ids, self._call_later),
+            QueueLockProcessor(tables.locks, tables.client_ids, self._call_later, self._long),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
             ClientProcessor(
                 config,
@@ -452,7 +451,7 @@ class Components:
         for processor in self._processors:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
-        BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        BatchProcessor(self._config, dispatcher, self.pulls.holds, self._long).register(dispatcher)
         if self._config.is_slave:  # a member of a controller group starts as a slave
             slave_gate.guard(dispatcher, self._config)
         self._allowed_replicas.watch(dispatcher)

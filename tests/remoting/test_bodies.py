@@ -62,7 +62,8 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
 from pocketmq.remoting.errors import BodyError
-from pocketmq.remoting.headers.base import I32
+from pocketmq.remoting.headers.base import I32, Header
+from pocketmq.remoting.serving.request import Request
 from tests.namesrv.registrations import finished
 
 QUEUE = MessageQueue("T", "b0", 1)
@@ -614,3 +615,17 @@ def sample(kind: Any) -> st.SearchStrategy[Any]:
 @settings(deadline=None)
 def test_every_body_reads_back(body: Body, standard: bool) -> None:
     assert type(body).decode(body.encode(standard)) == body
+
+
+def test_a_body_that_was_decoded_ahead_is_taken_once() -> None:
+    body = LockBatchRequestBody(client_id="a", consumer_group="G").encode()
+    request = Request(0, Header(), body=body)
+    ahead = LockBatchRequestBody.ahead(request)
+    assert LockBatchRequestBody.of(request) is ahead
+    assert request.decoded is None, "a request that waits keeps only the bytes"
+    again = LockBatchRequestBody.of(request)
+    assert again == ahead
+    assert again is not ahead
+    LockBatchRequestBody.ahead(request)
+    with pytest.raises(BodyError):
+        TopicList.of(request)

@@ -9,7 +9,7 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,9 @@ acquired."""
 
 _LONGEST_NAMES: Final = 1024
 """The most bytes of the names in a lock: topic, broker, group and client."""
+
+_EXPIRED_AT_ONCE: Final = 1000
+"""Locks that are looked at in one step."""
 
 _EMPTY: Final = getsizeof("")
 
@@ -57,13 +60,13 @@ class QueueLocks:
         client_id: str,
         connection: Any = None,
         owner: str = "",
-    ) -> set[MessageQueue]:
-        """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
-        now. The locks are bound to `connection` (None: not bound) until they are renewed over
-        another one. `owner`, a user or an address, shares the table with the others."""
+    ) -> list[MessageQueue]:
+        """Acquire or renew the locks of `queues` for `client_id`; return those of the queues that
+        it holds now. The locks are bound to `connection` (None: not bound) until they are renewed
+        over another one. `owner`, a user or an address, shares the table with the others."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
-        held = set()
+        held = []
         names = _size(group) + _size(client_id)
         for queue in queues:
             if names + _size(queue.topic) + _size(queue.broker_name) > _LONGEST_NAMES:
@@ -82,7 +85,7 @@ class QueueLocks:
                     self._leave(known.owner)
                     self._counts[owner] = self._counts.get(owner, 0) + 1
                 locks[queue] = _Lock(client_id, now, connection, owner)
-                held.add(queue)
+                held.append(queue)
                 if connection is not None:
                     self._bound.setdefault(connection, set()).add((group, queue))
         if not locks:
@@ -134,12 +137,17 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(now - lock.renewed <= self._live_ms for lock in locks.values())
 
-    def expire(self) -> None:
-        """Remove expired locks, so that groups that no longer exist take no memory."""
+    def expire(self) -> Iterator[None]:
+        """Remove expired locks in steps, so that groups that no longer exist take no memory."""
         now = self._clock()
+        seen = 0
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):
-                if now - lock.renewed > self._live_ms:
+                seen += 1
+                if not seen % _EXPIRED_AT_ONCE:
+                    yield
+                # It may have been renewed, or released, since the last step.
+                if now - lock.renewed > self._live_ms and locks.get(queue) is lock:
                     self._forget(group, queue)
 
 

@@ -6,6 +6,7 @@ connections.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -130,10 +131,11 @@ class Tables:
         periodic.start()
         stack.push_step(periodic.stop)
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Remove silent clients and expired locks."""
         silent = self._config.channel_expired_timeout
         for client in self.consumers.expire(silent):
             self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
         self.producers.expire(silent)
-        self.locks.expire()
+        for _ in self.locks.expire():
+            await asyncio.sleep(0)

@@ -205,6 +205,13 @@ class Observer:
             self._next.answered(request, response)
 
 
+class DecodedBody(Protocol):
+    """A `pocketmq.remoting.bodies.base.Body`."""
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+
+
 class Request(msgspec.Struct, Generic[H]):
     """A decoded request.
 
@@ -216,6 +223,7 @@ class Request(msgspec.Struct, Generic[H]):
         connection, channel: set by the connection that read the frame.
         caller: set by the guard of a server that authenticates; None without one.
         observer: called with an answer by `reply`; None if nothing is measured.
+        decoded: the body, if the guard decoded it, until the handler takes it.
     """
 
     code: I32
@@ -233,6 +241,7 @@ class Request(msgspec.Struct, Generic[H]):
     channel: Channel = None  # type: ignore[assignment]
     caller: Caller = None  # type: ignore[assignment]
     observer: Observer = None  # type: ignore[assignment]
+    decoded: DecodedBody | None = None
 
     @property
     def oneway(self) -> bool:
@@ -413,7 +422,7 @@ class RequestDecoder:
             if end > len(frame) or int(match[1]) in self._header_types:
                 return None
             request: Request[Any] = _decode_without_fields(head)
-        except DECODE_ERRORS:
+        except (TypeError, *DECODE_ERRORS):  # the first, if it has what is no field of a header
             return None
         request.head = head
         request.body = frame[end:]

@@ -17,6 +17,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingClosed
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, pull, send
@@ -39,7 +40,7 @@ class Slow:
         dispatcher.register(QUICK, lambda request: Response())
         dispatcher.register(SLOW, self.wait)
         holds = broker.components.pulls.holds
-        BatchProcessor(broker.config, dispatcher, holds).register(dispatcher)
+        BatchProcessor(broker.config, dispatcher, holds, LongRequests()).register(dispatcher)
         self.server = RemotingServer(dispatcher, max_tasks=LIMIT)
         self.client = Client()
 

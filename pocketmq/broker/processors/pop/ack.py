@@ -127,7 +127,7 @@ class AckProcessor:
 
     def ack_many(self, request: Request[Header]) -> Response:
         """End the delivery of many messages, from any number of pops."""
-        body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
+        body = BatchAckMessageRequestBody.of(request) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
         name = body.broker_name or self._config.broker_name
