@@ -243,7 +243,7 @@ class Components:
                 light=self.light,
             )
         self.health = HealthCheck(config, store, self.replication, unregistered)
-        access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
+        access = self._pop_access = PopAccess(config, tables.topics, tables.groups, clock)
         self.pops = PopProcessor(
             config,
             store,
