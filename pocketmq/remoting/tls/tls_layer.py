@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 from pocketmq.message.buffers import Buffer
-from pocketmq.remoting.address_counts import AddressCounts
+from pocketmq.remoting.shares import Shares
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the handshake."""
@@ -72,7 +72,7 @@ class Handshakes:
         self.limit_per_address = (
             max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
         )
-        self._counts = AddressCounts()
+        self._counts = Shares()
         # By address, with the time at which each began; the oldest first.
         self._layers: dict[str, dict[TlsLayer, float]] = {}
         self._thread: ThreadPoolExecutor | None = None
