@@ -94,8 +94,9 @@ class RemotePort:
         self._routes = instance.routes
         self._log = LimitedLog(log)
         self._links: dict[_RemoteLink, None] = {}
-        self._by_group: dict[tuple[str, str], dict[_RemoteLink, None]] = {}
-        self._counts = Shares()  # of group members, by the owners of links
+        # By group its members, with the owner for whom each is counted.
+        self._by_group: dict[tuple[str, str], dict[_RemoteLink, str]] = {}
+        self._counts = Shares()
         self._changed = False
         self._announcing: asyncio.Task[None] | None = None
         self._detector = Detector(
@@ -183,9 +184,9 @@ class RemotePort:
             members = self._by_group.get(group)
             if members is None:
                 continue
-            if link in members:
-                del members[link]
-                self._counts.remove(link.owner)
+            owner = members.pop(link, None)
+            if owner is not None:
+                self._counts.remove(owner)
             if not members:
                 del self._by_group[group]
                 self._leave(*group)
@@ -201,7 +202,7 @@ class RemotePort:
                 )
                 break
             self._counts.add(link.owner)
-            self._by_group.setdefault(group, {})[link] = None
+            self._by_group.setdefault(group, {})[link] = link.owner
             kind, name = group
             if kind == "producer":
                 self.instance.heartbeat.add_producer(name)
