@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pocketmq.remoting.settings.regular_file import read_regular
+from pocketmq.regular_file import read_regular
 
 
 class TextFile:

@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.serving.dispatch import Answer, Dispatcher
 from pocketmq.remoting.serving.long_requests import LongRequests, Steps, at_once
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response, owner_of
 
 RELEASE_DELAY: Final = 0.5
 """Seconds from the end of a connection to the release of its locks, so that a live client can
@@ -67,8 +67,7 @@ class QueueLockProcessor:
         if connection is not None and connection not in self._watched:
             self._watched.add(connection)
             connection.add_close_callback(self._closed)
-        caller = request.caller
-        owner = (caller.username if caller is not None else "") or request.connection.peer[0]
+        owner = owner_of(request.caller, request.connection.peer[0])
         held: list[MessageQueue] = []
         for queues in _in_steps(list(dict.fromkeys(wanted.mq_set))):
             held += self._locks.lock(
