@@ -611,12 +611,12 @@ def test_every_body_reads_back(body: Body, standard: bool) -> None:
 def test_a_body_that_was_decoded_ahead_is_taken_once() -> None:
     body = LockBatchRequestBody(client_id="a", consumer_group="G").encode()
     request = Request(0, Header(), body=body)
-    ahead = LockBatchRequestBody.ahead(request)
+    ahead = LockBatchRequestBody.decode_ahead(request)
     assert LockBatchRequestBody.of(request) is ahead
     assert request.decoded is None, "a request that waits keeps only the bytes"
     again = LockBatchRequestBody.of(request)
     assert again == ahead
     assert again is not ahead
-    LockBatchRequestBody.ahead(request)
+    LockBatchRequestBody.decode_ahead(request)
     with pytest.raises(BodyError):
         TopicList.of(request)

@@ -9,12 +9,13 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.long_requests import Steps
 from pocketmq.remoting.shares import Shares
 
 LOCK_LIVE_MS: Final = 60_000
@@ -127,7 +128,7 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(now - lock.renewed <= self._live_ms for lock in locks.values())
 
-    def expire(self) -> Iterator[None]:
+    def expire(self) -> Steps[None]:
         """Remove expired locks in steps, so that groups that no longer exist take no memory."""
         now = self._clock()
         seen = 0
