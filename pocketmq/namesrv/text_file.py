@@ -7,8 +7,8 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pocketmq.regular_file import read_regular
 from pocketmq.remoting.settings.reachable import closed_directory, may_write_in
-from pocketmq.remoting.settings.regular_file import read_regular
 
 
 class TextFile:

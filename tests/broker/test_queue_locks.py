@@ -7,6 +7,7 @@ import pytest
 from pocketmq.broker.tables.queue_locks import LOCK_LIVE_MS, QueueLocks
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.monotonic import MonotonicMs
+from pocketmq.remoting.serving.long_requests import at_once
 
 QUEUES = [MessageQueue("T", "b", queue_id) for queue_id in range(3)]
 
@@ -29,11 +30,6 @@ def clock() -> Clock:
 @pytest.fixture
 def locks(clock: Clock) -> QueueLocks:
     return QueueLocks(clock)
-
-
-def expire(locks: QueueLocks) -> None:
-    for _ in locks.expire():
-        pass
 
 
 def test_free_queues_are_locked(locks: QueueLocks) -> None:
@@ -104,7 +100,7 @@ def test_expired_locks_are_forgotten(locks: QueueLocks, clock: Clock) -> None:
     clock.now += LOCK_LIVE_MS + 1
     locks.lock("H", QUEUES, "c2")
 
-    expire(locks)
+    at_once(locks.expire())
 
     # Had G's locks been kept, turning the clock back would show them.
     clock.now -= LOCK_LIVE_MS
@@ -122,7 +118,7 @@ def test_locks_are_bounded(clock: Clock) -> None:
     assert locks.lock("G", QUEUES, "c2") == QUEUES[:2]
     locks.unlock("G", QUEUES[:1], "c2")
     assert locks.lock("I", QUEUES, "c1") == [QUEUES[0]]
-    expire(locks)  # H's lock is over
+    at_once(locks.expire())  # H's lock is over
     assert locks.lock("I", QUEUES, "c1") == [QUEUES[0], QUEUES[1]]
 
 
@@ -134,7 +130,7 @@ def test_one_owner_leaves_locks_to_others(clock: Clock) -> None:
     clock.now += LOCK_LIVE_MS + 1
     taken = locks.lock("G", QUEUES, "c3", owner="carol")  # eve's, which are over
     assert len(taken) == 2
-    expire(locks)
+    at_once(locks.expire())
     assert len(locks.lock("H", QUEUES, "c1", owner="eve")) == 2
     locks.unlock("G", taken, "c3")
     assert len(locks.lock("I", QUEUES, "c3", owner="carol")) == 2
@@ -185,6 +181,5 @@ def test_a_lock_that_is_renewed_between_two_steps_does_not_expire(clock: Clock) 
     steps = locks.expire()
     next(steps)
     assert locks.lock("G", many[-1:], "c1") == many[-1:]
-    for _ in steps:
-        pass
+    at_once(steps)
     assert locks.lock("G", many, "c2") == many[:-1]

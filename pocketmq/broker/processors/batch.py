@@ -202,18 +202,18 @@ class BatchProcessor:
         if isinstance(begun, Done):
             answer: Response | None = begun.result
             return answer
-        # Even if too many requests wait: some of its children are executed.
-        request.connection.spawn(request, self._answered(begun))
+        # Not returned: the dispatcher may refuse what waits, but some children have been executed.
+        request.connection.spawn(request, self._answered(begun, route.code))
         return None
 
-    async def _answered(self, begun: Awaitable[Response | None]) -> Response | None:
+    async def _answered(self, begun: Awaitable[Response | None], code: int) -> Response | None:
         try:
             return await begun
         except Exception as error:
-            return self._failed(error)
+            return self._failed(code, error)
 
-    def _failed(self, error: Exception) -> Response:
-        self._log.exception("a batch failed")
+    def _failed(self, code: int, error: Exception) -> Response:
+        self._log.exception("a batch of %d failed", code)
         return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def _execute_base(
@@ -263,7 +263,7 @@ class BatchProcessor:
         try:
             yield from self._execute_pulls(request, route)
         except Exception as error:
-            request.reply(self._failed(error))
+            request.reply(self._failed(route.code, error))
 
     def _execute_pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
         held: HeldPulls | None = None

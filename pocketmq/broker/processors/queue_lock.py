@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.serving.dispatch import Answer, Dispatcher
 from pocketmq.remoting.serving.long_requests import LongRequests, Steps, at_once
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response, owner_of
 
 RELEASE_DELAY: Final = 0.5
 """Seconds from the end of a connection to the release of its locks, so that a live client can
@@ -59,16 +59,14 @@ class QueueLockProcessor:
         wanted.need("consumerGroup", wanted.consumer_group)
         wanted.need("clientId", wanted.client_id)
         self._client_ids.check(wanted.client_id, request.caller)
-        steps = self._lock(request, wanted)
-        return at_once(steps) if len(wanted.mq_set) <= STEP else self._long.run(request, steps)
+        return self._execute(request, wanted, self._lock(request, wanted))
 
     def _lock(self, request: Request[Header], wanted: LockBatchRequestBody) -> Steps[Response]:
         connection = request.connection if wanted.release_on_close else None
         if connection is not None and connection not in self._watched:
             self._watched.add(connection)
             connection.add_close_callback(self._closed)
-        caller = request.caller
-        owner = (caller.username if caller is not None else "") or request.connection.peer[0]
+        owner = owner_of(request.caller, request.connection.peer[0])
         held: list[MessageQueue] = []
         for queues in _in_steps(list(dict.fromkeys(wanted.mq_set))):
             held += self._locks.lock(
@@ -82,14 +80,18 @@ class QueueLockProcessor:
         given = UnlockBatchRequestBody.of(request)
         given.need("consumerGroup", given.consumer_group)
         self._client_ids.check(given.client_id, request.caller)
-        steps = self._unlock(given)
-        return at_once(steps) if len(given.mq_set) <= STEP else self._long.run(request, steps)
+        return self._execute(request, given, self._unlock(given))
 
     def _unlock(self, given: UnlockBatchRequestBody) -> Steps[Response]:
         for queues in _in_steps(given.mq_set):
             self._locks.unlock(given.consumer_group, queues, given.client_id)
             yield
         return Response()
+
+    def _execute(
+        self, request: Request[Header], body: LockBatchRequestBody, steps: Steps[Response]
+    ) -> Answer:
+        return at_once(steps) if len(body.mq_set) <= STEP else self._long.run(request, steps)
 
     def _closed(self, connection: Any) -> None:
         self._watched.discard(connection)
@@ -99,5 +101,5 @@ class QueueLockProcessor:
 
 
 def _in_steps(queues: list[MessageQueue]) -> Iterator[list[MessageQueue]]:
-    for at in range(0, max(len(queues), 1), STEP):
+    for at in range(0, len(queues), STEP):
         yield queues[at : at + STEP]

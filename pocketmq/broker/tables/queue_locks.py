@@ -9,12 +9,14 @@ Reference: broker RebalanceLockManager, which binds no lock to a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.long_requests import Steps
+from pocketmq.remoting.shares import Shares
 
 LOCK_LIVE_MS: Final = 60_000
 
@@ -47,8 +49,7 @@ class QueueLocks:
         self._clock = clock
         self._live_ms = live_ms
         self._most = most
-        self._count = 0
-        self._counts: dict[str, int] = {}  # by owner
+        self._counts = Shares()
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
@@ -73,17 +74,16 @@ class QueueLocks:
                 continue
             known = locks.get(queue)
             if known is None:
-                mine = self._counts.get(owner, 0)
-                if self._count >= self._most or mine >= self._most // 2:
+                mine, most = self._counts.of(owner), self._most
+                if self._counts.total >= most or mine >= most // 2:
                     continue
-                self._count += 1
-                self._counts[owner] = mine + 1
+                self._counts.add(owner)
                 known = _Lock(client_id, now, None, owner)
             if known.client_id == client_id or now - known.renewed > self._live_ms:
                 self._unbind(group, queue, known)
                 if known.owner != owner:
-                    self._leave(known.owner)
-                    self._counts[owner] = self._counts.get(owner, 0) + 1
+                    self._counts.remove(known.owner)
+                    self._counts.add(owner)
                 locks[queue] = _Lock(client_id, now, connection, owner)
                 held.append(queue)
                 if connection is not None:
@@ -111,18 +111,9 @@ class QueueLocks:
         locks = self._groups[group]
         lock = locks.pop(queue)
         self._unbind(group, queue, lock)
-        self._count -= 1
-        self._leave(lock.owner)
+        self._counts.remove(lock.owner)
         if not locks:
             del self._groups[group]
-
-    def _leave(self, owner: str) -> None:
-        """One lock of the owner ends."""
-        left = self._counts[owner] - 1
-        if left:
-            self._counts[owner] = left
-        else:
-            del self._counts[owner]
 
     def _unbind(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
         bound = self._bound.get(lock.connection)
@@ -137,7 +128,7 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(now - lock.renewed <= self._live_ms for lock in locks.values())
 
-    def expire(self) -> Iterator[None]:
+    def expire(self) -> Steps[None]:
         """Remove expired locks in steps, so that groups that no longer exist take no memory."""
         now = self._clock()
         seen = 0

@@ -6,7 +6,6 @@ connections.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -27,6 +26,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.long_requests import in_turns
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.files import Files
 
@@ -137,5 +137,4 @@ class Tables:
         for client in self.consumers.expire(silent):
             self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
         self.producers.expire(silent)
-        for _ in self.locks.expire():
-            await asyncio.sleep(0)
+        await in_turns(self.locks.expire())

@@ -75,7 +75,7 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         raise BodyError(f"the body is not a {cls.__name__}: {why}")
 
     @classmethod
-    def ahead(cls, request: WithBody) -> Self:
+    def decode_ahead(cls, request: WithBody) -> Self:
         """Decode a request's body before its handler, which then gets the same one. Raises as
         `decode` does."""
         request.decoded = body = cls.decode(request.body)
@@ -83,7 +83,8 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, request: WithBody) -> Self:
-        """Return a request's body, decoded once. Raises as `decode` does."""
+        """Return a request's body, the one that was decoded ahead if there is one. Raises as
+        `decode` does."""
         # The request does not keep it: while it waits, only its bytes are counted.
         body, request.decoded = request.decoded, None
         return body if type(body) is cls else cls.decode(request.body)

@@ -44,25 +44,27 @@ class Done(NamedTuple, Generic[T]):
     result: T
 
 
+def _step(steps: Steps[T]) -> Done[T] | None:
+    """Execute a step; return the result if it was the last one."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return Done(end.value)
+    return None
+
+
 def at_once(steps: Steps[T]) -> T:
     """Execute all steps, and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    while (done := _step(steps)) is None:
+        pass
+    return done.result
 
 
 async def in_turns(steps: Steps[T]) -> T:
     """Execute a step in each turn of the event loop, and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    while (done := _step(steps)) is None:  # noqa: ASYNC110 (there is no event)
         await asyncio.sleep(0)
+    return done.result
 
 
 class LongRequests:
@@ -157,10 +159,9 @@ class LongRequests:
         while others are active, they get as much time."""
         began = now = self._clock()
         while now - began < TURN:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return Done(end.value), 0
+            done = _step(steps)
+            if done is not None:
+                return done, 0
             now = self._clock()
         return None, now - began if self._light.active(now) else 0
 

@@ -184,6 +184,11 @@ class Caller(Protocol):
         """Tell whether the user may receive in this group, and from these topics, now."""
 
 
+def owner_of(caller: Caller | None, address: str) -> str:
+    """Return for whom to count what a client has: its user, or its IP address if nobody signs."""
+    return (caller.username if caller is not None else "") or address
+
+
 class Observer:
     """Observes the answer to a request whose handler returned before it: calls `note`, then the
     previous observer."""

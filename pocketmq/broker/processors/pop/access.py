@@ -129,7 +129,7 @@ class PopAccess:
                 f"invisibleTime is {milliseconds} ms, it must be from 0 to {most}",
             )
 
-    def end(self, handle: ReceiptHandle) -> None:
+    def end_of_delivery(self, handle: ReceiptHandle) -> None:
         """Check the end of a delivery, which a client can make up: the timer must support it."""
         if handle.next_visible_time - self._clock() > self._config.timer_max_delay_sec * 1000:
             raise RemotingError(

@@ -179,7 +179,7 @@ class AckProcessor:
         offsets: Sequence[int],
         handle: ReceiptHandle,
     ) -> None:
-        self._access.end(handle)
+        self._access.end_of_delivery(handle)
         written = self._deliveries.acknowledge(
             id, offsets, handle.revive_queue_id, handle.next_visible_time, handle.broker_name
         )
