@@ -203,7 +203,9 @@ class BatchProcessor:
             answer: Response | None = begun.result
             return answer
         # Not returned: the dispatcher may refuse what waits, but some children have been executed.
-        request.connection.spawn(request, self._answered(begun, route.code))
+        # Nor counted: its children would have one task fewer than those of a parent that is not
+        # divided.
+        request.connection.spawn(request, self._answered(begun, route.code), counted=False)
         return None
 
     async def _answered(self, begun: Awaitable[Response | None], code: int) -> Response | None:

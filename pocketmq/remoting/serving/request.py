@@ -129,8 +129,15 @@ class RequestConnection(Channel, Protocol):
     def refuse(self, request: Request[Any]) -> Response:
         """Return the answer while the connection is overloaded."""
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answer a request, or the child of one, with the result of a task of this connection."""
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
+        """Answer a request, or the child of one, with the result of a task of this connection;
+        `counted` among those that it may have."""
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
         """Call `callback(connection)` once the connection is gone."""

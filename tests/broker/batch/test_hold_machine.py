@@ -137,7 +137,13 @@ class Client:
     def refuse(self, request: Request[Any]) -> Response:
         raise AssertionError("it is never overloaded")
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
         raise AssertionError("a pull needs no task")
 
     def close(self) -> None:
