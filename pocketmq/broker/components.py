@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.auth.admin import AuthProcessor
@@ -97,12 +98,12 @@ class Components:
     """The components of one broker; the constructor reads files and may raise ConfigFileError.
 
     `address` is the broker's address for clients, `store_host` the same packed; `clock` gives
-    milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits, for a bounded time, until the name servers have the latest changes;
-    `unregistered()` returns why no client can find this broker, empty if clients can; `ask` sends a
-    request to the name servers; `links` encrypts connections to a master; `auth` has the users and
-    permissions, None allows everything. With `measuring`, each request is timed; `tracing` makes
-    spans.
+    milliseconds; `work_clock` gives seconds, and measures how long a request works;
+    `on_settings(keys)` is called with the property names of changed settings; `announced()` waits,
+    for a bounded time, until the name servers have the latest changes; `unregistered()` returns why
+    no client can find this broker, empty if clients can; `ask` sends a request to the name servers;
+    `links` encrypts connections to a master; `auth` has the users and permissions, None allows
+    everything. With `measuring`, each request is timed; `tracing` makes spans.
 
     Attributes:
         light: the clients of all ports that send little; other work gives way to them.
@@ -118,6 +119,7 @@ class Components:
         store_host: bytes,
         clock: Callable[[], int],
         monotonic: MonotonicClock = monotonic_ms,
+        work_clock: Callable[[], float] = perf_counter,
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
@@ -188,8 +190,8 @@ class Components:
             store_host,
             clock,
         )
-        self._long = LongRequests(self.light)
-        self._compiling = CompileQueue(self.light)
+        self._long = LongRequests(self.light, clock=work_clock)
+        self._compiling = CompileQueue(self.light, clock=work_clock)
         self.pulls = PullProcessor(
             config,
             store,

@@ -203,6 +203,7 @@ class HoldMachine(RuleBasedStateMachine):
             address="127.0.0.1:1",
             store_host=bytes(8),
             clock=clock,
+            work_clock=lambda: 0.0,
             call_later=lambda *_: None,  # type: ignore[arg-type]
             on_settings=lambda _: None,
             announced=self.settled,
