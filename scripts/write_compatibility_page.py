@@ -256,6 +256,16 @@ _LATER: Final = (
         "in RocksDB is refused by name ([servers.md](servers.md#the-store))",
     ),
     (
+        "requests in odd JSON",
+        "as by 5.3.3 ([Odd requests](#odd-requests)). From 5.4 on, official servers ignore keys in "
+        "another spelling, refuse bare keys, and read a number that is null or empty as 0",
+    ),
+    (
+        "properties of a batch as a whole",
+        "added to each of its messages, as by 5.3.3, so the messages of a Java client's batch have "
+        "one id. From 5.4 on, official brokers do not add them",
+    ),
+    (
         "recalls of timed messages",
         "read in both forms. `appendTopicForTimerDeleteKey=false`, the default from 5.4 on, "
         "writes those that these releases read; the default here is `true`, as up to 5.3.3: set "
@@ -321,16 +331,21 @@ The servers report release 5.3.3. Of 5.4 and 5.5, this is served, or kept for th
 _KEPT_HEAD: Final = """
 ## Odd requests
 
-Clients in many languages rely on the leniency of the official servers, which match the keys of a
-JSON body without regard to case, `_` and `-`, and accept single quotes, bare keys, extra commas and
-comments. Most fields of a header may be missing or hold nonsense. pocketmq accepts what the
-official servers accept, with the same effect, and these limits:
+Clients in many languages rely on the leniency of the official servers, which up to 5.3.3 match the
+keys of a JSON body without regard to case, `_` and `-`, and accept single quotes, bare keys, extra
+commas and comments. Most fields of a header may be missing or hold nonsense. pocketmq accepts what
+they accept, with the same effect, and these limits:
 
 | body | limit |
 |---|---|
 | not standard JSON | 64 KiB |
 | keys in another spelling, unknown keys, nulls | 4 MiB |
 | exact spelling | none |
+
+A batch of messages may have 65,536 of them, and 8,192 if a message has a property whose name begins
+as one that has no effect in a batch (`DELAY`, `TIMER_…`, `POP_CK`, `INNER_…`). The official broker
+limits only the bytes; with the unique ids that official producers add, fewer messages fit into the
+4 MiB of these.
 
 Where the official server fails with an exception, pocketmq refuses the request with a text that
 names the field. `tests/interop/test_leniency.py` sends about 1,600 odd requests to both. The

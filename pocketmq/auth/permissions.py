@@ -137,7 +137,7 @@ def cluster(*actions: Action, field: str = "cluster_name") -> Part:
 
 
 def _heartbeat(request: Request[Any], cluster: str) -> Iterator[Need]:
-    for consumer in HeartbeatData.decode(request.body).consumer_data_set:
+    for consumer in HeartbeatData.decode_ahead(request).consumer_data_set:
         yield Need(Kind.GROUP, consumer.group_name, (SUB,))
         for subscription in consumer.subscription_data_set:
             yield on_topic(subscription.topic, SUB)
@@ -145,25 +145,25 @@ def _heartbeat(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 def _lock(request: Request[Any], cluster: str) -> Iterator[Need]:
     kind = LockBatchRequestBody if request.code == Code.LOCK_BATCH_MQ else UnlockBatchRequestBody
-    body = kind.decode(request.body)
+    body = kind.decode_ahead(request)
     yield Need(Kind.GROUP, body.consumer_group, (SUB,))
     for name in sorted({queue.topic for queue in body.mq_set}):
         yield on_topic(name, SUB)
 
 
 def _topics(request: Request[Any], cluster: str) -> Iterator[Need]:
-    for config in CreateTopicListRequestBody.decode(request.body).topic_config_list or ():
+    for config in CreateTopicListRequestBody.decode_ahead(request).topic_config_list or ():
         yield on_topic(config.topic_name, CREATE)
 
 
 def _group(request: Request[Any], cluster: str) -> Iterator[Need]:
     yield Need(
-        Kind.GROUP, SubscriptionGroupConfig.decode(request.body).group_name, (CREATE, UPDATE)
+        Kind.GROUP, SubscriptionGroupConfig.decode_ahead(request).group_name, (CREATE, UPDATE)
     )
 
 
 def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
-    for config in SubscriptionGroupList.decode(request.body).group_config_list or ():
+    for config in SubscriptionGroupList.decode_ahead(request).group_config_list or ():
         yield Need(Kind.GROUP, config.group_name, (CREATE, UPDATE))
 
 
@@ -194,19 +194,19 @@ def _popped(request: Request[Any], cluster: str) -> Iterator[Need]:
 def _acks(request: Request[Any], cluster: str) -> Iterator[Need]:
     if not request.body:
         return  # an empty one; its client gets an error
-    body = BatchAckMessageRequestBody.decode(request.body)
+    body = BatchAckMessageRequestBody.decode_ahead(request)
     for topic, group in sorted({(ack.topic, ack.consumer_group) for ack in body.acks}):
         yield from _of_popped(topic, group)
 
 
 def _assignment(request: Request[Any], cluster: str) -> Iterator[Need]:
-    body = QueryAssignmentRequestBody.decode(request.body)
+    body = QueryAssignmentRequestBody.decode_ahead(request)
     yield Need(Kind.GROUP, body.consumer_group, (SUB,))
     yield on_topic(body.topic, SUB)
 
 
 def _request_mode(request: Request[Any], cluster: str) -> Iterator[Need]:
-    body = SetMessageRequestModeRequestBody.decode(request.body)
+    body = SetMessageRequestModeRequestBody.decode_ahead(request)
     yield Need(Kind.GROUP, body.consumer_group, (UPDATE,))
     yield on_topic(body.topic, UPDATE)
 

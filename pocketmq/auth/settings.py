@@ -59,28 +59,22 @@ def hidden(properties: Mapping[str, str]) -> dict[str, str]:
 
 def init_user(text: str) -> User | None:
     """Read initAuthenticationUser. Raises ValueError, without the value."""
-    if not text.strip():
-        return None
-    try:
-        given = msgspec.json.decode(text, type=_InitUser)
-        return User(given.username, given.password, UserType.SUPER)
-    except (msgspec.DecodeError, AuthError):
-        raise ValueError(
-            'must be {"username":"...","password":"..."}, none of them empty'
-        ) from None
+    return _super_user(text, _InitUser, '{"username":"...","password":"..."}, none')
 
 
 def inner_user(text: str) -> User | None:
     """Read innerClientAuthenticationCredentials. Raises ValueError, without the value."""
+    return _super_user(text, _Credentials, '{"accessKey":"...","secretKey":"..."}, neither')
+
+
+def _super_user(text: str, kind: type[msgspec.Struct], form: str) -> User | None:
     if not text.strip():
         return None
     try:
-        given = msgspec.json.decode(text, type=_Credentials)
-        return User(given.access_key, given.secret_key, UserType.SUPER)
+        name, password = msgspec.structs.astuple(msgspec.json.decode(text, type=kind))
+        return User(name, password, UserType.SUPER)
     except (msgspec.DecodeError, AuthError):
-        raise ValueError(
-            'must be {"accessKey":"...","secretKey":"..."}, neither of them empty'
-        ) from None
+        raise ValueError(f"must be {form} of them empty") from None
 
 
 def codes_of(text: str) -> frozenset[int]:

@@ -17,7 +17,7 @@ import msgspec
 from pocketmq.auth.errors import AuthError
 from pocketmq.auth.policies import Acl, Action, Decision, Entry, PolicyType, Resource
 from pocketmq.auth.users import User, UserStatus, UserType, by_name
-from pocketmq.remoting.settings.regular_file import read_regular
+from pocketmq.regular_file import read_regular
 from pocketmq.table_writer import TableWriter
 
 MAX_USERS: Final = 10_000

@@ -99,14 +99,21 @@ class Alarm:
             self.set(self._clock() + RETRY_MS)
 
 
-def every(stack: contextlib.AsyncExitStack, seconds: float, action: Callable[[], None]) -> None:
-    """Call `action` every `seconds` until `stack` is closed; it must not block."""
+def every(
+    stack: contextlib.AsyncExitStack,
+    seconds: float,
+    action: Callable[[], Awaitable[None] | None],
+) -> None:
+    """Call `action` every `seconds`, and await its result if it has one, until `stack` is closed;
+    it must not block."""
 
     async def repeat() -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
-                action()
+                waits = action()
+                if waits is not None:
+                    await waits
             except Exception:
                 # For example, the disk is full: the next round may succeed.
                 log.exception("%s failed; trying again in %g s", action, seconds)

@@ -55,8 +55,9 @@ def now_ms() -> int:
 class Broker:
     """A broker in this process.
 
-    `clock` gives the wall clock in milliseconds, `monotonic` the clock that measures leases, and
-    `call_later` waits for deliveries. Clients that have been silent for too long are removed every
+    `clock` gives the wall clock in milliseconds, `monotonic` the clock that measures leases,
+    `work_clock` the one that measures how long a request works, in seconds, and `call_later` waits
+    for deliveries. Clients that have been silent for too long are removed every
     `housekeeping_seconds`. `auth` is already started and shared with other servers of this process;
     without it, the broker makes its own if authentication is configured.
 
@@ -85,6 +86,7 @@ class Broker:
         tls: TlsConfig | None = None,
         clock: Callable[[], int] = now_ms,
         monotonic: MonotonicClock = monotonic_ms,
+        work_clock: Callable[[], float] = time.perf_counter,
         call_later: CallLater = call_later,
         housekeeping_seconds: float = HOUSEKEEPING_SECONDS,
         auth: Auth | None = None,
@@ -95,6 +97,7 @@ class Broker:
         self.port = config.listen_port
         self._clock = clock
         self._monotonic = monotonic
+        self._work_clock = work_clock
         self._call_later = call_later
         self._shared_auth = auth
         self._stack: StopSteps | None = None
@@ -188,6 +191,7 @@ class Broker:
             store_host=store_host,
             clock=clock,
             monotonic=self._monotonic,
+            work_clock=self._work_clock,
             call_later=self._call_later,
             on_settings=self._settings_changed,
             announced=self._announced,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.auth.admin import AuthProcessor
@@ -70,7 +71,6 @@ from pocketmq.broker.tables.tables import Tables
 from pocketmq.broker.topic_routes import AskNameServers, TopicRoutes, ask_nobody
 from pocketmq.broker.transactions.transactions import Transactions
 from pocketmq.broker.waiting.compile_queue import CompileQueue
-from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
 from pocketmq.remoting.serving.body_limits import limit_bodies
 from pocketmq.remoting.serving.dispatch import Dispatcher
@@ -98,12 +98,12 @@ class Components:
     """The components of one broker; the constructor reads files and may raise ConfigFileError.
 
     `address` is the broker's address for clients, `store_host` the same packed; `clock` gives
-    milliseconds; `on_settings(keys)` is called with the property names of changed settings;
-    `announced()` waits, for a bounded time, until the name servers have the latest changes;
-    `unregistered()` returns why no client can find this broker, empty if clients can; `ask` sends a
-    request to the name servers; `links` encrypts connections to a master; `auth` has the users and
-    permissions, None allows everything. With `measuring`, each request is timed; `tracing` makes
-    spans.
+    milliseconds; `work_clock` gives seconds, and measures how long a request works;
+    `on_settings(keys)` is called with the property names of changed settings; `announced()` waits,
+    for a bounded time, until the name servers have the latest changes; `unregistered()` returns why
+    no client can find this broker, empty if clients can; `ask` sends a request to the name servers;
+    `links` encrypts connections to a master; `auth` has the users and permissions, None allows
+    everything. With `measuring`, each request is timed; `tracing` makes spans.
 
     Attributes:
         light: the clients of all ports that send little; other work gives way to them.
@@ -119,6 +119,7 @@ class Components:
         store_host: bytes,
         clock: Callable[[], int],
         monotonic: MonotonicClock = monotonic_ms,
+        work_clock: Callable[[], float] = perf_counter,
         call_later: CallLater,
         on_settings: Callable[[frozenset[str]], None],
         announced: Callable[[], Awaitable[None]],
@@ -189,8 +190,8 @@ class Components:
             store_host,
             clock,
         )
-        self._long = LongRequests(self.light, LimitedLog(log))
-        self._compiling = CompileQueue(self.light)
+        self._long = LongRequests(self.light, clock=work_clock)
+        self._compiling = CompileQueue(self.light, clock=work_clock)
         self.pulls = PullProcessor(
             config,
             store,
@@ -244,7 +245,7 @@ class Components:
                 light=self.light,
             )
         self.health = HealthCheck(config, store, self.replication, unregistered)
-        access = self._pop_access = PopAccess(config, tables.topics, tables.groups)
+        access = self._pop_access = PopAccess(config, tables.topics, tables.groups, clock)
         self.pops = PopProcessor(
             config,
             store,
@@ -315,7 +316,7 @@ class Components:
                 self._delayed.delay_offsets,
                 self._long,
             ),
-            QueueLockProcessor(tables.locks, tables.client_ids, self._call_later),
+            QueueLockProcessor(tables.locks, tables.client_ids, self._call_later, self._long),
             MessageQueryProcessor(config, store, tables.consumers, tables.filters),
             ClientProcessor(
                 config,
@@ -453,7 +454,7 @@ class Components:
         for processor in self._processors:
             processor.register(dispatcher)
         # It looks up its children's processors, so it is registered last.
-        BatchProcessor(self._config, dispatcher, self.pulls.holds).register(dispatcher)
+        BatchProcessor(self._config, dispatcher, self.pulls.holds, self._long).register(dispatcher)
         if self._config.is_slave:  # a member of a controller group starts as a slave
             slave_gate.guard(dispatcher, self._config)
         self._allowed_replicas.watch(dispatcher)

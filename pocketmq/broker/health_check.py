@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -92,8 +93,8 @@ class HealthCheck:
 
 
 def existing(path: Path) -> Path:
-    """Return the path if it exists, else its nearest parent that exists."""
-    while not path.exists() and path != path.parent:
+    """Return the path if it exists and can be reached, else its nearest parent of this kind."""
+    while not os.path.exists(path) and path != path.parent:
         path = path.parent
     return path
 

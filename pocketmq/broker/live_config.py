@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,7 @@ from pocketmq.remoting.settings.properties_file import (
     parse_properties,
     read_property,
 )
+from pocketmq.remoting.settings.reachable import may_write_in
 from pocketmq.store.files import Files
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class LiveConfig:
         self.config = config
         kept = config.root / "config" / KEPT_FILE
         file = Path(config.broker_config_path) if config.broker_config_path else None
-        writable = file is not None and os.access(file.parent, os.W_OK | os.X_OK)
+        writable = file is not None and may_write_in(file.parent)
         self.path = file if file is not None and writable else kept
         self.data_version = DataVersion(timestamp=clock())
         self._on_change = on_change

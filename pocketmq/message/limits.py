@@ -22,6 +22,11 @@ MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
 MAX_PROPERTIES: Final = 32_767
 """Bytes of a message's properties text; the record has a signed 16-bit length for it."""
+MOST_IN_BATCH: Final = 65_536
+"""Messages of one batch. Those of official clients, which have a unique id each, are fewer within
+4 MiB."""
+MOST_IN_UNUSUAL_BATCH: Final = 8_192
+"""The same for a batch that has to be looked at message by message."""
 DELAY_LEVELS: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
 )  # fmt: skip

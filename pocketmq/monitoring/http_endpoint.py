@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.pace import paced
-from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.serving.listening import CannotListen, PortInUse
+from pocketmq.remoting.shares import Shares
 
 log = LimitedLog(logging.getLogger("pocketmq.monitoring"))
 
@@ -128,7 +128,7 @@ class _Server(ThreadingHTTPServer):
         self._answer_seconds = answer_seconds
         # Used by the listening thread and by those that answer.
         self._lock = threading.Lock()
-        self._open = AddressCounts()
+        self._open = Shares()
         self._deadlines: dict[socket.socket, float] = {}
         # Connections without a complete request, with their addresses; the oldest first.
         self._asking: dict[socket.socket, str] = {}

@@ -11,7 +11,6 @@ from typing import Protocol, Self
 from pocketmq.auth.admin import AuthProcessor
 from pocketmq.auth.audit import audit
 from pocketmq.auth.service import Auth
-from pocketmq.limited_log import LimitedLog
 from pocketmq.monitoring.exporter import Monitoring
 from pocketmq.monitoring.health import Condition
 from pocketmq.monitoring.settings import ExporterType, exporter_type
@@ -101,7 +100,7 @@ class NameServer:
         self.dispatcher = Dispatcher()
         self._settings = ConfigProcessor(self.config, self._settings_changed)
         light = LightClients()
-        long = LongRequests(light, LimitedLog(log))
+        long = LongRequests(light)
         for processor in (
             RouteProcessor(self.config, self.routes, self.kv_config, clock=clock),
             BrokerProcessor(self.config, self.routes, self.kv_config, long),

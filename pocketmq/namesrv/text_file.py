@@ -7,7 +7,8 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pocketmq.remoting.settings.regular_file import read_regular
+from pocketmq.regular_file import read_regular
+from pocketmq.remoting.settings.reachable import closed_directory, may_write_in
 
 
 class TextFile:
@@ -20,8 +21,11 @@ class TextFile:
     @property
     def writable(self) -> bool:
         """Whether `replace` may write, as far as permissions say."""
-        there = next(path for path in self.path.absolute().parents if path.exists())
-        return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+        path = self.path.absolute()
+        if closed_directory(path.parent) is not None:
+            return False
+        there = next(each for each in path.parents if each.exists())
+        return there.is_dir() and may_write_in(there)
 
     def read(self) -> str | None:
         """Return the text, or None without a file. Raises OSError, UnicodeDecodeError."""

@@ -13,9 +13,11 @@ import shutil
 import stat
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pocketmq import regular_file
 from pocketmq.store.errors import NotAFile
 
 # Linux only. It reports write errors since 5.8, as fsync does.
@@ -26,28 +28,7 @@ _ZEROS: Final = bytes(_CHUNK)
 _TRIES: Final = 400
 _PAUSE_SECONDS: Final = 0.005
 
-
-def open_regular(path: Path, access: int = os.O_RDONLY) -> int:
-    """Return a descriptor of a file. Never waits, as opening a named pipe would.
-
-    Only reading follows a symbolic link: in a store that comes from somebody else it may lead to
-    any file of this machine.
-
-    Raises:
-        NotAFile: a directory, a pipe or a device; for writing, also a symbolic link.
-        OSError: it cannot be opened.
-    """
-    own = os.O_NOFOLLOW if access != os.O_RDONLY else 0
-    try:
-        fd = os.open(path, access | own | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-    except OSError as error:
-        if own and error.errno == errno.ELOOP:
-            raise NotAFile(path) from None
-        raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotAFile(path)
-    return fd
+open_regular: Final = partial(regular_file.open_regular, refusal=NotAFile)
 
 
 def copy_file(

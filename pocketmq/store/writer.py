@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pocketmq.limited_log import LimitedLog
+from pocketmq.message.batch_body import BatchBodyError
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, body_crc, crc32
-from pocketmq.message.limits import MAX_PROPERTIES
+from pocketmq.message.limits import MAX_PROPERTIES, MOST_IN_BATCH
 from pocketmq.message.properties import WAIT, find
 from pocketmq.message.record_crc import FIELD_SIZE, field, fill_in, with_room
 from pocketmq.message.sysflag import (
@@ -377,7 +378,8 @@ class StoreWriter:
         `flag` is without effect, since each message of a batch brings its own.
 
         Raises:
-            BatchBodyError: the body is not a batch; nothing is stored.
+            BatchBodyError: the body is not a batch, or one of more than 65,536 messages; nothing is
+                stored.
         """
         if self.refusal and not self._try_again():
             refused = self._refusal_of(properties_suffix)
@@ -406,6 +408,8 @@ class StoreWriter:
         queue_offset = queue.next_offset
         batch = self._take_apart(body, shared, queue_offset, commit_log.end)
         size, count = batch.size, batch.count
+        if count > MOST_IN_BATCH:
+            raise BatchBodyError(f"a batch of more than {MOST_IN_BATCH} messages")
         if size > commit_log.max_record_size:
             return self._illegal(len(body), len(suffix), size, sys_flag)
         try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.health import DiskState, MasterLink, MemberHealth, MemberRole
+from pocketmq.broker.health_check import existing
+from tests.unprivileged import unprivileged
 
 MASTER, SLAVE, FENCED = MemberRole.MASTER, MemberRole.SLAVE, MemberRole.FENCED
 DISK = DiskState("/data", 1 << 30, 40, 90)
@@ -119,3 +123,10 @@ def test_whatever_is_not_ready_has_a_reason_and_never_takes_sends_without_a_disk
         assert not refusal
     if role is not SLAVE and refusal:
         assert refusal in health.problems
+
+
+def test_the_disk_of_a_closed_directory_is_that_of_its_parent(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    with unprivileged():
+        assert existing(closed / "commitlog") == closed

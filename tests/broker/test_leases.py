@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import cast
 
 import pytest
@@ -16,7 +19,8 @@ from pocketmq.remoting.bodies.consumer import ProducerTableInfo
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, LockBatchResponseBody
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
-from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.serving.long_requests import TURN, LongRequests
+from pocketmq.remoting.serving.request import Request, Response
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 from tests.broker.test_clients import members
 from tests.fake_time import START, FakeTime
@@ -73,6 +77,7 @@ class FakeConnection:
 
     def __init__(self, locks: QueueLockProcessor) -> None:
         self.ended_by_peer = False
+        self.closed = False
         self._locks = locks
         self._closed: list[Callable[[FakeConnection], None]] = []
 
@@ -86,6 +91,7 @@ class FakeConnection:
         request = Request(RequestCode.LOCK_BATCH_MQ, Header(), body=body.encode())
         request.connection = self  # type: ignore[assignment]
         response = self._locks.lock(request)
+        assert isinstance(response, Response)
         answer = LockBatchResponseBody.decode(cast(bytes, response.body))
         return answer.lock_ok_mq_set == [QUEUE]
 
@@ -95,9 +101,38 @@ class FakeConnection:
             callback(self)
 
 
+async def test_the_locks_of_very_many_queues_take_several_turns(time: FakeTime) -> None:
+    ticks = itertools.count()
+    locks = QueueLockProcessor(
+        QueueLocks(time.monotonic),
+        ClientIds(),
+        time.call_later,
+        LongRequests(clock=lambda: next(ticks) * TURN),
+    )
+    queues = [MessageQueue("T", "b", queue_id) for queue_id in range(5000)]
+    body = LockBatchRequestBody(client_id="a", consumer_group="G", mq_set=queues * 2).encode()
+    for serve in (locks.lock, locks.unlock, locks.lock):
+        request = Request(RequestCode.LOCK_BATCH_MQ, Header(), body=body)
+        request.connection = FakeConnection(locks)  # type: ignore[assignment]
+        answer = serve(request)
+        assert isawaitable(answer)
+        task = asyncio.ensure_future(answer)
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 5
+    response = task.result()
+    assert response is not None
+    held = LockBatchResponseBody.decode(cast(bytes, response.body)).lock_ok_mq_set
+    assert held == queues, "each once"
+
+
 @pytest.fixture
 def locks(time: FakeTime) -> QueueLockProcessor:
-    return QueueLockProcessor(QueueLocks(time.monotonic), ClientIds(), time.call_later)
+    return QueueLockProcessor(
+        QueueLocks(time.monotonic), ClientIds(), time.call_later, LongRequests()
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,16 +180,16 @@ async def test_a_clock_that_is_set_drops_no_live_member_and_keeps_no_dead_one(
     silent = broker.config.channel_expired_timeout
     await client.heartbeat("c1", subscription("T"), producer="PG")
     time.set_back(back)
-    broker.tables.expire()
+    await broker.tables.expire()
     assert await members(client) == ["c1"]
     assert broker.tables.producers.clients("PG") is not None
 
     time.advance(silent)
-    broker.tables.expire()
+    await broker.tables.expire()
     assert await members(client) == ["c1"]
 
     time.advance(1)
-    broker.tables.expire()
+    await broker.tables.expire()
     assert await members(client) != ["c1"]
     assert broker.tables.producers.clients("PG") is None
 

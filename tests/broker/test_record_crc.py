@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from pocketmq.message.record_crc import is_altered, stated_crc
 from pocketmq.store.check.store_check import check_store
 from tests.broker.conftest import Connect, StartBroker
@@ -41,3 +43,26 @@ async def test_sends_in_one_read_and_delayed_ones(
     broker = await start_broker(**settings)
     client = await connect(broker)
     assert len(await client.pulled(topic, 40)) == 12
+
+
+@pytest.mark.parametrize("tags", ["*", "a"])
+async def test_a_pull_skips_a_message_whose_properties_differ_from_the_checksum(
+    start_broker: StartBroker, connect: Connect, topic: str, tags: str
+) -> None:
+    settings = {
+        "enabled_append_prop_crc": True,
+        "force_verify_prop_crc": True,
+        "check_crc_on_read": True,
+    }
+    broker = await start_broker(**settings)
+    client = await connect(broker)
+    for number in range(20):
+        properties = {"TAGS": "a", "x": f"<{number}>"}
+        assert (await client.send(topic, properties=properties)).code == 0
+    await broker.stop()
+    # The message keeps its tag, and all that other checks compare.
+    log = Path(broker.config.store_path_root_dir) / "commitlog" / f"{0:020d}"
+    log.write_bytes(log.read_bytes().replace(b"<7>", b"<8>"))
+    client = await connect(await start_broker(**settings))
+    records = await client.pulled(topic, subscription=tags)
+    assert [record.queue_offset for record in records] == [*range(7), *range(8, 20)]

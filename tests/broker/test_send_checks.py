@@ -10,6 +10,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.processors.send.send import MOST_REFUSALS
 from pocketmq.message.batch_body import encode_batch
+from pocketmq.message.limits import MOST_IN_BATCH, MOST_IN_UNUSUAL_BATCH
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.conftest import Client, Connect, StartBroker
 
@@ -232,3 +233,32 @@ async def test_a_binary_header_leaves_empty_names_out(client: Client, code: int)
     assert answer.code == SUCCESS, answer.remark
     [record] = await client.pulled("BenchmarkTest")
     assert bytes(record.body) == b"body"
+
+
+@pytest.mark.parametrize(
+    ("count", "properties", "remark"),
+    [
+        (MOST_IN_BATCH, b"", ""),
+        (MOST_IN_BATCH + 1, b"", "a batch of more than 65536 messages"),
+        (MOST_IN_UNUSUAL_BATCH, b"DELAY\x010\x02", ""),
+        (
+            MOST_IN_UNUSUAL_BATCH + 1,
+            b"DELAY\x010\x02",
+            "a batch of more than 8192 messages",
+        ),
+    ],
+)
+async def test_the_messages_of_a_batch_are_limited(
+    start_broker: StartBroker,
+    connect: Connect,
+    count: int,
+    properties: bytes,
+    remark: str,
+) -> None:
+    broker = await start_broker(mapped_file_size_commit_log=16 << 20)
+    client = await connect(broker)
+    body = encode_batch([(0, b"x", properties)] * count)
+    answer = await client.send("T", body, batch=True)
+    assert (answer.code == SUCCESS) is (not remark)
+    assert (answer.remark or "").startswith(remark)
+    assert broker.store.queues["T"][0].max_offset == (0 if remark else count)

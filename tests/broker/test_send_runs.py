@@ -251,6 +251,11 @@ def files_of(root: Path) -> dict[str, bytes]:
     }
 
 
+def still() -> float:
+    """A clock that does not move."""
+    return 0.0
+
+
 async def executed(
     reads: Sequence[Sequence[bytes]],
     root: Path,
@@ -270,7 +275,8 @@ async def executed(
             store_path_root_dir=str(root), broker_name="b0", auto_create_topic_enable=False,
             mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000, **settings,
         )  # fmt: skip
-        broker = Broker(config, clock=lambda: NOW)
+        # Nothing takes long by `still`, so answers come in the order of the requests.
+        broker = Broker(config, clock=lambda: NOW, work_clock=still)
         await broker.start()
         try:
             if broker.auth is not None:
@@ -282,7 +288,7 @@ async def executed(
                 await broker.tables.topics.saved(topic)
             server = RemotingServer(
                 broker.dispatcher, before_answers=broker.components.unwritten.settle,
-                clock=itertools.repeat(0.0).__next__,
+                clock=still,
             )  # fmt: skip
             assert (broker.dispatcher.read_handler is None) is pure
             answers = []

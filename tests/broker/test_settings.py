@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from pathlib import Path
 
 import msgspec
@@ -18,6 +17,7 @@ from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.settings.properties_file import format_properties, parse_properties
 from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 from tests.test_architecture import PROJECT
+from tests.unprivileged import unprivileged
 
 SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, NO_TOPIC, INVALID = 1, 13, 16, 17, 29
 
@@ -294,7 +294,6 @@ async def test_a_file_in_a_directory_that_cannot_be_written_is_left_alone(
     start_broker: StartBroker,
     connect: Connect,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As a ConfigMap, or /etc of somebody else: changes are kept in the store, and win."""
@@ -302,19 +301,17 @@ async def test_a_file_in_a_directory_that_cannot_be_written_is_left_alone(
     mounted.mkdir()
     file = mounted / "broker.conf"
     file.write_text("brokerPermission=6\nosPageCacheBusyTimeOutMills=1\n")
-    access = os.access
-    # Permissions alone do not stop root, which tests may run as.
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: Path(path) != mounted and access(path, mode)
-    )
-    broker = await start_broker(broker_config_path=str(file))
+    mounted.chmod(0o500)
+    with unprivileged():
+        broker = await start_broker(broker_config_path=str(file))
     answer = await update(
         await connect(broker), brokerPermission="4", osPageCacheBusyTimeOutMills="2"
     )
     assert answer.code == 0
     await broker.stop()
     caplog.clear()
-    again = await start_broker(broker_config_path=str(file))
+    with unprivileged():
+        again = await start_broker(broker_config_path=str(file))
     assert again.config.broker_permission == 4
     shown = await settings(await connect(again))
     assert shown["osPageCacheBusyTimeOutMills"] == "2"

@@ -81,7 +81,8 @@ async def _start(alive: Life, config: BrokerConfig, clock: FakeTime, stack: Stop
 
     components = Components(
         config, tables, store, address="127.0.0.1:10911", store_host=bytes(8), clock=clock.clock,
-        call_later=clock.call_later, on_settings=lambda keys: None, announced=announced,
+        work_clock=lambda: 0.0, call_later=clock.call_later, on_settings=lambda keys: None,
+        announced=announced,
     )  # fmt: skip
     components.start(stack)
     alive.broker_store = store

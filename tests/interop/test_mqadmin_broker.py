@@ -46,9 +46,11 @@ def exported(directory: Path, make: str, name: str) -> Any:
     return tables.fastjson((directory / make / name).read_text())
 
 
-#: docs/pop.md says why; and what an official broker fills in when it starts.
+#: docs/pop.md says why; what an official broker fills in when it starts; and what has another
+#: default since 5.4.
 DIFFERENT = {
-    "brokerIP2", "enablePopBufferMerge", "haListenPort", "metricsOtelCardinalityLimit",
+    "appendTopicForTimerDeleteKey", "brokerIP2", "enablePopBufferMerge", "haListenPort",
+    "metricsOtelCardinalityLimit",
 }  # fmt: skip
 
 

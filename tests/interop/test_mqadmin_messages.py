@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,21 +84,29 @@ def entry_texts(text: str) -> list[str]:
     )
 
 
+def has_a_filter(query: Callable[[], str]) -> bool:
+    return '"bloomFilterData"' in query()
+
+
 def test_a_consume_queue_with_an_sql_consumer(
-    java: JavaPeer, both: Both, official_cluster: Cluster, our_cluster: Cluster, stored: Stored,
-    new_topic: str,
-) -> None:  # fmt: skip
+    java: JavaPeer, official_cluster: Cluster, our_cluster: Cluster, stored: Stored, new_topic: str
+) -> None:
     """The subscription, the filter that is kept for it, and the entries."""
-    clusters = (official_cluster, our_cluster)
     group = f"sql_{new_topic}"
     subscriptions, filters, entries = [], [], []
-    for index, cluster in enumerate(clusters):
+    for cluster, sent in zip((official_cluster, our_cluster), stored, strict=True):
+        queue = str(sent[1]["queueId"])  # where those of TagA are
+        query = partial(
+            java.mqadmin, "queryCq", "-t", new_topic, "-q", queue, "-i", "1", "-c", "2",
+            "-g", group, "-b", cluster.broker.address, "-n", cluster.address,
+        )  # fmt: skip
         java("member-start", namesrv=cluster.address, group=group, topic=new_topic,
              member=cluster.make, sql="TAGS = 'TagA'")  # fmt: skip
-        queue = str(stored[index][1]["queueId"])  # where those of TagA are
         try:
-            text = both("queryCq", "-t", new_topic, "-q", queue, "-i", "1", "-c", "2", "-g", group,
-                        "-b", "BROKER")[index]  # fmt: skip
+            # A consumer may have started before its first heartbeat arrives: the thread that
+            # connects sends one as well, and then the start sends none.
+            wire.until(partial(has_a_filter, query), "the filter is known", step=0.5)
+            text = query()
             parts = text.split("=" * 38)
             subscriptions.append(json.loads(parts[0].partition("Subscription data:")[2]))
             filters.append(json.loads(parts[1].partition("Filter data:")[2]))

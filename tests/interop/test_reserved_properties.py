@@ -21,6 +21,7 @@ from pocketmq.message.reserved import NOT_IN_BATCHES, SET_BY, SetBy
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.interop.harness import wire
 from tests.interop.harness.cluster import Cluster
+from tests.interop.harness.official import VERSION
 from tests.interop.harness.reading import read_queue
 
 SECRET: Final = "ReservedSecret"
@@ -45,6 +46,12 @@ VALUES: Final = {
     names.POP_CK: "0 1 1 0 0 b0 0 0",
     names.INNER_MULTI_DISPATCH: f"%LMQ%{SECRET}",
 }
+
+
+#: By the broker, to each message, or to a batch as a whole.
+ADDED: Final = {
+    names.MSG_REGION: "DefaultRegion", names.TRACE_ON: "true", names.CLUSTER: "DefaultCluster",
+}  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -171,6 +178,11 @@ def wanted(door: str, name: str, theirs: Row, ours: Row, topic: str) -> Row:
     """What ours is to make of a property: what the official broker does, but for the following."""
     by = SET_BY[name]
     stored = dict(theirs.stored)
+    if "batch" in door and VERSION >= "5.4":
+        # Up to 5.3.3, and here, each message gets the properties of the whole batch as well.
+        if door == "whole batch":
+            stored |= {names.UNIQ_KEY: "U", name: VALUES.get(name, "1")}
+        stored |= ADDED
     delayed = door == "sent back" and name in (names.REAL_TOPIC, names.REAL_QID)
     kept = door == "in a batch" and name not in NOT_IN_BATCHES
     if by is SetBy.BROKER and not delayed and not kept:
@@ -186,6 +198,9 @@ def wanted(door: str, name: str, theirs: Row, ours: Row, topic: str) -> Row:
         return Row(ResponseCode.MESSAGE_ILLEGAL, False, {})
     if by is SetBy.SAME_TOPIC and door == "reply":
         return Row(theirs.code, False, {})  # the same, but a reply is answered as if it were stored
+    if name == names.LITE_TOPIC:
+        # Brokers since 5.5 add the light queue of the lite topic. Ours serves neither.
+        stored.pop(names.INNER_MULTI_DISPATCH, None)
     if name == names.TRAN_MSG and door == "reply":
         stored.pop(name, None)  # a reply is never a half message
     if by is SetBy.RETRY and door == "sent back":

@@ -15,10 +15,14 @@ from pocketmq.message.receipt_handle import decode_receipt_handle
 from pocketmq.message.retry_topic import TopicKind
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.serving.dispatch import Answer, Handler
+from pocketmq.remoting.serving.request import Request
 from pocketmq.remoting.settings.properties_file import ConfigErrors
 from tests.broker.conftest import Client as RawClient
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
+from tests.proxy.watched import watched_proxy
 
 GROUP = "readers"
 
@@ -451,3 +455,32 @@ async def test_lite_topics_are_not_served(server: EmbeddedServer) -> None:
                 "SyncLiteSubscription", pb.HeartbeatRequest(), response=pb.HeartbeatResponse
             )
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(("request_timeout", "polling"), [(None, 20_000), (120, 5_000)])
+async def test_a_receive_leaves_half_of_the_request_timeout_of_its_client(
+    server: EmbeddedServer, request_timeout: int | None, polling: int
+) -> None:
+    """Of a minute, that leaves more than a receive may wait, or nothing: then it is the least."""
+    asked: list[int] = []
+
+    def watched(handler: Handler) -> Handler:
+        def watch(request: Request[Any]) -> Answer:
+            asked.append(request.header.poll_time)
+            return handler(request)
+
+        return watch
+
+    wrappers = {RequestCode.POP_MESSAGE: watched}
+    async with watched_proxy(server.broker, wrappers) as port, GrpcClient(port) as client:
+        settings = pb.Settings(client_type=pb.SIMPLE_CONSUMER)
+        settings.subscription.group.name = GROUP
+        if request_timeout is not None:
+            settings.request_timeout.seconds = request_timeout
+        await client.telemetry(settings)
+        await send(client, message())
+        request = receive()
+        request.ClearField("long_polling_timeout")
+        code, _ = await client.receive(request, timeout=60)
+        assert code == pb.OK
+        assert asked == [polling]

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,7 +19,8 @@ from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.receipt_handle import ReceiptHandle
 from pocketmq.message.retry_topic import TopicKind
 from pocketmq.proxy.config import ProxyConfig
-from pocketmq.proxy.port.remote import RemotePort
+from pocketmq.proxy.port.broker_port import Registration
+from pocketmq.proxy.port.remote import MAX_GROUPS_OF_USER, RemotePort
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.rpc import Call, Duplex, GrpcError, ServerStream, Unary
 from pocketmq.proxy.server import Proxy
@@ -27,6 +29,7 @@ from pocketmq.proxy.service.clients import Clients
 from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.messaging import SERVICE, Messaging
 from pocketmq.proxy.service.status import ServiceError
+from pocketmq.remoting.serving.request import Caller, Request, Response
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
 from tests.proxy.test_access import PROPERTIES, every_request, signed
@@ -300,3 +303,28 @@ async def test_a_call_that_is_refused_leaves_no_client(metadata: dict[str, str])
         # Nothing but a signature is needed to be told that one is unknown.
         assert refused.pop("Heartbeat") in (pb.UNRECOGNIZED_CLIENT_TYPE, pb.CLIENT_ID_REQUIRED)
     assert set(refused.values()) == {pb.UNAUTHORIZED}, refused
+
+
+async def test_what_a_client_registered_unsigned_is_not_counted_for_its_address_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With Telemetry in the white list, a client has groups before it has a user."""
+    many = Registration(producers=[f"P{number}" for number in range(MAX_GROUPS_OF_USER)])
+    async with EmbeddedServer() as server:
+        port = RemotePort(ClientInstance(server.namesrv, owner="proxy"))
+        await port.start()
+        try:
+            first, second = (
+                port.open(name, "JAVA", ("192.0.2.1", 1), unasked) for name in ("a", "b")
+            )
+            await first.register(many)
+            first.caller = cast(Caller, SimpleNamespace(username="alice"))
+            first.close()
+            await second.register(Registration(producers=["Q"]))
+        finally:
+            await port.stop()
+    assert "is not registered at brokers" not in caplog.text
+
+
+async def unasked(request: Request[Any]) -> Response | None:
+    raise NotImplementedError

@@ -14,8 +14,10 @@ from pocketmq.message import properties as names
 from pocketmq.message.message import MessageExt
 from pocketmq.proxy.proto import service_pb2 as pb
 from pocketmq.proxy.service.checks import REFUSED_USER_PROPERTIES
+from pocketmq.remoting.codes import RequestCode
 from tests.proxy.conftest import create_topics, grpc_port
 from tests.proxy.grpc_client import GrpcClient, message
+from tests.proxy.watched import Held, watched_proxy
 
 
 async def first(server: EmbeddedServer, topic: str) -> MessageExt:
@@ -161,24 +163,31 @@ async def test_sends_that_wait_for_the_disk_are_answered() -> None:
     assert [answer.entries[0].offset for answer in answers] == [0, 1, 2]
 
 
-async def test_sends_on_the_way_are_answered_when_their_client_stops() -> None:
-    """Also those that wait for the disk, and those that come behind the good-bye."""
-    async with EmbeddedServer(grpc_port=0, properties={"flushDiskType": "SYNC_FLUSH"}) as server:
-        await create_topics(server.namesrv)
-        async with GrpcClient(grpc_port(server)) as client:
-            stream = await client.as_producer("Normal")
-            sends = []
-            for number in range(60):
-                request = pb.SendMessageRequest(messages=[message()])
-                sends.append(client.call("SendMessage", request))
-                if number == 30:
-                    goodbye = client.call(
-                        "NotifyClientTermination", pb.NotifyClientTerminationRequest()
-                    )
-                    stream.cancel()
-            answers = [await send for send in sends]
-            assert {answer.status.code for answer in answers} == {pb.OK}, answers
-            assert (await goodbye).status.code == pb.OK
+async def test_sends_on_the_way_are_answered_when_their_client_stops(
+    server: EmbeddedServer,
+) -> None:
+    """Also one that the proxy passes to the broker only after the good-bye."""
+    sends, topics = Held(), Held()
+    wrappers = {
+        RequestCode.SEND_MESSAGE_V2: sends.wrap,
+        RequestCode.GET_TOPIC_CONFIG: topics.wrap,
+    }
+    async with watched_proxy(server.broker, wrappers) as port, GrpcClient(port) as client:
+        stream = await client.as_producer("Normal")
+        sends.hold()
+        begun = client.call("SendMessage", pb.SendMessageRequest(messages=[message()]))
+        await sends.reached.wait()
+        topics.hold()
+        other = message("Fifo", message_type=pb.FIFO, message_group="g")
+        waiting = client.call("SendMessage", pb.SendMessageRequest(messages=[other]))
+        await topics.reached.wait()
+        request = pb.NotifyClientTerminationRequest()
+        assert (await client.call("NotifyClientTermination", request)).status.code == pb.OK
+        stream.cancel()
+        topics.release()
+        sends.release()
+        for send in (begun, waiting):
+            assert (await send).status.code == pb.OK
 
 
 async def test_messages_of_one_group_stay_in_one_queue(client: GrpcClient) -> None:

@@ -17,12 +17,7 @@ from pocketmq.message.message import MessageQueue
 from pocketmq.remoting import bodies
 from pocketmq.remoting.bodies.base import Body, QueueBody
 from pocketmq.remoting.bodies.cluster import ClusterInfo, GetBrokerMemberGroupResponseBody
-from pocketmq.remoting.bodies.consumer import (
-    ConsumerConnection,
-    ConsumeStats,
-    ConsumeStatsList,
-    ProducerTableInfo,
-)
+from pocketmq.remoting.bodies.consumer import ConsumerConnection, ConsumeStats, ProducerTableInfo
 from pocketmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
     ConsumerData,
@@ -62,7 +57,8 @@ from pocketmq.remoting.bodies.running_info import ConsumerRunningInfo
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import QueryConsumeTimeSpanBody, TopicList, TopicStatsTable
 from pocketmq.remoting.errors import BodyError
-from pocketmq.remoting.headers.base import I32
+from pocketmq.remoting.headers.base import I32, Header
+from pocketmq.remoting.serving.request import Request
 from tests.namesrv.registrations import finished
 
 QUEUE = MessageQueue("T", "b0", 1)
@@ -427,8 +423,6 @@ class TestMessageQueues:
         stats = ConsumeStats.decode(text.encode())
         assert stats.offset_table[QUEUE].consumer_offset == 5
         assert stats.encode().decode() == text
-        all_stats = ConsumeStatsList(broker_addr="a", consume_stats_list=[{"G": [stats]}])
-        assert ConsumeStatsList.decode(all_stats.encode()) == all_stats
 
     def test_consumer_status_of_several_clients(self) -> None:
         text = '{"consumerTable":{"cid":{' + QUEUE_JSON + ':3}},"messageQueueTable":{}}'
@@ -472,11 +466,9 @@ class TestMessageQueues:
             (ResetOffsetBody, '{"offsetTable":{' + QUEUE_JSON + ':"x"}}'),
             (LockBatchRequestBody, '{"mqSet":[3]}'),
             (LockBatchRequestBody, '{"mqSet":{}}'),
-            (ConsumeStatsList, '{"consumeStatsList":3}'),
-            (ConsumeStatsList, '{"consumeStatsList":[3]}'),
+            (ConsumeStats, '{"offsetTable":3}'),
+            (ConsumeStats, '{"offsetTable":[3]}'),
             (QueryConsumeTimeSpanBody, '{"consumeTimeSpanSet":3}'),
-            (ConsumeStatsList, '{"consumeStatsList":[{"G":3}]}'),
-            (ConsumeStatsList, '{"consumeStatsList":[{"G":[3]}]}'),
             (QueryConsumeTimeSpanBody, '{"consumeTimeSpanSet":[{"messageQueue":3}]}'),
             (GetConsumerStatusBody, '{"consumerTable":{"c":3}}'),
         ],
@@ -614,3 +606,17 @@ def sample(kind: Any) -> st.SearchStrategy[Any]:
 @settings(deadline=None)
 def test_every_body_reads_back(body: Body, standard: bool) -> None:
     assert type(body).decode(body.encode(standard)) == body
+
+
+def test_a_body_that_was_decoded_ahead_is_taken_once() -> None:
+    body = LockBatchRequestBody(client_id="a", consumer_group="G").encode()
+    request = Request(0, Header(), body=body)
+    ahead = LockBatchRequestBody.decode_ahead(request)
+    assert LockBatchRequestBody.of(request) is ahead
+    assert request.decoded is None, "a request that waits keeps only the bytes"
+    again = LockBatchRequestBody.of(request)
+    assert again == ahead
+    assert again is not ahead
+    LockBatchRequestBody.decode_ahead(request)
+    with pytest.raises(BodyError):
+        TopicList.of(request)

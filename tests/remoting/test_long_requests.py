@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.light_clients import LightClients
-from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, LongRequests
+from pocketmq.remoting.serving.long_requests import LEAST_BYTES, TURN, Done, LongRequests
 from pocketmq.remoting.serving.request import Request
 
 
@@ -24,8 +22,7 @@ class Work:
         self.now = 0.0
         self.done: list[str] = []
         self.light = LightClients()
-        log = LimitedLog(logging.getLogger("test"))
-        self.queue = LongRequests(self.light, log, clock=lambda: self.now, **options)
+        self.queue = LongRequests(self.light, clock=lambda: self.now, **options)
 
     def steps(self, name: str, count: int) -> Generator[None, None, str]:
         for _ in range(count):
@@ -112,3 +109,52 @@ async def test_what_waits_is_bounded() -> None:
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     assert await asyncio.gather(*kept) == ["kept", "kept"]
     assert await work.start("later", greedy) == "later"
+
+
+def request_of(connection: Any) -> Request[Any]:
+    request: Request[Any] = Request(0, 0)
+    request.connection = connection
+    return request
+
+
+async def test_what_fits_into_a_turn_is_done_at_once() -> None:
+    work = Work()
+    assert work.queue.begin(request_of(connection()), work.steps("short", 0)) == Done("short")
+    rest = work.queue.begin(request_of(connection()), work.steps("long", 3))
+    assert work.done == ["long"]
+    assert not isinstance(rest, Done)
+    assert await rest == "long"
+
+
+async def test_begun_requests_of_one_connection_keep_their_order_and_end_without_it() -> None:
+    work = Work()
+    one, other = connection(), connection()
+    rests = [
+        work.queue.begin(request_of(client), work.steps(name, 2))
+        for client, name in ((one, "a"), (one, "b"), (other, "c"))
+    ]
+    assert work.done == ["a", "c"]
+    one.closed = True
+    assert await asyncio.gather(*(rest for rest in rests if not isinstance(rest, Done))) == [*"abc"]
+    assert [name for name in work.done if name != "c"] == [*"aabb"]
+    assert work.queue.begin(request_of(one), work.steps("d", 0)) == Done("d")
+
+
+async def test_a_request_for_which_there_is_no_room_is_not_begun() -> None:
+    work = Work(max_bytes=10 * LEAST_BYTES)
+    client = connection()
+    rest = work.queue.begin(request_of(client), work.steps("kept", 2))
+    with pytest.raises(RemotingError) as refused:
+        work.queue.begin(request_of(client), work.steps("refused", 2))
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    assert not isinstance(rest, Done)
+    assert await rest == "kept"
+
+    def broken() -> Generator[None, None, str]:
+        raise ValueError("broken")
+        yield
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="broken"):
+            work.queue.begin(request_of(client), broken())
+    assert "refused" not in work.done

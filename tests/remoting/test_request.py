@@ -347,3 +347,19 @@ def test_reply_goes_to_the_channel_unless_oneway(decoder: RequestDecoder) -> Non
     assert request.oneway
     request.reply(response)
     assert len(channel.answers) == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    "name", ["connection", "channel", "caller", "observer", "decoded", "head", "body"]
+)
+def test_a_peer_sets_nothing_that_is_the_servers(name: str, known: bool) -> None:
+    decoder = RequestDecoder({41: None} if known else {})
+    for value in ('{"a":1}', "[]", "null", "1", '"x"'):
+        head = f'{{"code":41,"opaque":1,"{name}":{value},"extFields":{{}}}}'.encode()
+        for _ in range(2):  # the second time by what was learnt from the first
+            request = decoder.decode(len(head).to_bytes(4) + head + b"text")
+            assert request.head == head
+            assert request.body == b"text"
+            for other in ("connection", "channel", "caller", "observer", "decoded"):
+                assert getattr(request, other) is None

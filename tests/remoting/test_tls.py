@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ import pytest
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import RemotingConnectError, RemotingError
 from pocketmq.remoting.settings.properties_file import ConfigError
-from pocketmq.remoting.tls.tls_config import TlsConfig, load_tls_config
+from pocketmq.remoting.tls.tls_config import DEFAULT_FILE, TlsConfig, load_tls_config
 from pocketmq.remoting.tls.tls_context import LOOK_INTERVAL, ServerTls, client_context, server_tls
 from pocketmq.remoting.tls.tls_layer import MOST_RECORDS_WITHOUT_DATA, Handshakes
 from tests.certificates import Authority, Certificate
@@ -525,6 +526,22 @@ def test_the_key_may_be_encrypted(authority: Authority) -> None:
 
 def test_permissive_without_a_certificate_is_plain() -> None:
     assert server_tls(load_tls_config("")[0]) is None
+
+
+def test_a_closed_file_of_the_machine_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without its settings, a server would take plain connections only."""
+    stat = os.stat
+
+    def refused(path: os.PathLike[str] | str, **options: bool) -> os.stat_result:
+        if os.fspath(path) == DEFAULT_FILE:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), DEFAULT_FILE)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(ConfigError, match=f"tls.config.file = '{DEFAULT_FILE}'"):
+        load_tls_config("")
 
 
 @pytest.mark.parametrize(

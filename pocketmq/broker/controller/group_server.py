@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from pocketmq.broker.controller.ha_frames import (
     BadFrame,
@@ -27,7 +27,6 @@ from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
 from pocketmq.broker.replication.log_sender import CopyTurns, LogSender
 from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.identity import host_text, pack_host
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import serve
 from pocketmq.store.message_store import MessageStore
@@ -176,39 +175,22 @@ class GroupServer:
 
 
 class GroupConnection(ReportProtocol):
-    """The connection of one slave.
-
-    Attributes:
-        link: the rules; None for a refused connection.
-        sender: sends the log to the slave.
-        peer: its address and port, as text.
-        host: the address without the port.
-    """
+    """The connection of one slave; `link` has the rules, None for a refused connection."""
 
     def __init__(self, server: GroupServer) -> None:
-        super().__init__()
+        super().__init__(LogSender(self._next_frame, server.most_per_second, turns=server.turns))
         self.link: SlaveLink | None = None
-        self.sender = LogSender(self._next_frame, server.most_per_second, turns=server.turns)
-        self.peer = self.host = ""
         self._server = server
         self._reader = SlaveFrames()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def joined(self) -> bool:
         """Accept or refuse the connection."""
-        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
-        self._transport = cast(asyncio.Transport, transport)
-        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
-        self.host = host
-        self.peer = host_text(pack_host(host.partition("%")[0], port))
-        self.sender.open(self._transport)
-        self.link = self._server.joined(self, host)
-        if self.link is None:
-            self._transport.abort()
+        self.link = self._server.joined(self, self.host)
+        return self.link is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the slave."""
         super().connection_lost(exc)
-        self.sender.close()
         if self.link is not None and self.link.slave_id > 0:
             self._server.lines.warning(
                 "slave %d at %s disconnected",
@@ -217,14 +199,6 @@ class GroupConnection(ReportProtocol):
                 cause=("left", self.link.slave_id),
             )
         self._server.left(self)
-
-    def pause_writing(self) -> None:
-        """Pause: the slave reads too slowly."""
-        self.sender.pause()
-
-    def resume_writing(self) -> None:
-        """Continue to send."""
-        self.sender.resume()
 
     def received(self, data: bytes) -> None:
         """Process bytes from the slave."""
@@ -265,10 +239,6 @@ class GroupConnection(ReportProtocol):
             self.sender.send_soon()
 
     # --- sending ------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.abort()
 
     def _next_frame(self) -> tuple[bytes, memoryview | bytes] | None:
         replica, link = self._server.driver.replica, self.link

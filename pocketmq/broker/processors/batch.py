@@ -4,8 +4,9 @@ Children run through the same dispatcher as single requests, in the order of the
 at a random child), with the batch's `BatchAnswers` as their channel; their tasks count as tasks of
 the connection. Two strategies decide when the parent is answered:
 
-- *base*, for every code but pulls: when all children are answered. With SYNC_FLUSH the children's
-  messages wait for one group commit, because all are appended before the first flush begins.
+- *base*, for every code but pulls: when all children are answered. What takes longer than a turn of
+  the event loop is divided, as other long requests are. With SYNC_FLUSH the messages of a turn wait
+  for one group commit, because all are appended before the first flush begins.
 - *pull*: when any child has an answer, or there is enough data. The others are answered
   PULL_NOT_FOUND and their long polls end; the earliest deadline of the children bounds the wait.
 
@@ -23,7 +24,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -42,6 +43,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import BatchRequestHeader
 from pocketmq.remoting.serving.body_limits import excess
 from pocketmq.remoting.serving.dispatch import Dispatcher, ManyHandler, Route
+from pocketmq.remoting.serving.long_requests import Done, LongRequests, Steps
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
 
 log = logging.getLogger(__name__)
@@ -147,8 +149,8 @@ class PullStrategy:
 class BatchProcessor:
     """Serves parents for every request code of `dispatcher`.
 
-    `holds` has the long polls. For `base_deadline` (seconds) see BASE_DEADLINE, for `most_queued`
-    (bytes) see MOST_QUEUED.
+    `holds` has the long polls; `long` divides what takes long. For `base_deadline` (seconds) see
+    BASE_DEADLINE, for `most_queued` (bytes) see MOST_QUEUED.
     """
 
     def __init__(
@@ -156,12 +158,14 @@ class BatchProcessor:
         config: BrokerConfig,
         dispatcher: Dispatcher,
         holds: HoldService,
+        long: LongRequests,
         *,
         base_deadline: float = BASE_DEADLINE,
         most_queued: int = MOST_QUEUED,
     ) -> None:
         self._dispatcher = dispatcher
         self._holds = holds
+        self._long = long
         self._decoder = RequestDecoder(dispatcher.header_types)
         self._base = BaseStrategy()
         self._pull = PullStrategy(
@@ -193,8 +197,34 @@ class BatchProcessor:
         if code in PULL_CODES:
             self._pull_later(request, route)
             return None
+        request.body = bytes(request.body)  # children may be views of it
+        begun = self._long.begin(request, self._execute_base(request, route))
+        if isinstance(begun, Done):
+            answer: Response | None = begun.result
+            return answer
+        # Not returned: the dispatcher may refuse what waits, but some children have been executed.
+        # Nor counted: its children would have one task fewer than those of a parent that is not
+        # divided.
+        request.connection.spawn(request, self._answered(begun, route.code), counted=False)
+        return None
+
+    async def _answered(self, begun: Awaitable[Response | None], code: int) -> Response | None:
         try:
-            children = Children(request.body, self._decoder, self._max_children)
+            return await begun
+        except Exception as error:
+            return self._failed(code, error)
+
+    def _failed(self, code: int, error: Exception) -> Response:
+        self._log.exception("a batch of %d failed", code)
+        return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _execute_base(
+        self, request: Request[BatchRequestHeader], route: Route
+    ) -> Steps[Response | None]:
+        """Execute a parent of anything but pulls. Returns its answer, or None if it comes later."""
+        children = Children(request.body, self._decoder, self._max_children)
+        try:
+            yield from children.decode()
         except BatchError as error:
             return _broken(error)
         too_much = excess(route.code, (child.body for child in children.requests))
@@ -203,12 +233,13 @@ class BatchProcessor:
         answers = BatchAnswers(children, self._base, request)
         answers.heard = not request.oneway
         if route.many is not None:
-            self._execute_many(children.requests, answers, route, route.many)
+            yield from self._execute_many(children.requests, answers, route, route.many)
         else:
             order = iter(children.requests)
             for child in order:
                 if not self._execute(child, answers, route, self._base):
                     _refuse(order, answers)
+                yield
         if answers.executed():
             return answers.merge()
         self._answer_later(request, answers)
@@ -234,21 +265,21 @@ class BatchProcessor:
         try:
             yield from self._execute_pulls(request, route)
         except Exception as error:
-            self._log.exception("a batch of %d failed", route.code)
-            text = f"{type(error).__name__}: {error}"
-            request.reply(Response(ResponseCode.SYSTEM_ERROR, text))
+            request.reply(self._failed(route.code, error))
 
     def _execute_pulls(self, request: Request[BatchRequestHeader], route: Route) -> Iterator[int]:
         held: HeldPulls | None = None
         if request.header.omit_not_found:
             held = HeldPulls.of(request, self._holds)
+        children = Children(
+            request.body,
+            self._decoder,
+            self._max_children,
+            held.by_head if held is not None else {},
+        )
         try:
-            children = Children(
-                request.body,
-                self._decoder,
-                self._max_children,
-                held.by_head if held is not None else {},
-            )
+            for _ in children.decode():
+                yield 0
         except BatchError as error:
             request.reply(_broken(error))
             return
@@ -325,8 +356,8 @@ class BatchProcessor:
         answers: BatchAnswers,
         route: Route,
         many: ManyHandler,
-    ) -> None:
-        """Execute children, many at a time where possible, and the others one by one."""
+    ) -> Iterator[None]:
+        """Execute children, many in a step where possible, and the others one by one."""
         at, most = 0, len(children)
         while at < len(children):
             some = children[at : at + most]
@@ -347,6 +378,7 @@ class BatchProcessor:
                 if not self._execute(children[at - 1], answers, route, self._base):
                     _refuse(children[at:], answers)
                     return
+            yield
 
     def _served_alike(self, code: int, route: Route) -> bool:
         served = self._dispatcher.codes.get(code)

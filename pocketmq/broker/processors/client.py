@@ -82,7 +82,7 @@ class ClientProcessor:
 
     def heartbeat(self, request: Request[Header]) -> Response | None:
         """Register a client with its consumer and producer groups."""
-        data = HeartbeatData.decode(request.body)
+        data = HeartbeatData.of(request)
         _check_lengths(data.client_id, [each.group_name for each in data.consumer_data_set])
         new = NewExpressions()
         for consumer in data.consumer_data_set:
@@ -96,7 +96,7 @@ class ClientProcessor:
         self, request: Request[Header], data: HeartbeatData | None = None, *, new: NewExpressions
     ) -> Response:
         if data is None:
-            data = HeartbeatData.decode(request.body)
+            data = HeartbeatData.of(request)
         data.need("clientID", data.client_id)
         names = [consumer.group_name for consumer in data.consumer_data_set]
         names += [producer.group_name for producer in data.producer_data_set]
@@ -192,7 +192,7 @@ class ClientProcessor:
         """Check that the broker supports a subscription: by tags or, if enabled, by SQL92."""
         if not request.body:
             return Response()  # nothing to check
-        data = CheckClientRequestBody.decode(request.body)
+        data = CheckClientRequestBody.of(request)
         subscription = data.subscription_data
         if is_tag_type(subscription.expression_type):
             return Response()

@@ -37,7 +37,8 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 #: Memory of the queries by key that wait for their turn, in bytes; `Budget` limits the share of
-#: each client.
+#: each client. The dispatcher does not count small requests, of which 1,024 of a connection may
+#: wait: but the queries of one client wait for each other, on thousands of connections.
 MAX_WAITING: Final = 64 << 20
 _OVERHEAD: Final = 4 << 10  # bytes of a query of the usual size
 BY_TAGS: Final = "T"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final
 
 from pocketmq.broker.config import BrokerConfig, BrokerRole
 from pocketmq.broker.replication.allowed_replicas import AllowedReplicas
@@ -25,7 +25,6 @@ from pocketmq.broker.replication.frames import BadFrame, ReportReader, encode_he
 from pocketmq.broker.replication.log_sender import CopyTurns, LogSender
 from pocketmq.broker.replication.report_port import ReportProtocol, too_many
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.identity import host_text, pack_host
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import serve
 from pocketmq.store.config import FlushDiskType
@@ -203,18 +202,13 @@ class HaServer:
 
 
 class HaConnection(ReportProtocol):
-    """The connection of one slave.
-
-    Attributes:
-        feed: the progress of the slave.
-        sender: sends the log to the slave.
-        peer: its address and port, as text.
-        host: the address without the port.
-    """
+    """The connection of one slave; `feed` is its progress."""
 
     def __init__(self, server: HaServer) -> None:
-        super().__init__()
         config = server.config
+        super().__init__(
+            LogSender(self._next_frame, config.most_ha_bytes_per_second, turns=server.turns)
+        )
         self._server = server
         self._loop = asyncio.get_running_loop()
         self.feed = Feed(
@@ -223,29 +217,17 @@ class HaConnection(ReportProtocol):
             housekeeping_interval=config.ha_housekeeping_interval / 1000,
             now=self._loop.time(),
         )
-        self.sender = LogSender(
-            self._next_frame, config.most_ha_bytes_per_second, turns=server.turns
-        )
-        self.peer = self.host = ""
         self._reader = ReportReader()
 
     # --- asyncio ------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept or refuse the connection; the slave sends first."""
-        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
-        self._transport = cast(asyncio.Transport, transport)
-        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
-        self.host = host
-        self.peer = host_text(pack_host(host.partition("%")[0], port))
-        self.sender.open(self._transport)
-        if not self._server.joined(self, host):
-            self._transport.abort()
+    def joined(self) -> bool:
+        """Accept or refuse the connection."""
+        return self._server.joined(self, self.host)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the slave."""
         super().connection_lost(exc)
-        self.sender.close()
         if self.feed.acked >= 0:
             self._server.lines.warning(
                 "slave %s disconnected; it has acknowledged %d",
@@ -254,14 +236,6 @@ class HaConnection(ReportProtocol):
                 cause=("left", self.host),
             )
         self._server.left(self)
-
-    def pause_writing(self) -> None:
-        """Pause: the slave reads too slowly."""
-        self.sender.pause()
-
-    def resume_writing(self) -> None:
-        """Continue to send."""
-        self.sender.resume()
 
     def received(self, data: bytes) -> None:
         """Process reports."""
@@ -284,10 +258,6 @@ class HaConnection(ReportProtocol):
         self._server.acked(self)
 
     # --- sending ------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.abort()
 
     def tick(self) -> None:
         """Close a silent connection, send a heartbeat if it is due, and measure the rate."""

@@ -228,54 +228,34 @@ class MetadataSync:
     async def _ask(self, code: RequestCode) -> Any:
         return (await self._answer(code)).body
 
-    async def _all_topics(self) -> TopicConfigSerializeWrapper:
-        def next_page(seen: int, version: str) -> Header:
-            return GetAllTopicConfigRequestHeader(seen, version, _PAGE)
-
-        def read(answer: Command) -> tuple[TopicConfigSerializeWrapper, int | None]:
-            header = GetAllTopicConfigResponseHeader.from_ext(answer.ext_fields)
-            return TopicConfigSerializeWrapper.decode(answer.body), header.total_topic_num
-
-        def tables(body: TopicConfigSerializeWrapper) -> tuple[dict[str, Any], ...]:
-            return (body.topic_config_table,)
-
-        return await self._all(RequestCode.GET_ALL_TOPIC_CONFIG, next_page, read, tables)
-
-    async def _all_groups(self) -> SubscriptionGroupWrapper:
-        def next_page(seen: int, version: str) -> Header:
-            return GetAllSubscriptionGroupRequestHeader(seen, version, _PAGE)
-
-        def read(answer: Command) -> tuple[SubscriptionGroupWrapper, int | None]:
-            header = GetAllSubscriptionGroupResponseHeader.from_ext(answer.ext_fields)
-            return SubscriptionGroupWrapper.decode(answer.body), header.total_group_num
-
-        def tables(body: SubscriptionGroupWrapper) -> tuple[dict[str, Any], ...]:
-            return body.subscription_group_table, body.forbidden_table
-
-        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return await self._all(code, next_page, read, tables)
-
     async def _all(
         self,
         code: RequestCode,
-        next_page: Callable[[int, str], Header],
-        read: Callable[[Command], tuple[W, int | None]],
+        page_header: Callable[[int, str, int], Header],
+        total_header: type[Header],
+        body: type[W],
         tables: Callable[[W], tuple[dict[str, Any], ...]],
     ) -> W:
         """Request a table in pages, of one version; from a master before 5.4, which does not tell
         its length, as a whole."""
+
+        async def page(header: Header | None = None) -> tuple[W, int | None]:
+            answer = await self._answer(code, header)
+            (total,) = msgspec.structs.astuple(total_header.from_ext(answer.ext_fields))
+            return body.decode(answer.body), total
+
         for _ in range(_ANEW):
-            whole, total = read(await self._answer(code, next_page(0, "")))
+            whole, total = await page(page_header(0, "", _PAGE))
             while total is not None and (seen := len(tables(whole)[0])) < total:
                 version = whole.data_version.encode().decode()
-                page, total = read(await self._answer(code, next_page(seen, version)))
-                if page.data_version != whole.data_version or not tables(page)[0]:
+                more, total = await page(page_header(seen, version, _PAGE))
+                if more.data_version != whole.data_version or not tables(more)[0]:
                     break
-                for known, more in zip(tables(whole), tables(page), strict=True):
-                    known.update(more)
+                for known, added in zip(tables(whole), tables(more), strict=True):
+                    known.update(added)
             else:
                 return whole
-        whole, _ = read(await self._answer(code))  # it changes all the time
+        whole, _ = await page()  # it changes all the time
         return whole
 
     async def _answer(self, code: RequestCode, header: Header | None = None) -> Command:
@@ -303,7 +283,13 @@ class MetadataSync:
         # Topics that are missing in the answer were deleted, and are not requested again.
         begun, self._begun = self._begun, {}
         try:
-            body = await self._all_topics()
+            body = await self._all(
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                GetAllTopicConfigRequestHeader,
+                GetAllTopicConfigResponseHeader,
+                TopicConfigSerializeWrapper,
+                lambda body: (body.topic_config_table,),
+            )
         except BaseException:
             self._begun = begun | self._begun
             raise
@@ -408,7 +394,13 @@ class MetadataSync:
             use()
 
     async def _copy_groups(self) -> None:
-        body = await self._all_groups()
+        body = await self._all(
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            GetAllSubscriptionGroupRequestHeader,
+            GetAllSubscriptionGroupResponseHeader,
+            SubscriptionGroupWrapper,
+            lambda body: (body.subscription_group_table, body.forbidden_table),
+        )
         forbidden = msgspec.convert(body.forbidden_table, dict[str, dict[str, int]], strict=False)
         self._tables.groups.follow(body.subscription_group_table, forbidden, body.data_version)
 

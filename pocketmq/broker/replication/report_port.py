@@ -1,4 +1,4 @@
-"""Limits of a port for slaves: the number of connections, and the reads of each.
+"""The connections of a port for slaves, and its limits: their number, and the reads of each.
 
 Reports are small, and a slave sends one for each frame that it gets. A hostile client could send
 millions, and keep the broker busy with reading them.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
+
+from pocketmq.broker.replication.log_sender import LogSender
+from pocketmq.message.identity import host_text, pack_host
 
 MOST_CONNECTIONS: Final = 100
 MOST_FROM_ADDRESS: Final = 50
@@ -32,15 +35,51 @@ def too_many(hosts: Iterable[str], host: str) -> str:
 
 
 class ReportProtocol(asyncio.BufferedProtocol):
-    """Reads at most 4 KiB at once, and then pauses for 20 ms; it also pauses after 256 reads more
-    than the frames that were sent account for."""
+    """The connection of one slave.
+
+    It reads at most 4 KiB at once, and then pauses for 20 ms; it also pauses after 256 reads more
+    than the frames that were sent account for.
+
+    Attributes:
+        sender: sends the log to the slave.
+        peer: its address and port, as text.
+        host: the address without the port.
+    """
 
     _transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, sender: LogSender) -> None:
+        self.sender = sender
+        self.peer = self.host = ""
         self._buffer = bytearray(_BUFFER)
         self._pause: asyncio.TimerHandle | None = None
         self._reads = MOST_READS
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept or refuse the connection; the slave sends first."""
+        # uvloop's transports have the methods of asyncio.Transport, but are not a subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
+        self.host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.peer = host_text(pack_host(self.host.partition("%")[0], port))
+        self.sender.open(self._transport)
+        if not self.joined():
+            self._transport.abort()
+
+    def joined(self) -> bool:
+        """Accept the connection; return False to refuse it."""
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        """Pause: the slave reads too slowly."""
+        self.sender.pause()
+
+    def resume_writing(self) -> None:
+        """Continue to send."""
+        self.sender.resume()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Return the buffer for the next bytes."""
@@ -55,9 +94,10 @@ class ReportProtocol(asyncio.BufferedProtocol):
         self.received(bytes(memoryview(self._buffer)[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop reading."""
+        """Stop reading and sending."""
         if self._pause is not None:
             self._pause.cancel()
+        self.sender.close()
 
     def may_report(self, size: int) -> None:
         """Record that a frame is sent: the slave may report it."""

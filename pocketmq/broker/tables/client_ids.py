@@ -10,13 +10,13 @@ does the same.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
 from pocketmq.limited_log import shown
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingError
 from pocketmq.remoting.serving.request import Caller
+from pocketmq.remoting.shares import Shares
 
 #: The most client ids of one connection. Clients have one; official proxies have one for each of
 #: their clients.
@@ -39,7 +39,7 @@ class ClientIds:
     def __init__(self) -> None:
         self._owners: dict[str, _Owner] = {}
         self._ids_of: dict[Any, set[str]] = {}
-        self._counts: Counter[str] = Counter()  # ids by user
+        self._counts = Shares()  # ids by user
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -57,14 +57,14 @@ class ClientIds:
             return
         owner = self._owners.get(client_id)
         name = caller.username
-        if len(ids) >= MAX_IDS or (owner is None and self._counts[name] >= MAX_IDS_OF_USER):
+        if len(ids) >= MAX_IDS or (owner is None and self._counts.of(name) >= MAX_IDS_OF_USER):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION,
                 f"a connection has at most {MAX_IDS} client ids, and a user {MAX_IDS_OF_USER}",
             )
         if owner is None:
             owner = self._owners[client_id] = _Owner(name)
-            self._counts[name] += 1
+            self._counts.add(name)
         ids.add(client_id)
         owner.connections.add(connection)
 
@@ -85,6 +85,4 @@ class ClientIds:
             owner.connections.discard(connection)
             if not owner.connections:
                 del self._owners[client_id]
-                self._counts[owner.username] -= 1
-                if not self._counts[owner.username]:
-                    del self._counts[owner.username]
+                self._counts.remove(owner.username)

@@ -9,11 +9,11 @@ broker ConsumerManager, ConsumerGroupInfo.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pocketmq.broker.tables.consumer_filter import ConsumerFilters, NewExpressions, is_tag_type
+from pocketmq.broker.tables.memberships import MAX_GROUPS, MAX_GROUPS_OF_USER, Memberships
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
@@ -32,10 +32,6 @@ SUBSCRIBE_ALL: Final = "*"
 MAX_WEIGHT: Final = 64 << 20
 #: Groups with at most this weight do not count: the number of groups is limited, too.
 SMALL_WEIGHT: Final = 4 << 10
-#: The most groups of one connection, and of all connections of one user (without authentication:
-#: one address); further ones are ignored. A proxy has the groups of all its clients.
-MAX_GROUPS: Final = 20_000
-MAX_GROUPS_OF_USER: Final = 100_000
 _GROUP_SHARE: Final = 10
 _OVERHEAD: Final = 750  # bytes of the objects of a subscription
 _SLOTS: Final = 250  # bytes of the object of a tag or hash, and of its places in lists and sets
@@ -167,7 +163,7 @@ class ConsumerGroups:
 
     `notify(group)` is called for each change about which members must be notified.
     `filters` has the SQL92 expressions of groups. For the limits see `MAX_WEIGHT`, of which one
-    group may use a tenth, `MAX_GROUPS` and `MAX_GROUPS_OF_USER`.
+    group may use a tenth, and `Memberships`.
     """
 
     def __init__(
@@ -181,8 +177,6 @@ class ConsumerGroups:
         max_groups_of_user: int = MAX_GROUPS_OF_USER,
     ) -> None:
         self._max_weight = max_weight
-        self._max_groups = max_groups
-        self._max_groups_of_user = max_groups_of_user
         self._weights: dict[str, int] = {}  # of the groups that count
         self._weight = 0
         self._notify = notify
@@ -190,10 +184,13 @@ class ConsumerGroups:
         self._log = LimitedLog(log)
         self._filters = filters
         self._groups: dict[str, ConsumerGroup] = {}
-        # The groups of each connection, so that its end does not need a search, with the user or
-        # address for which each is counted.
-        self._groups_of: dict[Any, dict[str, str]] = {}
-        self._counts: Counter[str] = Counter()
+        self._memberships = Memberships(
+            "consumer group",
+            self.connection_closed,
+            self._log,
+            max_groups=max_groups,
+            max_groups_of_user=max_groups_of_user,
+        )
 
     def get(self, name: str) -> ConsumerGroup | None:
         """Return the group; None if no member is online."""
@@ -233,7 +230,7 @@ class ConsumerGroups:
         """
         if with_subscriptions:
             self._check_weight(data)
-        if not self._counted(data.group_name, client):
+        if not self._memberships.add(data.group_name, client.connection, client.caller):
             return False
         group = self._groups.get(data.group_name)
         if group is None:
@@ -263,36 +260,6 @@ class ConsumerGroups:
             self._notify(group)
         return other_fingerprint or not (with_subscriptions or group.subscriptions)
 
-    def _counted(self, name: str, client: ClientInfo) -> bool:
-        """Count a membership if it is new; return False if there are too many."""
-        connection = client.connection
-        groups = self._groups_of.get(connection)
-        if groups is None:
-            groups = self._groups_of[connection] = {}
-            connection.add_close_callback(self.connection_closed)
-        if name in groups:
-            return True
-        user = (client.caller and client.caller.username) or connection.peer[0]
-        if len(groups) >= self._max_groups or self._counts[user] >= self._max_groups_of_user:
-            self._log.warning(
-                "consumer group %s is ignored: connection %s already has %d groups, and its user "
-                "or address %d",
-                name,
-                connection,
-                len(groups),
-                self._counts[user],
-            )
-            return False
-        groups[name] = user
-        self._counts[user] += 1
-        return True
-
-    def _uncount(self, user: str | None) -> None:
-        if user is not None:
-            self._counts[user] -= 1
-            if not self._counts[user]:
-                del self._counts[user]
-
     def _check_weight(self, data: ConsumerData) -> None:
         weight = sum(map(weight_of, data.subscription_data_set))
         if weight <= SMALL_WEIGHT:
@@ -318,9 +285,7 @@ class ConsumerGroups:
         if group is None:
             return
         client = group.clients.pop(connection, None)
-        groups = self._groups_of.get(connection)
-        if groups is not None:
-            self._uncount(groups.pop(name, None))
+        self._memberships.remove(name, connection)
         if client is None:
             return
         self._log.info("group %s: %s left", name, client.client_id)
@@ -334,8 +299,7 @@ class ConsumerGroups:
 
     def connection_closed(self, connection: Any) -> None:
         """Remove every member that used `connection`."""
-        for name, user in self._groups_of.pop(connection, {}).items():
-            self._uncount(user)
+        for name in self._memberships.end(connection):
             self.unregister(name, connection)
 
     def expire(self, silent_ms: int) -> list[ClientInfo]:

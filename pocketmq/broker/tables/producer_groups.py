@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pocketmq.broker.tables.consumer_groups import ClientInfo
+from pocketmq.broker.tables.memberships import Memberships
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.monotonic import MonotonicClock
 
 log = logging.getLogger(__name__)
-
-#: The most producer groups of one connection; further ones are ignored. A proxy has the groups of
-#: all its clients.
-MAX_GROUPS: Final = 20_000
-#: The most producer groups of all connections of one user (without authentication: one address),
-#: because any client can register any number of groups.
-MAX_GROUPS_OF_USER: Final = 100_000
 
 
 class ProducerGroups:
@@ -31,11 +24,8 @@ class ProducerGroups:
 
     def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
-        self._log = LimitedLog(log)
         self._groups: dict[str, dict[Any, ClientInfo]] = {}
-        # The groups of each connection, with the user or address for which each is counted.
-        self._groups_of: dict[Any, dict[str, str]] = {}
-        self._counts: Counter[str] = Counter()
+        self._memberships = Memberships("producer group", self.connection_closed, LimitedLog(log))
         self._by_id: dict[str, ClientInfo] = {}
         self._turn = itertools.count()
 
@@ -71,24 +61,8 @@ class ProducerGroups:
     def register(self, group: str, client: ClientInfo) -> None:
         """Register a client in one producer group of its heartbeat."""
         connection = client.connection
-        groups = self._groups_of.get(connection)
-        if groups is None:
-            groups = self._groups_of[connection] = {}
-            connection.add_close_callback(self.connection_closed)
-        if group not in groups:
-            user = (client.caller and client.caller.username) or connection.peer[0]
-            if len(groups) >= MAX_GROUPS or self._counts[user] >= MAX_GROUPS_OF_USER:
-                self._log.warning(
-                    "producer group %s is ignored: connection %s already has %d groups, and its "
-                    "user or address %d",
-                    group,
-                    connection,
-                    len(groups),
-                    self._counts[user],
-                )
-                return
-            groups[group] = user
-            self._counts[user] += 1
+        if not self._memberships.add(group, connection, client.caller):
+            return
         before = self._groups.setdefault(group, {}).get(connection)
         if before is not None and before.client_id != client.client_id:
             self._forget_id(before)
@@ -101,10 +75,8 @@ class ProducerGroups:
         if members is None:
             return
         client = members.pop(connection, None)
-        groups = self._groups_of.get(connection)
-        if groups is not None:
-            self._uncount(groups.pop(group, None))
-        if client is not None and not self._named_by(client, groups or ()):
+        self._memberships.remove(group, connection)
+        if client is not None and not self._named_by(client, self._memberships.of(connection)):
             self._forget_id(client)
         if not members:
             del self._groups[group]
@@ -121,15 +93,8 @@ class ProducerGroups:
 
     def connection_closed(self, connection: Any) -> None:
         """Remove every member that used `connection`."""
-        for group, user in self._groups_of.pop(connection, {}).items():
-            self._uncount(user)
+        for group in self._memberships.end(connection):
             self.unregister(group, connection)
-
-    def _uncount(self, user: str | None) -> None:
-        if user is not None:
-            self._counts[user] -= 1
-            if not self._counts[user]:
-                del self._counts[user]
 
     def expire(self, silent_ms: int) -> None:
         """Remove the clients that sent no heartbeat for `silent_ms`."""

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.monotonic import MonotonicClock, MonotonicMs
+from pocketmq.remoting.serving.long_requests import Steps
+from pocketmq.remoting.shares import Shares
 
 LOCK_LIVE_MS: Final = 60_000
 
@@ -24,6 +26,9 @@ acquired."""
 
 _LONGEST_NAMES: Final = 1024
 """The most bytes of the names in a lock: topic, broker, group and client."""
+
+_EXPIRED_AT_ONCE: Final = 1000
+"""Locks that are looked at in one step."""
 
 _EMPTY: Final = getsizeof("")
 
@@ -44,8 +49,7 @@ class QueueLocks:
         self._clock = clock
         self._live_ms = live_ms
         self._most = most
-        self._count = 0
-        self._counts: dict[str, int] = {}  # by owner
+        self._counts = Shares()
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         # Locks by the connection to which they are bound.
         self._bound: dict[Any, set[tuple[str, MessageQueue]]] = {}
@@ -57,32 +61,31 @@ class QueueLocks:
         client_id: str,
         connection: Any = None,
         owner: str = "",
-    ) -> set[MessageQueue]:
-        """Acquire or renew the locks of `queues` for `client_id`; return the queues that it holds
-        now. The locks are bound to `connection` (None: not bound) until they are renewed over
-        another one. `owner`, a user or an address, shares the table with the others."""
+    ) -> list[MessageQueue]:
+        """Acquire or renew the locks of `queues` for `client_id`; return those of the queues that
+        it holds now. The locks are bound to `connection` (None: not bound) until they are renewed
+        over another one. `owner`, a user or an address, shares the table with the others."""
         now = self._clock()
         locks = self._groups.setdefault(group, {})
-        held = set()
+        held = []
         names = _size(group) + _size(client_id)
         for queue in queues:
             if names + _size(queue.topic) + _size(queue.broker_name) > _LONGEST_NAMES:
                 continue
             known = locks.get(queue)
             if known is None:
-                mine = self._counts.get(owner, 0)
-                if self._count >= self._most or mine >= self._most // 2:
+                mine, most = self._counts.of(owner), self._most
+                if self._counts.total >= most or mine >= most // 2:
                     continue
-                self._count += 1
-                self._counts[owner] = mine + 1
+                self._counts.add(owner)
                 known = _Lock(client_id, now, None, owner)
             if known.client_id == client_id or now - known.renewed > self._live_ms:
                 self._unbind(group, queue, known)
                 if known.owner != owner:
-                    self._leave(known.owner)
-                    self._counts[owner] = self._counts.get(owner, 0) + 1
+                    self._counts.remove(known.owner)
+                    self._counts.add(owner)
                 locks[queue] = _Lock(client_id, now, connection, owner)
-                held.add(queue)
+                held.append(queue)
                 if connection is not None:
                     self._bound.setdefault(connection, set()).add((group, queue))
         if not locks:
@@ -108,18 +111,9 @@ class QueueLocks:
         locks = self._groups[group]
         lock = locks.pop(queue)
         self._unbind(group, queue, lock)
-        self._count -= 1
-        self._leave(lock.owner)
+        self._counts.remove(lock.owner)
         if not locks:
             del self._groups[group]
-
-    def _leave(self, owner: str) -> None:
-        """One lock of the owner ends."""
-        left = self._counts[owner] - 1
-        if left:
-            self._counts[owner] = left
-        else:
-            del self._counts[owner]
 
     def _unbind(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
         bound = self._bound.get(lock.connection)
@@ -134,12 +128,17 @@ class QueueLocks:
         locks = self._groups.get(group, {})
         return any(now - lock.renewed <= self._live_ms for lock in locks.values())
 
-    def expire(self) -> None:
-        """Remove expired locks, so that groups that no longer exist take no memory."""
+    def expire(self) -> Steps[None]:
+        """Remove expired locks in steps, so that groups that no longer exist take no memory."""
         now = self._clock()
+        seen = 0
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):
-                if now - lock.renewed > self._live_ms:
+                seen += 1
+                if not seen % _EXPIRED_AT_ONCE:
+                    yield
+                # It may have been renewed, or released, since the last step.
+                if now - lock.renewed > self._live_ms and locks.get(queue) is lock:
                     self._forget(group, queue)
 
 

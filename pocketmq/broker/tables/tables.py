@@ -26,6 +26,7 @@ from pocketmq.limited_log import LimitedLog
 from pocketmq.message.limits import SCHEDULE_TOPIC
 from pocketmq.monitoring.settings import ExporterType, exporter_type
 from pocketmq.remoting.monotonic import MonotonicClock, monotonic_ms
+from pocketmq.remoting.serving.long_requests import in_turns
 from pocketmq.remoting.serving.stop_steps import StopSteps
 from pocketmq.store.files import Files
 
@@ -130,10 +131,10 @@ class Tables:
         periodic.start()
         stack.push_step(periodic.stop)
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Remove silent clients and expired locks."""
         silent = self._config.channel_expired_timeout
         for client in self.consumers.expire(silent):
             self._log.warning("consumer %s sent no heartbeat for %d ms", client.client_id, silent)
         self.producers.expire(silent)
-        self.locks.expire()
+        await in_turns(self.locks.expire())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pocketmq.remoting.address_counts import AddressCounts
+from pocketmq.remoting.shares import Shares
 
 #: One connection, and one address, may have at most one such part of the limit.
 _CONNECTION_SHARE: Final = 10
@@ -15,7 +15,7 @@ class PollShares:
     """Counts waiting polls, so that one client cannot use up the limit."""
 
     def __init__(self) -> None:
-        self._waiting = AddressCounts()
+        self._waiting = Shares()
 
     def are_full(self, limit: int, address: str, of_connection: int) -> bool:
         """Tell whether another poll of a connection would exceed a limit.

@@ -277,5 +277,8 @@ def run_server(
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.CONFIG
+    except OSError as error:  # of a directory or file that was named
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.UNAVAILABLE
     finally:
         gc.enable()

@@ -19,17 +19,21 @@ def broker_directory(root: Path, number: int) -> Path:
 
 
 def brokers_kept_in(root: Path) -> list[int]:
-    """The numbers of the brokers whose stores are in `root`; empty if it has none."""
+    """The numbers of the brokers whose stores are in `root`; empty if it has none.
+
+    Raises OSError for a directory that cannot be read.
+    """
     try:
-        names = [entry.name for entry in root.iterdir() if _is_store(entry)]
+        # Other directories may be closed: lost+found, at the root of a file system.
+        named = [match for each in root.iterdir() if (match := _DIRECTORY.fullmatch(each.name))]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(match[1]) for name in names if (match := _DIRECTORY.fullmatch(name)))
+    return sorted(int(match[1]) for match in named if _is_store(root / match[0]))
 
 
 def check_layout(root: Path, brokers: int) -> None:
     """Raise ConfigError if `root` was used with the other layout, whose messages would be
-    hidden."""
+    hidden, and OSError for a directory that cannot be read."""
     kept = brokers_kept_in(root)
     if brokers == 1:
         if kept:

@@ -280,7 +280,13 @@ class LocalLink:
         """Return the answer while the connection is overloaded."""
         return Response(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests")
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
         """Answer a request with the result of an awaitable."""
 
         async def finish() -> None:

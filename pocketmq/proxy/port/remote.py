@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -45,7 +44,8 @@ from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.client import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.offset import GetMaxOffsetRequestHeader
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.remoting.serving.request import Caller, Request, Response
+from pocketmq.remoting.serving.request import Caller, Request, Response, owner_of
+from pocketmq.remoting.shares import Shares
 
 log = logging.getLogger("pocketmq.proxy")
 
@@ -94,8 +94,9 @@ class RemotePort:
         self._routes = instance.routes
         self._log = LimitedLog(log)
         self._links: dict[_RemoteLink, None] = {}
-        self._by_group: dict[tuple[str, str], dict[_RemoteLink, None]] = {}
-        self._counts: Counter[str] = Counter()  # of group members, by the owners of links
+        # By group its members, with the owner for whom each is counted.
+        self._by_group: dict[tuple[str, str], dict[_RemoteLink, str]] = {}
+        self._counts = Shares()
         self._changed = False
         self._announcing: asyncio.Task[None] | None = None
         self._detector = Detector(
@@ -183,18 +184,16 @@ class RemotePort:
             members = self._by_group.get(group)
             if members is None:
                 continue
-            if link in members:
-                del members[link]
-                self._counts[link.owner] -= 1
-                if not self._counts[link.owner]:
-                    del self._counts[link.owner]
+            owner = members.pop(link, None)
+            if owner is not None:
+                self._counts.remove(owner)
             if not members:
                 del self._by_group[group]
                 self._leave(*group)
         for group in new:
             if link in self._by_group.get(group, ()):
                 continue
-            if self._counts[link.owner] >= MAX_GROUPS_OF_USER:
+            if self._counts.of(link.owner) >= MAX_GROUPS_OF_USER:
                 self._log.warning(
                     "group %s is not registered at brokers: %s already has clients in %d groups",
                     group[1],
@@ -202,8 +201,8 @@ class RemotePort:
                     MAX_GROUPS_OF_USER,
                 )
                 break
-            self._counts[link.owner] += 1
-            self._by_group.setdefault(group, {})[link] = None
+            self._counts.add(link.owner)
+            self._by_group.setdefault(group, {})[link] = link.owner
             kind, name = group
             if kind == "producer":
                 self.instance.heartbeat.add_producer(name)
@@ -357,7 +356,7 @@ class _RemoteLink:
     @property
     def owner(self) -> str:
         """The owner of the client: a user, or without authentication an address."""
-        return (self.caller and self.caller.username) or self._host
+        return owner_of(self.caller, self._host)
 
     async def register(self, registration: Registration) -> None:
         """Report the client's groups to the brokers with the proxy's next heartbeats."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -28,7 +27,8 @@ from pocketmq.proxy.service.message_codec import now_ms
 from pocketmq.proxy.service.status import ServiceError
 from pocketmq.remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from pocketmq.remoting.errors import RemotingTimeout
-from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.serving.request import Request, Response, owner_of
+from pocketmq.remoting.shares import Shares
 
 log = logging.getLogger("pocketmq.auth")
 
@@ -203,10 +203,6 @@ def client_id_of(call: Call) -> str:
     return client_id
 
 
-def _owner_of(call: Call) -> str:
-    return (call.caller and call.caller.username) or call.peer[0]
-
-
 def _weight_of(settings: pb.Settings) -> int:
     topics = len(settings.publishing.topics) + len(settings.subscription.subscriptions)
     weight = settings.ByteSize() + _TOPIC_OVERHEAD * topics
@@ -246,12 +242,11 @@ class Clients:
         self, port: BrokerPort, asked: AskedOf, *, max_settings: int = MAX_SETTINGS
     ) -> None:
         self._max_settings = max_settings
-        self._weights: Counter[str] = Counter()  # of settings, by user or address
-        self._weight = 0
+        self._weights = Shares()  # of settings, by user or address
         self._port = port
         self._asked = asked
         self._by_id: dict[str, Client] = {}
-        self._counts: Counter[str] = Counter()  # by user or address
+        self._counts = Shares()  # by user or address
         self._log = LimitedLog(log)
         #: Called with each client that is removed.
         self.on_gone: list[Callable[[Client], None]] = []
@@ -268,16 +263,17 @@ class Clients:
         client = self.known(call)
         if client is None:
             client_id = client_id_of(call)
-            owner = _owner_of(call)
-            if len(self._by_id) >= MAX_CLIENTS or self._counts[owner] >= MAX_CLIENTS_OF_USER:
+            owner = owner_of(call.caller, call.peer[0])
+            count = self._counts.of(owner)
+            if len(self._by_id) >= MAX_CLIENTS or count >= MAX_CLIENTS_OF_USER:
                 raise ServiceError(
                     pb.TOO_MANY_REQUESTS,
-                    f"{len(self._by_id)} clients are known already, {self._counts[owner]} of them "
+                    f"{len(self._by_id)} clients are known already, {count} of them "
                     f"of {owner}: {MAX_CLIENTS} and {MAX_CLIENTS_OF_USER} are allowed",
                 )
             client = self._by_id[client_id] = Client(client_id, call, self._port, self._asked)
             client.counted_for = owner
-            self._counts[owner] += 1
+            self._counts.add(owner)
         return client
 
     def known(self, call: Call) -> Client | None:
@@ -308,36 +304,30 @@ class Clients:
             kept.ClearField(name)
         weight = _weight_of(kept)
         owner = client.counted_for
-        more = weight - client.weight
+        more, of_owner = weight - client.weight, self._weights.of(owner)
         if weight and (
-            self._weight + more > self._max_settings
-            or self._weights[owner] + more > self._max_settings // _OWNER_SHARE
+            self._weights.total + more > self._max_settings
+            or of_owner + more > self._max_settings // _OWNER_SHARE
         ):
             raise ServiceError(
                 pb.TOO_MANY_REQUESTS,
-                f"the settings of all clients have {self._weight} bytes, {self._weights[owner]} of "
-                f"them of clients of {owner}, and these have {weight}: "
+                f"the settings of all clients have {self._weights.total} bytes, {of_owner} of them "
+                f"of clients of {owner}, and these have {weight}: "
                 f"{self._max_settings} and {self._max_settings // _OWNER_SHARE} are allowed",
             )
         self._weigh(client, weight)
         client.settings = kept
 
     def _weigh(self, client: Client, weight: int) -> None:
-        more = weight - client.weight
+        self._weights.add(client.counted_for, weight - client.weight)
         client.weight = weight
-        self._weight += more
-        self._weights[client.counted_for] += more
-        if not self._weights[client.counted_for]:
-            del self._weights[client.counted_for]
 
     def forget(self, client: Client) -> None:
         """Remove a client that has stopped or is silent."""
         if self._by_id.get(client.client_id) is client:
             del self._by_id[client.client_id]
             self._weigh(client, 0)
-            self._counts[client.counted_for] -= 1
-            if not self._counts[client.counted_for]:
-                del self._counts[client.counted_for]
+            self._counts.remove(client.counted_for)
             client.gone = True
             for callback in self.on_gone:
                 callback(client)

@@ -19,6 +19,7 @@ from pocketmq.proxy.service.message_codec import duration_ms, incoming
 from pocketmq.proxy.service.status import ServiceError, ok, status_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers.base import Header
 from pocketmq.remoting.headers.offset import (
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
@@ -37,6 +38,8 @@ MOST_POLLING: Final = 20_000  # ms
 
 #: Bits of a pull's sysFlag: it may be held, and contains its subscription.
 _HOLD, _SUBSCRIPTION = 2, 4
+
+_Found = GetMinOffsetResponseHeader | GetMaxOffsetResponseHeader | SearchOffsetResponseHeader
 
 _NOTHING: Final = frozenset(
     {
@@ -162,31 +165,22 @@ class Offsets:
         client = self._clients.of(call)
         topic, queue_id = queue.topic, queue.queue_id
         policy = request.query_offset_policy
-        ask = client.link.request
+        header: Header
+        kind: type[_Found]
         if policy == pb.BEGINNING:
-            answer = await ask(
-                queue.broker_name,
-                RequestCode.GET_MIN_OFFSET,
-                GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
-            )
-            offset = answer.check(queue.broker_name).header(GetMinOffsetResponseHeader).offset
+            code, kind = RequestCode.GET_MIN_OFFSET, GetMinOffsetResponseHeader
+            header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
         elif policy == pb.END:
-            answer = await ask(
-                queue.broker_name,
-                RequestCode.GET_MAX_OFFSET,
-                GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
-            )
-            offset = answer.check(queue.broker_name).header(GetMaxOffsetResponseHeader).offset
+            code, kind = RequestCode.GET_MAX_OFFSET, GetMaxOffsetResponseHeader
+            header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
         elif request.HasField("timestamp"):
             time = request.timestamp.seconds * 1000 + request.timestamp.nanos // 1_000_000
-            answer = await ask(
-                queue.broker_name,
-                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-                SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=time),
-            )
-            offset = answer.check(queue.broker_name).header(SearchOffsetResponseHeader).offset
+            code, kind = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetResponseHeader
+            header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=time)
         else:
             raise ServiceError(pb.BAD_REQUEST, "the policy TIMESTAMP needs a timestamp")
+        answer = await client.link.request(queue.broker_name, code, header)
+        offset = answer.check(queue.broker_name).header(kind).offset
         return pb.QueryOffsetResponse(status=ok(), offset=offset)
 
 

@@ -268,18 +268,12 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         handshakes = self._server.handshakes
-        refusal = handshakes.refusal(self.peer[0])
-        if refusal is not None:
+        if refusal := handshakes.refusal(self.peer[0]):
             self.close(*refusal)
             return
-        layer = TlsLayer(
-            tls.context(), self._transport, self, handshakes, self.peer[0], self._tls_failed
-        )
+        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self.peer[0], self.close)
         self._transport = layer.as_transport()
         layer.data_received(data)
-
-    def _tls_failed(self, why: str) -> None:
-        self.close(f"TLS: {why}", ("tls", why))
 
     def pause_writing(self) -> None:
         self.writable = False

@@ -13,7 +13,7 @@ read again as fastjson reads it: unknown keys and nulls are ignored, other spell
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -29,6 +29,13 @@ T = TypeVar("T")
 def enum(*names: str) -> msgspec.Meta:
     """Marks a text as the name of a Java enumeration, whose names are these, in this order."""
     return msgspec.Meta(extra={"enum": names})
+
+
+class WithBody(Protocol):
+    """A `pocketmq.remoting.serving.request.Request`, as far as it concerns its body."""
+
+    body: Any
+    decoded: Any
 
 
 class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -66,6 +73,21 @@ class Body(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             except FastjsonError as error:
                 why = str(error)
         raise BodyError(f"the body is not a {cls.__name__}: {why}")
+
+    @classmethod
+    def decode_ahead(cls, request: WithBody) -> Self:
+        """Decode a request's body before its handler, which then gets the same one. Raises as
+        `decode` does."""
+        request.decoded = body = cls.decode(request.body)
+        return body
+
+    @classmethod
+    def of(cls, request: WithBody) -> Self:
+        """Return a request's body, the one that was decoded ahead if there is one. Raises as
+        `decode` does."""
+        # The request does not keep it: while it waits, only its bytes are counted.
+        body, request.decoded = request.decoded, None
+        return body if type(body) is cls else cls.decode(request.body)
 
     def need(self, name: str, value: T | None) -> T:
         """Return `value`, the value of this body's field `name`.

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import field
 
 from pocketmq.message.message import MessageQueue
-from pocketmq.remoting.bodies.base import Body, QueueBody, keyed_by_queue, objects
+from pocketmq.remoting.bodies.base import Body, QueueBody, keyed_by_queue
 from pocketmq.remoting.bodies.heartbeat import SubscriptionData
 
 
@@ -96,19 +96,3 @@ class ConsumeStats(QueueBody):
     @classmethod
     def _adapt(cls, fields: dict[str, Any]) -> None:
         fields["offsetTable"] = keyed_by_queue(fields.get("offsetTable"))
-
-
-class ConsumeStatsList(QueueBody):
-    """GET_BROKER_CONSUME_STATS: for each group its stats; diffs in messages."""
-
-    broker_addr: str = ""
-    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
-    total_diff: int = 0
-    total_inflight_diff: int = 0
-
-    @classmethod
-    def _adapt(cls, fields: dict[str, Any]) -> None:
-        for groups in objects(fields.get("consumeStatsList")):
-            for group in groups.values():
-                for stats in objects(group):
-                    ConsumeStats._adapt(stats)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pocketmq.limited_log import LimitedLog
 from pocketmq.remoting.serving.request import Request
+from pocketmq.remoting.shares import Shares
 
 _CONNECTION_SHARE: Final = 10
 _ADDRESS_SHARE: Final = 2
@@ -30,21 +31,22 @@ class Budget:
     """An amount of `unit` for `what`: a tenth of it for each connection, half for each address.
 
     `what` and `unit` are for the log: "held pulls", "bytes".
-
-    Attributes:
-        taken: by all connections.
     """
 
     def __init__(self, limit: int, what: str, unit: str, log: LimitedLog) -> None:
-        self.taken = 0
         self._limit = limit
         self._what = what
         self._unit = unit
         self._log = log
-        self._connections: dict[Any, int] = {}
-        self._addresses: dict[str, int] = {}
+        self._connections = Shares()
+        self._addresses = Shares()
         # By connection and identity of a thing, how many of its requests keep that.
-        self._shared: dict[tuple[Any, int], int] = {}
+        self._shared = Shares()
+
+    @property
+    def taken(self) -> int:
+        """What all connections have taken."""
+        return self._connections.total
 
     def take(self, request: Request[Any], amount: int) -> bool:
         """Take this amount for a request; return False, and log it, if that is too much."""
@@ -52,52 +54,36 @@ class Budget:
             return True
         connection = request.connection
         address = connection.peer[0]
-        of_connection = self._connections.get(connection, 0) + amount
-        of_address = self._addresses.get(address, 0) + amount
-        total = self.taken + amount
-        for holder, wanted, share in (
-            ("the connection", of_connection, _CONNECTION_SHARE),
-            ("the address", of_address, _ADDRESS_SHARE),
-            ("all clients", total, 1),
+        for holder, taken, share in (
+            ("the connection", self._connections.of(connection), _CONNECTION_SHARE),
+            ("the address", self._addresses.of(address), _ADDRESS_SHARE),
+            ("all clients", self.taken, 1),
         ):
-            if wanted > max(1, self._limit // share):
-                self._refused(request, holder, wanted, max(1, self._limit // share))
+            if taken + amount > max(1, self._limit // share):
+                self._refused(request, holder, taken + amount, max(1, self._limit // share))
                 return False
-        self.taken = total
-        self._connections[connection] = of_connection
-        self._addresses[address] = of_address
+        self._connections.add(connection, amount)
+        self._addresses.add(address, amount)
         return True
 
     def give_back(self, request: Request[Any], amount: int) -> None:
         """Give back what was taken for a request."""
-        if not amount:
-            return
-        connection = request.connection
-        address = connection.peer[0]
-        self.taken -= amount
-        self._connections[connection] -= amount
-        if not self._connections[connection]:
-            del self._connections[connection]
-        self._addresses[address] -= amount
-        if not self._addresses[address]:
-            del self._addresses[address]
+        if amount:
+            self._connections.remove(request.connection, amount)
+            self._addresses.remove(request.connection.peer[0], amount)
 
     def take_shared(self, request: Request[Any], thing: object, amount: int) -> bool:
         """Take this amount for an object that several requests may keep; it counts once for each
         connection. It must live until it is given back."""
         key = request.connection, id(thing)
-        users = self._shared.get(key, 0)
-        if not users and not self.take(request, amount):
+        if not self._shared.of(key) and not self.take(request, amount):
             return False
-        self._shared[key] = users + 1
+        self._shared.add(key)
         return True
 
     def give_back_shared(self, request: Request[Any], thing: object, amount: int) -> None:
         """Give back what one request keeps."""
-        key = request.connection, id(thing)
-        self._shared[key] -= 1
-        if not self._shared[key]:
-            del self._shared[key]
+        if not self._shared.remove((request.connection, id(thing))):
             self.give_back(request, amount)
 
     def _refused(self, request: Request[Any], holder: str, wanted: int, most: int) -> None:

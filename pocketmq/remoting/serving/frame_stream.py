@@ -376,19 +376,27 @@ class FrameStream(asyncio.Protocol):
             f"[OVERLOAD]{self._task_count} requests of this connection are in progress",
         )
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answer a request, or the child of one, with the result of a task of this connection."""
-        self._task_count += 1
-        task = self._loop.create_task(self._finish(request, result))
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
+        """See `RequestConnection`."""
+        self._task_count += counted
+        task = self._loop.create_task(self._finish(request, result, counted))
         # An operation once begun is completed, even if its connection goes: the set keeps the task
         # alive, and the set's owner ends it.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+    async def _finish(
+        self, request: Request[Any], result: Awaitable[Response | None], counted: bool
+    ) -> None:
         try:
             response = await result
         finally:
-            self._task_count -= 1
+            self._task_count -= counted
         if response is not None:
             request.channel.respond(request, response)

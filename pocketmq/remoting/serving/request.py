@@ -129,8 +129,15 @@ class RequestConnection(Channel, Protocol):
     def refuse(self, request: Request[Any]) -> Response:
         """Return the answer while the connection is overloaded."""
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
-        """Answer a request, or the child of one, with the result of a task of this connection."""
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
+        """Answer a request, or the child of one, with the result of a task of this connection;
+        `counted` among those that it may have."""
 
     def add_close_callback(self, callback: Callable[[Any], None]) -> None:
         """Call `callback(connection)` once the connection is gone."""
@@ -184,6 +191,11 @@ class Caller(Protocol):
         """Tell whether the user may receive in this group, and from these topics, now."""
 
 
+def owner_of(caller: Caller | None, address: str) -> str:
+    """Return for whom to count what a client has: its user, or its IP address if nobody signs."""
+    return (caller.username if caller is not None else "") or address
+
+
 class Observer:
     """Observes the answer to a request whose handler returned before it: calls `note`, then the
     previous observer."""
@@ -205,6 +217,13 @@ class Observer:
             self._next.answered(request, response)
 
 
+class DecodedBody(Protocol):
+    """A `pocketmq.remoting.bodies.base.Body`."""
+
+    def encode(self) -> bytes:
+        """Return the bytes."""
+
+
 class Request(msgspec.Struct, Generic[H]):
     """A decoded request.
 
@@ -216,6 +235,7 @@ class Request(msgspec.Struct, Generic[H]):
         connection, channel: set by the connection that read the frame.
         caller: set by the guard of a server that authenticates; None without one.
         observer: called with an answer by `reply`; None if nothing is measured.
+        decoded: the body, if the guard decoded it, until the handler takes it.
     """
 
     code: I32
@@ -233,6 +253,7 @@ class Request(msgspec.Struct, Generic[H]):
     channel: Channel = None  # type: ignore[assignment]
     caller: Caller = None  # type: ignore[assignment]
     observer: Observer = None  # type: ignore[assignment]
+    decoded: DecodedBody | None = None
 
     @property
     def oneway(self) -> bool:
@@ -413,7 +434,7 @@ class RequestDecoder:
             if end > len(frame) or int(match[1]) in self._header_types:
                 return None
             request: Request[Any] = _decode_without_fields(head)
-        except DECODE_ERRORS:
+        except (TypeError, *DECODE_ERRORS):  # the first, if it has what is no field of a header
             return None
         request.head = head
         request.body = frame[end:]

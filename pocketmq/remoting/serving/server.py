@@ -39,7 +39,6 @@ from random import uniform
 from time import perf_counter
 from typing import Any
 
-from pocketmq.remoting.address_counts import AddressCounts
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import FrameError, HeaderError
 from pocketmq.remoting.frames.first_bytes import (
@@ -56,6 +55,7 @@ from pocketmq.remoting.serving.frame_stream import FLUSH_SIZE, MAX_TASKS, WRITE_
 from pocketmq.remoting.serving.light_clients import LightClients
 from pocketmq.remoting.serving.listening import listen
 from pocketmq.remoting.serving.request import Request, RequestDecoder, Response
+from pocketmq.remoting.shares import Shares
 from pocketmq.remoting.tls.tls_context import ServerTls
 from pocketmq.remoting.tls.tls_layer import Handshakes, TlsLayer
 
@@ -230,18 +230,12 @@ class ServerConnection(FrameStream):
     def _begin_tls(self, tls: ServerTls, data: bytes) -> None:
         """Switch to TLS; `data` is what was received so far."""
         handshakes = self._server.handshakes
-        refusal = handshakes.refusal(self.peer[0])
-        if refusal is not None:
+        if refusal := handshakes.refusal(self.peer[0]):
             self.close(*refusal)
             return
-        layer = TlsLayer(
-            tls.context(), self._transport, self, handshakes, self.peer[0], self._tls_failed
-        )
+        layer = TlsLayer(tls.context(), self._transport, self, handshakes, self.peer[0], self.close)
         self._transport = layer.as_transport()
         layer.data_received(data)
-
-    def _tls_failed(self, why: str) -> None:
-        self.close(f"TLS: {why}", ("tls", why))
 
     def take_turn(self) -> None:
         """Execute some of the queued frames."""
@@ -529,7 +523,7 @@ class RemotingServer:
         self._dropping = False
         # The incomplete frames at the last check, and since when they are known.
         self._begun: dict[ServerConnection, tuple[bytearray, float]] = {}
-        self._of_address = AddressCounts()
+        self._of_address = Shares()
         self.max_tasks = max_tasks
         self.tls = tls
         self.handshakes = handshakes or Handshakes()

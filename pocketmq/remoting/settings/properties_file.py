@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from pocketmq.remoting.settings.reachable import closed_directory
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -68,19 +70,27 @@ class ConfigErrors(ConfigError):
 
 
 def check_home(key: str, path: str) -> None:
-    """Check that a path which may begin with `~` can be found.
+    """Check that this user can reach a path, which may begin with `~` and need not exist.
 
     Raises:
-        ConfigError: it cannot, since this user has no home directory.
+        ConfigError: the user has no home directory, or may not enter a directory of the path: the
+            home directory of another user, in a container that runs with any id.
     """
     try:
-        Path(path).expanduser()
+        place = Path(path).expanduser()
     except RuntimeError:
         text = (
             f"{key} = {path!r}: this user has no home directory (HOME is not set, and its id has "
             "no entry in passwd): set HOME, or name a directory without ~"
         )
         raise ConfigError(key, path, "a path without ~", text=text) from None
+    closed = closed_directory(place.absolute()) if path else None
+    if closed is not None:
+        text = (
+            f"{key} = {path!r}: this user may not enter {closed}: set {key} to a path elsewhere, "
+            "set HOME if that is the home directory of another user, or change its permissions"
+        )
+        raise ConfigError(key, path, "a path that this user can reach", text=text)
 
 
 # Text

@@ -8,6 +8,8 @@ as well. They are kept apart from the other settings, so no request shows or cha
 from __future__ import annotations
 
 import enum
+import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -98,9 +100,18 @@ def load_tls_config(*sources: Settings | str) -> tuple[TlsConfig, list[str]]:
         for setting in source.settings:
             if setting.key == _FILE_KEY:
                 path = setting.value.strip()
-    if path != DEFAULT_FILE or Path(path).is_file():
+    if path != DEFAULT_FILE or _may_be_there(Path(path)):
         only.append(Settings.of_file(Path(path), _FILE_KEY))
     return load_config(TlsConfig, *only)
+
+
+def _may_be_there(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except PermissionError:
+        return True  # its reader says so: without its settings, connections would be plain
+    except OSError:
+        return False
 
 
 def without_tls(source: Settings | str) -> Settings:

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 from pocketmq.message.buffers import Buffer
-from pocketmq.remoting.address_counts import AddressCounts
+from pocketmq.remoting.shares import Shares
 
 HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds from the first byte to the end of the handshake."""
@@ -72,7 +72,7 @@ class Handshakes:
         self.limit_per_address = (
             max(1, limit // _SHARE) if limit_per_address is None else limit_per_address
         )
-        self._counts = AddressCounts()
+        self._counts = Shares()
         # By address, with the time at which each began; the oldest first.
         self._layers: dict[str, dict[TlsLayer, float]] = {}
         self._thread: ThreadPoolExecutor | None = None
@@ -141,8 +141,8 @@ class TlsLayer(asyncio.Protocol):
     """One encrypted connection: see the module.
 
     `transport` is the socket's, `protocol` gets what was decrypted, `address` is the peer's.
-    `failed(why)` is called once when the peer breaks the rules of TLS; after it, the connection is
-    dropped.
+    `close(why, cause)` is called once when the peer breaks the rules of TLS; after it, the
+    connection is dropped.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class TlsLayer(asyncio.Protocol):
         protocol: asyncio.Protocol,
         handshakes: Handshakes,
         address: str,
-        failed: Callable[[str], None],
+        close: Callable[[str, Hashable], None],
     ) -> None:
         self._transport = transport
         self._protocol = protocol
         self._handshakes = handshakes
         self._address = address
-        self._failed = failed
+        self._close = close
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -251,7 +251,7 @@ class TlsLayer(asyncio.Protocol):
         if self._closing:
             return
         self._closing = True
-        self._failed(why)
+        self._close(f"TLS: {why}", ("tls", why))
         # Not abort: the peer should get the alert.
         self._transport.close()
 

@@ -16,6 +16,7 @@ from typing import Final
 from pocketmq._accelerator import accelerator_wanted
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import crc32
+from pocketmq.message.limits import MOST_IN_UNUSUAL_BATCH
 from pocketmq.store.encoding.batch import Batch, Shared
 from pocketmq.store.encoding.mixed_batch import MixedBatch
 from pocketmq.store.encoding.tags_codes import tags_code
@@ -51,8 +52,10 @@ def _take_apart_compiled(
         body, shared.head(0, 0, 0), shared.topic.encoded, suffix, queue_offset, tags_code(suffix),
         crc32, tags_code,
     )  # fmt: skip
-    # The error says what is wrong.
-    return MixedBatch(body, shared, queue_offset, physical_offset) if batch is None else batch
+    if batch is not None:
+        return batch
+    # Its error says what is wrong.
+    return MixedBatch(body, shared, queue_offset, physical_offset, MOST_IN_UNUSUAL_BATCH)
 
 
 def take_apart(

@@ -10,7 +10,7 @@ from typing import Final
 from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
-from pocketmq.message.limits import MAX_PROPERTIES
+from pocketmq.message.limits import MAX_PROPERTIES, MOST_IN_BATCH
 from pocketmq.message.reserved import is_unfit_for_batch, may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.queue_entry import pack_entries
@@ -32,14 +32,19 @@ class MixedBatch:
     """
 
     def __init__(
-        self, body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
+        self,
+        body: ReadableBuffer,
+        shared: Shared,
+        queue_offset: int,
+        physical_offset: int,
+        most: int = MOST_IN_BATCH,
     ) -> None:
-        """Raises BatchBodyError as `take_apart` does."""
+        """Raises BatchBodyError as `take_apart` does, and for more than `most` messages."""
         self._body = body
         self._shared = shared
         self._queue_offset = queue_offset
         self._physical_offset = physical_offset
-        self._data, self._entries = _encode(body, shared, queue_offset, physical_offset)
+        self._data, self._entries = _encode(body, shared, queue_offset, physical_offset, most)
         self.count = len(self._entries) // 3
         self.size = len(self._data)
 
@@ -55,7 +60,7 @@ class MixedBatch:
 
 
 def _encode(
-    body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int
+    body: ReadableBuffer, shared: Shared, queue_offset: int, physical_offset: int, most: int
 ) -> tuple[bytes, list[int]]:
     """Return the records, and for each its physical offset, size and tags code, flat."""
     view = memoryview(body)
@@ -72,7 +77,10 @@ def _encode(
     middles: dict[int, bytes] = {}
     parts: list[ReadableBuffer] = []  # `_PARTS` of each record
     entries: list[int] = []
+    last_offset = queue_offset + most
     while at < end:
+        if queue_offset == last_offset:
+            raise BatchBodyError(f"a batch of more than {most} messages")
         try:
             item_size, flag, body_length = unpack_item(source, at)
         except StructError:

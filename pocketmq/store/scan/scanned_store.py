@@ -12,8 +12,8 @@ from pocketmq.store.scan.store_files import StoreFiles
 from pocketmq.store.scan.stream_offsets import Mark
 
 
-class ScannedQueue(Protocol):
-    """One queue. Its records are those of the entries [min_offset, known_end), then the tail."""
+class QueueBounds(Protocol):
+    """A queue with records from `min_offset` up to (not including) `max_offset`."""
 
     @property
     def topic(self) -> str: ...
@@ -25,14 +25,17 @@ class ScannedQueue(Protocol):
     def min_offset(self) -> int: ...
 
     @property
+    def max_offset(self) -> int: ...
+
+
+class ScannedQueue(QueueBounds, Protocol):
+    """One queue. Its records are those of the entries [min_offset, known_end), then the tail."""
+
+    @property
     def known_end(self) -> int: ...
 
     @property
     def tail(self) -> Tail: ...
-
-    @property
-    def max_offset(self) -> int:
-        """After the last record."""
 
     def entry(self, offset: int) -> tuple[int, int]:
         """Return about the physical offset and size that an entry has."""

@@ -30,6 +30,7 @@ from pocketmq.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Response
 from pocketmq.remoting.serving.server import RemotingServer, ServerConnection
 from pocketmq.store.config import FlushDiskType
@@ -548,7 +549,8 @@ async def test_a_child_that_is_never_answered_does_not_keep_the_others(
     dispatcher = Dispatcher()
     dispatcher.register(1, lambda request: Response() if request.body else None)
     holds = broker.components.pulls.holds
-    BatchProcessor(broker.config, dispatcher, holds, base_deadline=0.05).register(dispatcher)
+    long = LongRequests()
+    BatchProcessor(broker.config, dispatcher, holds, long, base_deadline=0.05).register(dispatcher)
     server = RemotingServer(dispatcher)
     await server.start()
     client = Client()
@@ -568,7 +570,8 @@ async def test_more_parents_of_pulls_than_may_wait_for_their_turn(
     dispatcher = Dispatcher()
     broker.components.pulls.register(dispatcher)
     holds = broker.components.pulls.holds
-    BatchProcessor(broker.config, dispatcher, holds, most_queued=1).register(dispatcher)
+    long = LongRequests()
+    BatchProcessor(broker.config, dispatcher, holds, long, most_queued=1).register(dispatcher)
     server = RemotingServer(dispatcher)
     await server.start()
     client = Client()

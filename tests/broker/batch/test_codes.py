@@ -14,6 +14,7 @@ from pocketmq.broker.processors.batch import BatchProcessor
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, send
 from tests.broker.conftest import Client
@@ -29,7 +30,11 @@ async def server(broker: Broker) -> AsyncIterator[RemotingServer]:
         if route.code != RequestCode.COMMON_BATCH_REQUEST:
             dispatcher.register(route.code, route.handler, route.header, many=route.many)
     processor = BatchProcessor(
-        broker.config, dispatcher, broker.components.pulls.holds, base_deadline=DEADLINE
+        broker.config,
+        dispatcher,
+        broker.components.pulls.holds,
+        LongRequests(),
+        base_deadline=DEADLINE,
     )
     processor.register(dispatcher)
     server = RemotingServer(dispatcher)

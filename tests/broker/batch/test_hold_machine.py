@@ -137,7 +137,13 @@ class Client:
     def refuse(self, request: Request[Any]) -> Response:
         raise AssertionError("it is never overloaded")
 
-    def spawn(self, request: Request[Any], result: Awaitable[Response | None]) -> None:
+    def spawn(
+        self,
+        request: Request[Any],
+        result: Awaitable[Response | None],
+        *,
+        counted: bool = True,
+    ) -> None:
         raise AssertionError("a pull needs no task")
 
     def close(self) -> None:
@@ -197,6 +203,7 @@ class HoldMachine(RuleBasedStateMachine):
             address="127.0.0.1:1",
             store_host=bytes(8),
             clock=clock,
+            work_clock=lambda: 0.0,
             call_later=lambda *_: None,  # type: ignore[arg-type]
             on_settings=lambda _: None,
             announced=self.settled,

@@ -14,6 +14,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command
 from pocketmq.remoting.headers import EndTransactionRequestHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.config import FlushDiskType
 from tests.broker.batch.batches import SEND, Child, batch, send
@@ -42,7 +43,9 @@ class CountedTogether:
             elif code != RequestCode.COMMON_BATCH_REQUEST:
                 self.dispatcher.register(code, route.handler, route.header, many=route.many)
         holds = broker.components.pulls.holds
-        BatchProcessor(broker.config, self.dispatcher, holds).register(self.dispatcher)
+        BatchProcessor(broker.config, self.dispatcher, holds, LongRequests()).register(
+            self.dispatcher
+        )
 
     def _counted(self, requests: Sequence[Request[Any]]) -> Sequence[Response | bytes | None]:
         done = self.many(requests)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingClosed
 from pocketmq.remoting.headers import GetMaxOffsetRequestHeader
 from pocketmq.remoting.serving.dispatch import Dispatcher
+from pocketmq.remoting.serving.long_requests import TURN, LongRequests
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.serving.server import RemotingServer
 from tests.broker.batch.batches import Child, batch, held, parent, pull, send
@@ -28,9 +30,13 @@ OK, BUSY = ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY
 
 
 class Slow:
-    """A server whose requests of code SLOW wait, as children and alone; LIMIT of them at once."""
+    """A server whose requests of code SLOW wait, as children and alone; LIMIT of them at once.
 
-    def __init__(self, broker: Broker) -> None:
+    `step` is how long each step of a parent seems to take, as a multiple of `TURN`.
+    """
+
+    def __init__(self, broker: Broker, step: float = 0.0) -> None:
+        now = count(0.0, step * TURN)
         self.begun = 0
         self.ended = 0
         self.enough = asyncio.Event()
@@ -39,7 +45,8 @@ class Slow:
         dispatcher.register(QUICK, lambda request: Response())
         dispatcher.register(SLOW, self.wait)
         holds = broker.components.pulls.holds
-        BatchProcessor(broker.config, dispatcher, holds).register(dispatcher)
+        long = LongRequests(clock=lambda: next(now))
+        BatchProcessor(broker.config, dispatcher, holds, long).register(dispatcher)
         self.server = RemotingServer(dispatcher, max_tasks=LIMIT)
         self.client = Client()
 
@@ -69,6 +76,19 @@ async def slow(broker: Broker) -> AsyncIterator[Slow]:
     await server.client.close()
     server.go_on.set()
     await server.server.stop()
+
+
+async def test_a_parent_that_is_divided_has_as_many_tasks(broker: Broker) -> None:
+    slow = Slow(broker, step=1.0)
+    await slow.open()
+    task = asyncio.create_task(slow.codes([Child(SLOW)] * (LIMIT + 3)))
+    await slow.enough.wait()
+    slow.go_on.set()
+    assert await task == [OK] * LIMIT + [BUSY] * 3
+    assert slow.begun == LIMIT
+    assert await slow.codes([Child(SLOW)] * LIMIT) == [OK] * LIMIT
+    await slow.client.close()
+    await slow.server.stop()
 
 
 async def test_children_above_the_limit_of_tasks_are_refused(slow: Slow) -> None:

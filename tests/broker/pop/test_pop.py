@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, bit_set_of
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import (
     DeleteSubscriptionGroupRequestHeader,
     NotificationRequestHeader,
@@ -307,6 +308,46 @@ async def test_handles_that_were_made_up_make_no_groups_and_topics(
     assert set(broker.tables.topics.table) == topics
     pops = broker.tables.statistics.pops
     assert {key[:2] for key in (*pops.written, *pops.read)} <= {(topic, "G")}
+
+
+@pytest.mark.parametrize(("late", "long"), [(1 << 60, 0), (0, 1 << 60)])
+async def test_handles_whose_times_were_made_up_are_refused_without_an_alarm(
+    client: Client,
+    pops: PopClient,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    late: int,
+    long: int,
+) -> None:
+    await fill(client, topic, "")
+    (message,) = await pops.pop()
+    handle = message.handle
+    forged = handle._replace(
+        start_offset=7,
+        pop_time=handle.pop_time + late,
+        invisible_time=handle.invisible_time + long,
+    )
+    for answer in (
+        await pops.ack(message._replace(handle=forged)),
+        await pops.ask_change(message._replace(handle=forged), 1),
+    ):
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "are not those of a pop" in (answer.remark or "")
+    ack = {
+        "c": "G",
+        "t": topic,
+        "r": "0",
+        "so": 0,
+        "rq": 0,
+        "pt": forged.pop_time,
+        "it": forged.invisible_time,
+        "b": "AQ==",
+    }
+    body = json.dumps({"acks": [ack]}).encode()
+    answer = await client.request(RequestCode.BATCH_ACK_MESSAGE, None, body)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert (await pops.ack(message)).code == 0
 
 
 async def test_the_other_acknowledgements_of_a_batch_count_beside_a_refused_one(

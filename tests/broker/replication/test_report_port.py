@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from pocketmq.broker.replication.log_sender import LogSender
 from pocketmq.broker.replication.report_port import MOST_READS, PAUSE_SECONDS, ReportProtocol
 from tests.client.waiting import until
 
@@ -26,7 +27,7 @@ class Reading(asyncio.Transport):
 
 class Slave(ReportProtocol):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(LogSender(lambda: None))
         self._transport = self.wire = Reading()
         self.seen = 0
 

@@ -84,12 +84,12 @@ class GroupProcessor:
 
     async def update(self, request: Request[Header]) -> Response:
         """Create or change a group."""
-        await self._update([SubscriptionGroupConfig.decode(request.body)])
+        await self._update([SubscriptionGroupConfig.of(request)])
         return Response()
 
     async def update_list(self, request: Request[Header]) -> Response:
         """Create or change several groups: all or none."""
-        body = SubscriptionGroupList.decode(request.body)
+        body = SubscriptionGroupList.of(request)
         await self._update(body.need("groupConfigList", body.group_config_list))
         return Response()
 

@@ -126,7 +126,7 @@ class TopicProcessor:
 
     async def update_list(self, request: Request[Header]) -> Response:
         """Create or change several topics: all or none."""
-        body = CreateTopicListRequestBody.decode(request.body)
+        body = CreateTopicListRequestBody.of(request)
         await self._update(body.need("topicConfigList", body.topic_config_list))
         return Response()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from pocketmq.broker.config import BrokerConfig
@@ -39,12 +40,17 @@ class QueueHeader(Protocol):
 
 
 class PopAccess:
-    """The checks of one broker; all raise RemotingError."""
+    """The checks of one broker, by `clock` (Unix ms); all raise RemotingError."""
 
     def __init__(
-        self, config: BrokerConfig, topics: TopicConfigs, groups: SubscriptionGroups
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups,
+        clock: Callable[[], int],
     ) -> None:
         self._config = config
+        self._clock = clock
         self._topics = topics
         self._groups = groups
 
@@ -121,6 +127,15 @@ class PopAccess:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime is {milliseconds} ms, it must be from 0 to {most}",
+            )
+
+    def end_of_delivery(self, handle: ReceiptHandle) -> None:
+        """Check the end of a delivery, which a client can make up: the timer must support it."""
+        if handle.next_visible_time - self._clock() > self._config.timer_max_delay_sec * 1000:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER,
+                f"popTime {handle.pop_time} and invisibleTime {handle.invisible_time} of the "
+                "receipt handle are not those of a pop",
             )
 
     def retry_topic(self, topic: str, group: str) -> None:

@@ -127,7 +127,7 @@ class AckProcessor:
 
     def ack_many(self, request: Request[Header]) -> Response:
         """End the delivery of many messages, from any number of pops."""
-        body = BatchAckMessageRequestBody.decode(request.body) if request.body else None
+        body = BatchAckMessageRequestBody.of(request) if request.body else None
         if body is None or not body.acks:
             return Response(ResponseCode.NO_MESSAGE)
         name = body.broker_name or self._config.broker_name
@@ -179,6 +179,7 @@ class AckProcessor:
         offsets: Sequence[int],
         handle: ReceiptHandle,
     ) -> None:
+        self._access.end_of_delivery(handle)
         written = self._deliveries.acknowledge(
             id, offsets, handle.revive_queue_id, handle.next_visible_time, handle.broker_name
         )

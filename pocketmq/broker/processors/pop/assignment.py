@@ -57,7 +57,7 @@ class AssignmentProcessor:
     async def query(self, request: Request[Header]) -> Response:
         """Return the queues of a client; no list if they are not known, so that the client keeps
         its queues."""
-        body = QueryAssignmentRequestBody.decode(request.body)
+        body = QueryAssignmentRequestBody.of(request)
         topic = body.need("topic", body.topic)
         group = body.need("consumerGroup", body.consumer_group)
         mode = self._modes.get(topic, group)
@@ -91,7 +91,7 @@ class AssignmentProcessor:
 
     async def set_mode(self, request: Request[Header]) -> Response:
         """Set whether a group pops or pulls from a topic."""
-        mode = SetMessageRequestModeRequestBody.decode(request.body)
+        mode = SetMessageRequestModeRequestBody.of(request)
         topic = mode.need("topic", mode.topic)
         group = mode.need("consumerGroup", mode.consumer_group)
         if topic.startswith(RETRY_PREFIX):

@@ -84,6 +84,7 @@ class ChangeInvisibleTimeProcessor:
         now = self._clock()
         if handle.in_order:
             return self._change_in_order(header, id, now)
+        self._access.end_of_delivery(handle)
         if 0 <= handle.pop_time - now < SAME_MS:
             now = handle.pop_time + 1
         self._deliveries.renew(

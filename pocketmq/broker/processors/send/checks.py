@@ -22,6 +22,7 @@ from pocketmq.message.batch_body import encode_batch, iter_batch
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.limits import (
     DLQ_PREFIX,
+    MOST_IN_UNUSUAL_BATCH,
     RETRY_PREFIX,
     IllegalName,
     check_topic,
@@ -245,8 +246,14 @@ def of_batch(properties: dict[str, str]) -> None:
 def batch_of_client(body: ReadableBuffer) -> bytes:
     """Apply `of_batch` to each message of a batch body; return the new body. Raises RemotingError,
     BatchBodyError."""
-    items = []
+    items: list[tuple[int, bytes, bytes]] = []
     for item in iter_batch(body):
+        if len(items) == MOST_IN_UNUSUAL_BATCH:
+            raise RemotingError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of more than {MOST_IN_UNUSUAL_BATCH} messages with properties of its "
+                "broker, or of delayed messages",
+            )
         properties = names.decode(item.properties)
         of_batch(properties)
         items.append((item.flag, bytes(item.body), names.encode(properties).encode()))

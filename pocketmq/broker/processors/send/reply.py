@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -36,7 +35,8 @@ from pocketmq.remoting.headers import (
 )
 from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
-from pocketmq.remoting.serving.request import Request, RequestConnection, Response
+from pocketmq.remoting.serving.request import Request, Response
+from pocketmq.remoting.shares import Shares
 from pocketmq.store.results import PutResult
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ReplyProcessor:
         self._clock = clock
         self._log = LimitedLog(log)
         self._waiting = Budget(MAX_WAITING, "replies", "bytes", self._log)
-        self._unanswered: Counter[RequestConnection] = Counter()  # bytes by requester
+        self._unanswered = Shares()  # bytes by requester
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the reply codes here."""
@@ -153,13 +153,13 @@ class ReplyProcessor:
             unit_mode=sent.unit_mode,
         )
         requester, size = client.connection, len(request.body)
-        if self._unanswered[requester] + size > MAX_UNANSWERED:
+        if self._unanswered.of(requester) + size > MAX_UNANSWERED:
             return f"push reply message to {client_id} fail. It has many unanswered replies."
         if not self._waiting.take(request, size):
             return (
                 f"push reply message to {client_id} fail. Many replies wait for their requesters."
             )
-        self._unanswered[requester] += size
+        self._unanswered.add(requester, size)
         try:
             pushed = await requester.send_request(
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, request.body, PUSH_SECONDS
@@ -168,9 +168,7 @@ class ReplyProcessor:
             return f"push reply message to {client_id} fail. {error}"
         finally:
             self._waiting.give_back(request, size)
-            self._unanswered[requester] -= size
-            if not self._unanswered[requester]:
-                del self._unanswered[requester]
+            self._unanswered.remove(requester, size)
         if pushed.code != ResponseCode.SUCCESS:
             return f"push reply message to {client_id} fail. {pushed.remark or ''}"
         return None

@@ -16,7 +16,6 @@ round in one parent again. Reference: issue 5516 of RocketMQ, "pull strategy".
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import count
@@ -30,6 +29,7 @@ from pocketmq.remoting.errors import EncodeError
 from pocketmq.remoting.frames.frame import Command, encode_request
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.pool import ConnectionPool
+from pocketmq.remoting.shares import Shares
 
 #: Most children of a parent at the beginning of a round, and the lower limit of that number: when
 #: one child has messages, the broker reads all of them again.
@@ -121,7 +121,7 @@ class SharedPolls:
         #: Address → topic and queue id → queue.
         self._known: dict[str, dict[tuple[str, int], _Queue]] = {}
         self._opaques = count()
-        self._outstanding: Counter[str] = Counter()
+        self._outstanding = Shares()
         self._round = suspend * ROUND
         #: Address → polls to be sent soon: new ones, and those without messages.
         self._fresh: dict[str, list[_Poll]] = {}
@@ -149,7 +149,7 @@ class SharedPolls:
             self._add(self._quiet, address, poll)
         else:
             self._add(self._fresh, address, poll)
-        self._outstanding[address] += 1
+        self._outstanding.add(address)
         try:
             return await poll.answer
         except RemotingError:
@@ -157,9 +157,7 @@ class SharedPolls:
             self._forget(address, header.topic, header.queue_id)
             raise
         finally:
-            self._outstanding[address] -= 1
-            if not self._outstanding[address]:
-                del self._outstanding[address]
+            self._outstanding.remove(address)
 
     def forget(self, topic: str, queue_id: int) -> None:
         """Forget a queue that is not pulled any more, at every address. If one of these still polls
@@ -208,7 +206,7 @@ class SharedPolls:
     def _hold(self, address: str) -> int:
         """Return how long a poll that begins now is held, ms: until the end of the round if there
         are others."""
-        if self._outstanding[address] <= 1 or not self._batching.serves(address):
+        if self._outstanding.of(address) <= 1 or not self._batching.serves(address):
             return int(self._suspend * 1000)
         left = self._round - asyncio.get_running_loop().time() % self._round
         if left < min(SHORTEST_HOLD, self._round / 2):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from pocketmq.store.scan.errors import RecordsLost
 from pocketmq.store.scan.queues.selection import Range
-from pocketmq.store.scan.scanned_store import ScannedQueue, ScannedStore
+from pocketmq.store.scan.scanned_store import QueueBounds, ScannedQueue, ScannedStore
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -33,22 +33,6 @@ def wrong_ms(value: int) -> str:
         f"as milliseconds since 1970 it is {when}; need milliseconds, such as 1764230400000, or an "
         "ISO 8601 time, such as 2026-11-27 or 2026-11-27T08:00:00Z"
     )
-
-
-class QueueBounds(Protocol):
-    """A queue with records from `min_offset` up to (not including) `max_offset`."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def queue_id(self) -> int: ...
-
-    @property
-    def min_offset(self) -> int: ...
-
-    @property
-    def max_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
