@@ -168,12 +168,12 @@ def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
 
 
 def _deleted_topics(request: Request[Any], cluster: str) -> Iterator[Need]:
-    for name in DeleteTopicListRequestBody.decode(request.body).topic_list or ():
+    for name in DeleteTopicListRequestBody.decode_ahead(request).topic_list or ():
         yield on_topic(name, DELETE)
 
 
 def _deleted_groups(request: Request[Any], cluster: str) -> Iterator[Need]:
-    body = DeleteSubscriptionGroupListRequestBody.decode(request.body)
+    body = DeleteSubscriptionGroupListRequestBody.decode_ahead(request)
     for name in body.group_name_list or ():
         yield Need(Kind.GROUP, name, (DELETE,))
 

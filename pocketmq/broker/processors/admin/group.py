@@ -147,7 +147,7 @@ class GroupProcessor:
 
     async def delete_list(self, request: Request[Header]) -> Response:
         """Delete several groups, with their offsets if requested."""
-        body = DeleteSubscriptionGroupListRequestBody.decode(request.body)
+        body = DeleteSubscriptionGroupListRequestBody.of(request)
         names, clean = body.group_name_list, body.clean_offset
         for name in names or ("",):
             if not name or name.isspace():

@@ -214,7 +214,7 @@ class TopicProcessor:
 
     async def delete_list(self, request: Request[Header]) -> Response:
         """Delete several topics, or none if one of them cannot be deleted."""
-        names = DeleteTopicListRequestBody.decode(request.body).topic_list
+        names = DeleteTopicListRequestBody.of(request).topic_list
         if not names:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER, "The specified topic list is blank."
