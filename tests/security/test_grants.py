@@ -316,7 +316,7 @@ async def test_queries_by_key_of_one_user_leave_the_index_to_others_of_the_same_
     asked: list[str] = []
     arrived, end = asyncio.Event(), asyncio.Event()
 
-    async def search(topic: str, key: str, *bounds: int) -> FoundMessages:
+    async def search(topic: str, key: str, *bounds: int, by_tags: bool) -> FoundMessages:
         asked.append(key)
         if key == "other":
             arrived.set()

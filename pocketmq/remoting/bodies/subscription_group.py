@@ -86,5 +86,5 @@ class SubscriptionGroupList(Body):
 class DeleteSubscriptionGroupListRequestBody(Body):
     """The body of DELETE_SUBSCRIPTION_GROUP_LIST."""
 
-    group_name_list: list[str] | None = None
     clean_offset: bool = False
+    group_name_list: list[str] | None = None
