@@ -273,8 +273,7 @@ _LATER: Final = (
     ),
     (
         "attributes of groups",
-        "`priority.factor` and `lite.*` are checked and kept, without an effect. Those of topics "
-        "are kept, but only the ones below can be set here",
+        "`priority.factor` and `lite.*` are checked and kept, without an effect",
     ),
     (
         "`suspend` of CHANGE_MESSAGE_INVISIBLETIME and ChangeInvisibleDuration",
@@ -289,11 +288,29 @@ _LATER: Final = (
         "not served: the properties have no effect",
     ),
     (
-        "messages by tag (`indexType=T`, `mqadmin queryMsgByKey -p T`)",
-        "not served: nothing is found",
+        "deletion of the topics (5002) or groups (5003) of a list",
+        "of at most 1,000, at `batchDeleteTopicMaxRate` and `batchDeleteSubscriptionGroupMaxRate` "
+        "a second; ACL: Delete on each",
     ),
     (
-        "filters of NOTIFICATION, `liteTopic` in requests, codes 5001 to 5003 and 200070 to 200079",
+        "`mqadmin switchTimerEngine` (5001)",
+        "accepts the timer in files, which is the only one here",
+    ),
+    (
+        "messages by tag (`indexType=T`, `mqadmin queryMsgByKey -p T`)",
+        "found if they were stored by this broker or a newer one; the index files are those of 5.5",
+    ),
+    (
+        "names of groups and topics",
+        "a group that is created has at most 120 characters; retry and dead-letter topics have "
+        "255. Existing groups keep longer names",
+    ),
+    (
+        "filters of NOTIFICATION",
+        "as at 5.5.0 (`useMessageFilterForNotification`, `maxMessageFilterNumForNotification`)",
+    ),
+    (
+        "`liteTopic` in requests, codes 200070 to 200079",
         "not served",
     ),
     (
@@ -364,7 +381,8 @@ queues and light queues, so this broker leaves the file `abort` in the store.
 
 | attribute | |
 |---|---|
-| `message.type` | any value of 5.3.3 |
+| `message.type` | any value of 5.3.3; `PRIORITY` and `LITE` are kept, without an effect |
+| `lite.topic.expiration` | kept, without an effect |
 | `queue.type` | `SimpleCQ` |
 | `cleanup.policy` | `DELETE` |
 | `reserve.time` | refused, as by the official broker |
@@ -379,8 +397,8 @@ the differences.
 _CODES_HEAD: Final = """\
 ## Request codes
 
-Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), and `COMMON_BATCH_REQUEST` of its
-unmerged [Batch-Protocol](batch-protocol.md).
+Every request code of Apache RocketMQ 5.3.3 (`RequestCode`), 5001 of 5.4.0, 5002 and 5003 of 5.5.1,
+and `COMMON_BATCH_REQUEST` of its unmerged [Batch-Protocol](batch-protocol.md).
 
 A server answers other codes as the official ones do: 3 (`REQUEST_CODE_NOT_SUPPORTED`), with the
 remark ` request type CODE not supported`.

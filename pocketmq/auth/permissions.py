@@ -27,10 +27,11 @@ from pocketmq.remoting.bodies.pop import (
 )
 from pocketmq.remoting.bodies.queue_lock import LockBatchRequestBody, UnlockBatchRequestBody
 from pocketmq.remoting.bodies.subscription_group import (
+    DeleteSubscriptionGroupListRequestBody,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
 )
-from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody
+from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody, DeleteTopicListRequestBody
 from pocketmq.remoting.codes import RequestCode as Code
 from pocketmq.remoting.serving.request import Request
 
@@ -166,6 +167,17 @@ def _groups(request: Request[Any], cluster: str) -> Iterator[Need]:
         yield Need(Kind.GROUP, config.group_name, (CREATE, UPDATE))
 
 
+def _deleted_topics(request: Request[Any], cluster: str) -> Iterator[Need]:
+    for name in DeleteTopicListRequestBody.decode_ahead(request).topic_list or ():
+        yield on_topic(name, DELETE)
+
+
+def _deleted_groups(request: Request[Any], cluster: str) -> Iterator[Need]:
+    body = DeleteSubscriptionGroupListRequestBody.decode_ahead(request)
+    for name in body.group_name_list or ():
+        yield Need(Kind.GROUP, name, (DELETE,))
+
+
 def _kv_list(request: Request[Any], own: str) -> Iterator[Need]:
     # Every client reads the settings that an operator keeps for clients.
     if getattr(request.header, "namespace", None) != CLIENT_CONFIG:
@@ -260,6 +272,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.UPDATE_AND_CREATE_TOPIC: (topic(CREATE),),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: (_topics,),
     Code.DELETE_TOPIC_IN_BROKER: (topic(DELETE),),
+    Code.DELETE_TOPIC_IN_BROKER_LIST: (_deleted_topics,),
     Code.DELETE_TOPIC_IN_NAMESRV: (topic(DELETE),),
     Code.GET_TOPIC_CONFIG: _LOOK,
     Code.GET_TOPIC_STATS_INFO: _LOOK,
@@ -276,6 +289,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (_group,),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: (_groups,),
     Code.DELETE_SUBSCRIPTIONGROUP: (group(DELETE, field="group_name"),),
+    Code.DELETE_SUBSCRIPTION_GROUP_LIST: (_deleted_groups,),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (cluster(LIST, GET),),
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: (group(GET, SUB, field="group"),),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (group(UPDATE, field="group"), topic(UPDATE)),
@@ -299,6 +313,7 @@ RULES: Final[Mapping[int, tuple[Part, ...]]] = {
     ),
     # The broker as a whole
     Code.UPDATE_BROKER_CONFIG: _CLUSTER_UPDATE,
+    Code.SWITCH_TIMER_ENGINE: _CLUSTER_UPDATE,
     Code.GET_BROKER_CONFIG: _CLUSTER_GET,
     Code.GET_BROKER_RUNTIME_INFO: _CLUSTER_GET,
     Code.GET_BROKER_HA_STATUS: _CLUSTER_GET,
@@ -362,10 +377,12 @@ ADMIN: Final = frozenset(
     Code.UPDATE_AND_CREATE_TOPIC,
     Code.UPDATE_AND_CREATE_TOPIC_LIST,
     Code.DELETE_TOPIC_IN_BROKER,
+    Code.DELETE_TOPIC_IN_BROKER_LIST,
     Code.DELETE_TOPIC_IN_NAMESRV,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     Code.DELETE_SUBSCRIPTIONGROUP,
+    Code.DELETE_SUBSCRIPTION_GROUP_LIST,
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN,
     Code.INVOKE_BROKER_TO_RESET_OFFSET,
     Code.CLONE_GROUP_OFFSET,

@@ -268,6 +268,7 @@ class Components:
             self.pop.offset,
             self.pop.orders,
             self.pulls.holds.woken,
+            self._compiling,
             clock,
             call_later,
         )

@@ -124,6 +124,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     # Whether slaves and tools of 5.4 and later get the tables in pages, and entries of one page.
     enable_split_metadata: bool = True
     split_metadata_size: Annotated[int, Meta(ge=1)] = 2_000
+    # Of the lists that one request deletes, per second; 0 or less: without a limit.
+    batch_delete_topic_max_rate: float = 10.0
+    batch_delete_subscription_group_max_rate: float = 10.0
 
     # Delayed and timed messages
     delay_offset_update_version_step: Count = 200
@@ -171,6 +174,9 @@ class BrokerConfig(StoreConfig, kw_only=True, rename="camel"):
     pop_polling_size: Count = 1_024  # waiting pops of one group at one queue
     max_pop_polling_size: Count = 100_000
     pop_long_polling_force_notify_interval: Annotated[int, Meta(ge=0)] = 800  # messages; 0: never
+    # Whether filters of notifications count, and up to how many messages behind.
+    use_message_filter_for_notification: bool = True
+    max_message_filter_num_for_notification: Annotated[int, Meta(ge=0, le=1_024)] = 64
     enable_pop_buffer_merge: bool = True
     pop_ck_stay_buffer_time: Millis = 10_000
     pop_ck_stay_buffer_time_out: Millis = 3_000

@@ -10,10 +10,14 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
-"""Characters of a topic a client may create (internal topics of 5.x may be longer: record v2)."""
+"""Characters of a topic a client may create, other than retry and dead-letter topics. These and the
+internal topics of 5.x may be longer (record v2)."""
 MAX_STORED_TOPIC: Final = 255
 """Characters of any topic: a directory with its name holds its queues."""
 MAX_GROUP_LENGTH: Final = 255
+MAX_NEW_GROUP: Final = 120
+"""Characters of a group that a broker creates, from 5.4 on: the names of its retry topics contain
+also that of a topic."""
 MAX_BODY: Final = 4 * 1024 * 1024
 """Default maxMessageSize, bytes of a body before compression."""
 MAX_PROPERTIES: Final = 32_767
@@ -107,16 +111,23 @@ class IllegalName(ValueError):
 
 
 def check_topic(name: str) -> None:
-    """Raise `IllegalName` unless `name` may name a topic.
+    """Raise `IllegalName` unless `name` may name a topic. From 5.4 on, retry and dead-letter topics
+    may have the longest name that can be stored.
 
     System topics pass: the caller decides whether one may be sent to or created.
     """
-    _check("topic", name, MAX_TOPIC_LENGTH)
+    internal = isinstance(name, str) and name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    _check("topic", name, MAX_STORED_TOPIC if internal else MAX_TOPIC_LENGTH)
 
 
 def check_group(name: str) -> None:
     """Raise `IllegalName` unless `name` may name a producer or consumer group."""
     _check("group", name, MAX_GROUP_LENGTH)
+
+
+def check_new_group(name: str) -> None:
+    """Do as `check_group`, for a group that a broker is to create."""
+    _check("group", name, MAX_NEW_GROUP)
 
 
 def is_system_topic(name: str) -> bool:

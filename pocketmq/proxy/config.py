@@ -97,6 +97,7 @@ _TLS_NAMES: Final = {
     "tlsTestModeEnable": "tls.test.mode.enable",
     "tlsCertPath": "tls.server.certPath",
     "tlsKeyPath": "tls.server.keyPath",
+    "tlsKeyPassword": "tls.server.keyPassword",
 }
 
 

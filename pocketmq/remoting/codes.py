@@ -1,7 +1,8 @@
 """Request, response and language codes of the remoting protocol.
 
 Names and numbers are those of Apache RocketMQ 5.3.3 (RequestCode, ResponseCode, LanguageCode),
-plus COMMON_BATCH_REQUEST of the Batch-Protocol (pull request 5521).
+plus COMMON_BATCH_REQUEST of the Batch-Protocol (pull request 5521). Codes from 5001 to 5003 are
+those of 5.4.0 (5001) and 5.5.1.
 """
 
 from __future__ import annotations
@@ -191,6 +192,9 @@ class RequestCode(Code):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    SWITCH_TIMER_ENGINE = 5001
+    DELETE_TOPIC_IN_BROKER_LIST = 5002
+    DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

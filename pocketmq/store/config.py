@@ -81,7 +81,10 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
         timer_congest_num_each_slot: messages of one slot above which more may be refused.
         timer_flush_interval_ms: how often the progress of timed messages is written.
         mapped_file_size_timer_log: of each file of the timer log.
-        message_index_enable: whether messages can be found by their keys.
+        message_index_enable: whether messages can be found by their keys and tags; use
+            `builds_index`.
+        index_file_write_enable, index_file_read_enable: of 5.4: whether the index is built, and
+            whether queries look for anything in it.
         max_hash_slot_num, max_index_num: of each index file. A file of another size is rebuilt.
         max_msgs_num_batch: messages that one query finds at most.
         default_query_max_num: messages that a query by unique key finds at most.
@@ -123,6 +126,8 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     timer_flush_interval_ms: Millis = 1_000
     mapped_file_size_timer_log: FileSize = 100 * 1024 * 1024
     message_index_enable: bool = True
+    index_file_write_enable: bool = True
+    index_file_read_enable: bool = True
     max_hash_slot_num: Annotated[int, Meta(ge=1, le=2**28)] = 5_000_000
     max_index_num: Annotated[int, Meta(ge=2, le=50_000_000)] = 20_000_000
     max_msgs_num_batch: Annotated[int, Meta(ge=1, le=10_000)] = 64
@@ -158,6 +163,11 @@ class StoreConfig(Struct, kw_only=True, rename="camel"):
     def index_directory(self) -> Path:
         """The directory of the index files."""
         return self.root / "index"
+
+    @property
+    def builds_index(self) -> bool:
+        """Whether keys and tags of new messages are entered into the index."""
+        return self.message_index_enable and self.index_file_write_enable
 
     @property
     def copied_file(self) -> Path:

@@ -162,7 +162,7 @@ class MessageStore:
             ),
             commit_log,
             (lambda: flusher.flushed) if sync else (lambda: commit_log.whole),
-            enabled=config.message_index_enable,
+            enabled=config.builds_index,
             most=config.max_msgs_num_batch,
             pace=index_pace,
             make_worker=index_worker,
@@ -297,7 +297,7 @@ class MessageStore:
     def dispatch_behind(self) -> int:
         """Bytes of the commit log whose messages are not in their queues, or not in the index."""
         entered = self._pending.entered
-        if self.config.message_index_enable:
+        if self.config.builds_index:
             entered = min(entered, self.index.position)
         return max(self.commit_log.end - entered, 0)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies.subscription_group import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -11,6 +14,7 @@ from pocketmq.remoting.bodies.subscription_group import (
     SubscriptionGroupWrapper,
 )
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frames.frame import Command
 from tests.broker.conftest import Client, Connect, StartBroker, subscription
 
 SYSTEM_ERROR, NO_PERMISSION, NO_GROUP, INVALID = 1, 16, 26, 29
@@ -54,9 +58,20 @@ async def test_asking_for_a_group_may_create_it(client: Client) -> None:
     assert await config_of(client, "not a name") is None
 
 
-@pytest.mark.parametrize("name", ["", "a b", "G" * 256])
+@pytest.mark.parametrize("name", ["", "a b", "G" * 121])
 async def test_illegal_names(client: Client, name: str) -> None:
     assert await update(client, SubscriptionGroupConfig(group_name=name)) == INVALID
+
+
+async def test_long_names(client: Client, broker: Broker) -> None:
+    """From 5.4 on they have 120 characters; those that exist already may be longer."""
+    longest, older = "G" * 120, "G" * 255
+    assert await config_of(client, older) is None
+    assert await config_of(client, longest) is not None
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name=older)])
+    changed = SubscriptionGroupConfig(group_name=older, retry_max_times=3)
+    assert await update(client, changed) == 0
+    assert await config_of(client, older) == changed
 
 
 async def test_a_body_that_is_no_group(client: Client) -> None:
@@ -80,6 +95,32 @@ async def test_a_group_may_go_with_its_offsets(client: Client, topic: str) -> No
     assert await offset() == "1"
     await client.request(delete, ext_fields={"groupName": "G", "cleanOffset": "true"})
     assert await offset() is None
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_several_go_at_once(
+    start_broker: StartBroker, connect: Connect, topic: str, clean: bool
+) -> None:
+    broker = await start_broker(
+        auto_create_subscription_group=False, batch_delete_subscription_group_max_rate=1e6
+    )
+    client = await connect(broker)
+    for name in ("G", "G2", "G3"):
+        await update(client, SubscriptionGroupConfig(group_name=name))
+    await client.send(topic)
+    await client.pull(topic, sys_flag=5, commit_offset=1)
+
+    async def delete(*names: str) -> Command:
+        body = json.dumps({"groupNameList": names, "cleanOffset": clean}).encode()
+        return await client.request(RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, None, body)
+
+    for names, text in (((), "group name list is blank."), (("G", ""), "group name is blank.")):
+        answer = await delete(*names)
+        assert (answer.code, answer.remark) == (INVALID, f"The specified {text}")
+        assert await config_of(client, "G") is not None
+    assert (await delete("G", "G2", "G", "unknown")).code == 0
+    assert [await config_of(client, name) is None for name in ("G", "G2", "G3")] == [1, 1, 0]
+    assert set(broker.tables.offsets.table) == (set() if clean else {f"{topic}@G"})
 
 
 async def test_several_at_once_or_none(client: Client) -> None:

@@ -59,6 +59,50 @@ async def test_by_unique_key_max_num_is_the_brokers(
     assert bodies(await query(client, topic, "same", max_num=1)) == [b"m4"]
 
 
+async def test_messages_are_found_by_their_tags(client: Client, topic: str) -> None:
+    for n, tags in enumerate(("a", "b", "a", "a b", "")):
+        properties = {"TAGS": tags, "KEYS": "b", "UNIQ_KEY": f"id{n}"}
+        await client.send(topic, b"m%d" % n, properties=properties)
+    assert bodies(await query(client, topic, "a", index_type="T")) == [b"m0", b"m2"]
+    assert bodies(await query(client, topic, "a", index_type="T", max_num=1)) == [b"m2"]
+    assert bodies(await query(client, topic, "b", index_type="T", last_key="none")) == [b"m1"]
+    assert bodies(await query(client, topic, "a b", index_type="T")) == [b"m3"]
+    # Everything else is by keys.
+    for index_type in ("K", "U", "", None):
+        answer = await query(client, topic, "b", index_type=index_type)
+        assert bodies(answer) == [b"m%d" % n for n in range(5)]
+    for key, index_type in (("a", None), ("T#a", None), ("id0", "T"), ("", "T")):
+        answer = await query(client, topic, key, index_type=index_type)
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    answer = await query(client, topic, "id2", index_type="T", unique_key_query=True)
+    assert bodies(answer) == [b"m2"]
+
+
+async def test_the_index_may_be_neither_read_nor_written(
+    start_broker: StartBroker, connect: Connect, topic: str
+) -> None:
+    async def found() -> list[bytes]:
+        answer = await query(client, topic, "k")
+        return [] if answer.code == ResponseCode.QUERY_NOT_FOUND else bodies(answer)
+
+    broker = await start_broker()
+    client = await connect(broker)
+    await client.send(topic, b"m0", properties={"KEYS": "k"})
+    assert await found() == [b"m0"]
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    for value, wanted in ((b"false", []), (b"true", [b"m0"])):
+        assert (await client.request(update, None, b"indexFileReadEnable=" + value)).code == 0
+        assert await found() == wanted
+    await broker.stop()
+    broker = await start_broker(index_file_write_enable=False)
+    client = await connect(broker)
+    await client.send(topic, b"m1", properties={"KEYS": "k"})
+    assert await found() == [b"m0"]
+    await broker.stop()
+    client = await connect(await start_broker())
+    assert await found() == [b"m0", b"m1"]
+
+
 async def test_what_is_not_found_still_has_a_header(client: Client, topic: str) -> None:
     await client.send(topic, properties={"KEYS": "k"})
     for found_by in ({"key": "other"}, {"key": "k", "end_timestamp": 1000}):
@@ -162,7 +206,7 @@ async def test_queries_of_one_address_leave_the_index_to_others(
     asked: list[str] = []
     arrived, end = asyncio.Event(), asyncio.Event()
 
-    async def search(topic: str, key: str, *bounds: int) -> FoundMessages:
+    async def search(topic: str, key: str, *bounds: int, by_tags: bool) -> FoundMessages:
         asked.append(key)
         if key == "other":
             arrived.set()

@@ -215,6 +215,7 @@ async def test_a_group_whose_topic_can_not_be_a_directory(
     first = await sent(client)
     end = broker.store.commit_log.end
     group = "g" * length
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name=group)])
     answer = await send_back(client, first.physical_offset, group=group, delay_level=delay_level)
     if topic is None:
         assert answer.code == SUCCESS

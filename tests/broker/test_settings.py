@@ -19,7 +19,7 @@ from tests.broker.conftest import Client, Connect, NameServerStub, StartBroker
 from tests.test_architecture import PROJECT
 from tests.unprivileged import unprivileged
 
-SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, NO_TOPIC = 1, 13, 16, 17
+SYSTEM_ERROR, MESSAGE_ILLEGAL, NO_PERMISSION, NO_TOPIC, INVALID = 1, 13, 16, 17, 29
 
 
 async def update(client: Client, **properties: str) -> Command:
@@ -318,3 +318,24 @@ async def test_a_file_in_a_directory_that_cannot_be_written_is_left_alone(
     assert file.read_text() == "brokerPermission=6\nosPageCacheBusyTimeOutMills=1\n"
     line = "setting brokerPermission is 4, as set at run time, instead of 6"
     assert any(message.startswith(line) for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("engine", "wheel", "text"),
+    [
+        ("F", True, None),
+        ("R", True, "no timer in RocksDB"),
+        ("X", True, "param error"),
+        ("", True, "param error"),
+        ("F", False, "broker timerWheelEnable is false"),
+    ],
+)
+async def test_the_only_timer_engine_is_that_in_files(
+    start_broker: StartBroker, connect: Connect, engine: str, wheel: bool, text: str | None
+) -> None:
+    client = await connect(await start_broker(timer_wheel_enable=wheel))
+
+    answer = await client.request(RequestCode.SWITCH_TIMER_ENGINE, ext_fields={"E_T": engine})
+
+    assert answer.code == (0 if text is None else INVALID)
+    assert (text or "switch timer engine success") in (answer.remark or "")

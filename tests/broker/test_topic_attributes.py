@@ -29,6 +29,10 @@ def test_adding_changing_and_deleting() -> None:
     created = apply_changes(None, {"+message.type": "FIFO", "+cleanup.policy": "DELETE"})
     assert created == {"message.type": "FIFO", "cleanup.policy": "DELETE"}
 
+    lite = {"+message.type": "LITE", "+lite.topic.expiration": "43200"}
+    assert apply_changes(None, lite) == {"message.type": "LITE", "lite.topic.expiration": "43200"}
+    assert apply_changes({}, {"+message.type": "PRIORITY"}) == {"message.type": "PRIORITY"}
+
     changed = apply_changes(created, {"+message.type": "NORMAL"})
     assert changed["message.type"] == "NORMAL"
     assert apply_changes(changed, {"-message.type": ""}) == {"cleanup.policy": "DELETE"}
@@ -41,6 +45,8 @@ def test_adding_changing_and_deleting() -> None:
         ({}, {"-message.type": ""}, "nonexistent"),
         (None, {"+no.such": "1"}, "unsupported key"),
         (None, {"+message.type": "ODD"}, "not in set"),
+        ({}, {"+lite.topic.expiration": "43201"}, "not in range"),
+        ({}, {"+lite.topic.expiration": "-2"}, "not in range"),
         (None, {"+queue.type": "BatchCQ"}, "batch consume queues"),
         (None, {"+cleanup.policy": "COMPACTION"}, "compaction"),
         ({}, {"+cleanup.policy": "DELETE"}, "unchangeable"),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
+from pocketmq.broker.broker import Broker
 from pocketmq.message import fastjson
 from pocketmq.message.incarnation import CREATED_OFFSET, CREATED_TIME
 from pocketmq.message.message import MessageQueue
 from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.bodies.topic import CreateTopicListRequestBody, TopicList, TopicStatsTable
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.frames.frame import Command
 from tests.broker.conftest import (
     Client,
     Connect,
@@ -189,6 +195,68 @@ async def test_what_is_deleted_starts_anew(client: Client, topic: str) -> None:
     assert answer.code == 22
 
 
+async def delete_list(client: Client, *names: str) -> Command:
+    body = json.dumps({"topicList": names}).encode()
+    return await client.request(RequestCode.DELETE_TOPIC_IN_BROKER_LIST, None, body)
+
+
+async def test_several_are_deleted_at_once(start_broker: StartBroker, connect: Connect) -> None:
+    broker = await start_broker(batch_delete_topic_max_rate=0.0)
+    client = await connect(broker)
+    for name in ("A", "B", "C"):
+        await client.send(name)
+        await client.pull(name, 1, sys_flag=5, commit_offset=1)
+
+    assert (await delete_list(client, "A", "B", "A", "unknown")).code == 0
+
+    assert [await config_of(client, name) is None for name in ("A", "B", "C")] == [1, 1, 0]
+    assert set(broker.tables.offsets.table) == {"C@G"}
+    assert (await client.send("A")).ext_fields["queueOffset"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ((), "The specified topic list is blank."),
+        (("A", " "), "blank"),
+        (("A", "TBW102"), "The topic[TBW102] is conflict with system topic."),
+    ],
+)
+async def test_all_of_a_list_or_none(client: Client, names: tuple[str, ...], text: str) -> None:
+    await client.send("A")
+
+    answer = await delete_list(client, *names)
+
+    assert answer.code == INVALID
+    assert text in (answer.remark or "")
+    assert await config_of(client, "A") is not None
+
+
+async def test_a_list_has_a_bounded_length(client: Client) -> None:
+    answer = await delete_list(client, *(f"T{n}" for n in range(1_200)))
+    assert answer.code == SYSTEM_ERROR
+    assert "1200 values, 1000 are allowed" in (answer.remark or "")
+
+
+async def test_lists_are_deleted_at_a_rate(start_broker: StartBroker, connect: Connect) -> None:
+    """So slow that only the first topic of the list is gone, while others are served, and the
+    broker stops in time."""
+    broker = await start_broker(batch_delete_topic_max_rate=0.001)
+    client = await connect(broker)
+    for name in ("A", "B"):
+        await client.send(name)
+    waiting = asyncio.ensure_future(delete_list(client, "A", "B"))
+    async with asyncio.timeout(30):
+        while await config_of(client, "A"):
+            pass
+    assert await config_of(client, "B")
+    await broker.stop()
+    with contextlib.suppress(RemotingError, ConnectionError):
+        await waiting
+    client = await connect(await start_broker())
+    assert [await config_of(client, name) is None for name in ("A", "B")] == [True, False]
+
+
 async def test_state_of_the_queues(client: Client, topic: str) -> None:
     await create(client, topic, readQueueNums=1, writeQueueNums=2)
     for _ in range(3):
@@ -255,6 +323,22 @@ async def test_auto_created_topics_are_bounded(
     client = await connect(await start_broker(max_auto_created_topics=own + 3))
     answers = [await client.send(f"{topic}_{n}_anew") for n in range(2)]
     assert [answer.code for answer in answers] == [0, NO_TOPIC]
+
+
+@pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
+async def test_internal_topics_may_have_longer_names(
+    broker: Broker, client: Client, prefix: str
+) -> None:
+    """An official group of 5.3 may have a name of up to 255 characters."""
+    group = "g" * (255 - len(prefix))
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name=group)])
+    name = f"{prefix}{group}"
+    assert (await create(client, name)).code == 0
+    for n in range(3):
+        assert (await client.send(name, b"%d" % n, queue_id=0)).code == 0
+    assert [bytes(record.body) for record in await client.pulled(name)] == [b"0", b"1", b"2"]
+    assert (await create(client, f"{name}g")).code == INVALID
+    assert (await client.send(f"{name}g")).code == INVALID
 
 
 async def test_a_retry_topic_needs_a_group(start_broker: StartBroker, connect: Connect) -> None:

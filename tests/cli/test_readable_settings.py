@@ -45,6 +45,7 @@ def test_a_file_with_a_password(
     [
         ({"initAuthenticationUser": {"username": "a", "password": "b"}}, True),
         ({"tls.server.keyPassword": "b"}, True),
+        ({"tlsKeyPassword": "b"}, True),
         ({"grpcServerPort": 0}, False),
     ],
 )

@@ -165,7 +165,8 @@ UNCHECKED = {
     RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_ASSIGNMENT,
     RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_EPOCH_CACHE,
-    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE, RequestCode.SWITCH_TIMER_ENGINE,
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST, RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
 }  # fmt: skip
 NO_PERMISSION = 16
 #: What is said with that code to users who may ask: of recalls that are switched off, of subjects

@@ -4,16 +4,22 @@ store that goes back and forth."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pocketmq.message.fastjson import decode
+from pocketmq.message.record import iter_records
 from pocketmq.remoting.codes import RequestCode as Code
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
 
 from .harness import official, ours, replicas, wire
 from .harness.official import NEWEST, JavaPeer, Server
@@ -146,6 +152,13 @@ def test_mqadmin_at_our_servers(tmp_path: Path) -> None:
         assert broker.broker_name in admin.mqadmin("topicRoute", "-t", "Own", *at)
         assert broker.broker_name in admin.mqadmin("clusterList", *at)
         assert "putTps" in admin.mqadmin("brokerStatus", "-b", broker.address, *at)
+        sent = send(broker.address, "Own", b"m", TAGS="a tag", UNIQ_KEY="id")
+        assert sent.code == 0
+        for kind, count in (("T", 1), ("K", 0)):
+            said = admin.mqadmin("queryMsgByKey", "-t", "Own", "-k", "a tag", "-p", kind, *at)
+            assert said.count(sent.ext_fields["msgId"]) + said.count("id ") == count, said
+        said = admin.mqadmin("switchTimerEngine", "-b", broker.address, "-e", "F", *at)
+        assert "success" in said, said
         # These it asks for in pages.
         for table in ("-t", "-g"):
             said = admin.mqadmin(
@@ -162,12 +175,43 @@ def test_mqadmin_at_our_servers(tmp_path: Path) -> None:
             server.process.kill()
 
 
-def test_timers_and_attributes_of_a_store_that_goes_back_and_forth(
+def rebuilt_index(root: Path, copy: Path, **sizes: int) -> list[bytes]:
+    """The index files that we make of the commit log of a store, a copy of which is opened."""
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns("index"))
+    config = msgspec.convert({"storePathRootDir": str(copy), **sizes}, StoreConfig)
+    store = MessageStore(config, store_host=bytes(8))
+    store.open()
+    asyncio.run(store.close())
+    return [path.read_bytes() for path in (copy / "index").iterdir()]
+
+
+def tagged(broker: Server, tags: str) -> set[bytes]:
+    """The bodies of the messages that are found by their tags."""
+    span = {"beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+    fields = {"topic": "Own", "key": tags, "maxNum": "64", "indexType": "T", **span}
+    answer = wire.call(broker.address, Code.QUERY_MESSAGE, fields)
+    return set() if answer.code else {bytes(r.body) for r in iter_records(answer.body)}
+
+
+def notified(broker: Server, tags: str) -> str:
+    """Whether a group that has popped nothing is notified of messages with these tags."""
+    answer = ask(
+        broker, Code.NOTIFICATION, consumerGroup="OwnGroup", topic="Own", queueId="-1",
+        pollTime="0", bornTime="0", order="false", expType="TAG", exp=tags,
+    )  # fmt: skip
+    return answer.ext_fields["hasMsg"]
+
+
+def test_timers_tags_and_attributes_of_a_store_that_goes_back_and_forth(
     newest_namesrv: Server, tmp_path: Path
 ) -> None:
     root = tmp_path / "store"
-    settings = {
+    sizes = {
         "mappedFileSizeCommitLog": replicas.MIB, "mappedFileSizeConsumeQueue": 20_000,
+        "maxHashSlotNum": 500, "maxIndexNum": 10_000,
+    }  # fmt: skip
+    settings = {
+        **sizes,
         "recallMessageEnable": True, "appendTopicForTimerDeleteKey": False,
     }  # fmt: skip
 
@@ -176,7 +220,8 @@ def test_timers_and_attributes_of_a_store_that_goes_back_and_forth(
         due = str(time.time_ns() // 1_000_000 + 20_000)
         for what in ("kept", "recalled"):
             body = f"{what} {who}".encode()
-            sent = send(broker.address, "Own", body, TIMER_DELIVER_MS=due, UNIQ_KEY=f"{who}{what}")
+            names: dict[str, Any] = {"UNIQ_KEY": f"{who}{what}", "KEYS": f"k {who}", "TAGS": who}
+            sent = send(broker.address, "Own", body, TIMER_DELIVER_MS=due, **names)
             assert sent.code == 0, sent
         ask(broker, Code.RECALL_MESSAGE, topic="Own", recallHandle=sent.ext_fields["recallHandle"])
 
@@ -201,6 +246,8 @@ def test_timers_and_attributes_of_a_store_that_goes_back_and_forth(
         made = tables(broker)
     finally:
         broker.process.terminate()
+    [index] = (root / "index").iterdir()
+    assert rebuilt_index(root, tmp_path / "rebuilt", **sizes) == [index.read_bytes()]
 
     broker = ours.start_broker(
         tmp_path / "ours", newest_namesrv.address, name="shared", store=root, settings=settings
@@ -210,6 +257,8 @@ def test_timers_and_attributes_of_a_store_that_goes_back_and_forth(
         # An older tool changes the group: its attributes stay.
         create_group(broker, "OwnGroup", {})
         delivered(broker, b"kept newest")
+        assert tagged(broker, "newest") == {b"kept newest"}
+        assert [notified(broker, tags) for tags in ("ours", "newest")] == ["false", "true"]
         timed(broker, "ours")
     finally:
         assert broker.process.terminate() == 0
@@ -218,6 +267,10 @@ def test_timers_and_attributes_of_a_store_that_goes_back_and_forth(
     try:
         assert tables(broker) == made
         delivered(broker, b"kept newest", b"kept ours")
+        wire.until(lambda: tagged(broker, "ours") == {b"kept ours"}, "indexed")
+        assert tagged(broker, "newest") == {b"kept newest"}
+        found = [notified(broker, tags) for tags in ("none", "ours || none", "newest")]
+        assert found == ["false", "true", "true"]
         send(broker.address, "Own", b"last", TIMER_DELAY_MS="1000")
         delivered(broker, b"last")
         assert sorted(bodies_in(broker.address, "Own")) == [b"kept newest", b"kept ours", b"last"]

@@ -605,3 +605,75 @@ async def test_links_to_other_servers(
         others = stranger.certificate.chain
         with pytest.raises(RemotingError, match="certificate verify failed"):
             await ask(server.port, link(f"tls.client.trustCertPath={others}"))
+
+
+def agreed(context: ssl.SSLContext, port: int) -> tuple[str | None, str | None]:
+    """Ask once on a new connection; return the version of TLS and the cipher suite."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+    ):
+        tls.sendall(frame(ECHO, 1))
+        assert tls.recv(4)
+        suite = tls.cipher()
+        return tls.version(), suite[0] if suite else None
+
+
+NEWEST = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+OLDER = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+
+
+@pytest.mark.parametrize(
+    ("more", "version", "suite"),
+    [
+        (["tls.protocols=TLSv1.2"], "TLSv1.2", ""),
+        (["tls.protocols=TLSv1.3"], "TLSv1.3", ""),
+        (["tls.protocols=TLSv1.2, TLSv1.3"], "TLSv1.3", ""),
+        ([f"tls.ciphers={OLDER}"], "TLSv1.2", "CHACHA20-POLY1305"),
+        ([f"tls.ciphers={NEWEST}"], "TLSv1.3", ""),
+        ([f"tls.ciphers={NEWEST},{OLDER}"], "TLSv1.3", ""),
+        ([f"tls.ciphers={NEWEST},{OLDER}", "tls.protocols=TLSv1.2"], "TLSv1.2", "CHACHA20"),
+        (
+            [
+                "tls.ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+                ",ECDHE-ECDSA-AES128-GCM-SHA256,TLS_RSA_WITH_AES_256_CBC_SHA256"
+            ],
+            "TLSv1.2",
+            "AES128-GCM-SHA256",
+        ),
+    ],
+)
+async def test_versions_and_suites(
+    authority: Authority, certificate: Certificate, more: list[str], version: str, suite: str
+) -> None:
+    tls = serving(certificate, "enforcing", *more)
+    async with echo_server(tls=tls) as (server, _):
+        spoken, used = await asyncio.to_thread(agreed, trusting(authority), server.port)
+        assert spoken == version
+        assert suite in (used or "")
+        # The links to other servers have the same choice.
+        own, _ = load_tls_config(
+            "\n".join(["tls.enable=true", "tls.client.authServer=false", *more])
+        )
+        link = client_context(own)
+        assert link is not None
+        assert await ask(server.port, link) == b"x"
+        assert link.maximum_version == getattr(ssl.TLSVersion, version.replace(".", "_"))
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["tls.protocols=TLSv1.1"], "TLSv1.2 or TLSv1.3"),
+        (["tls.protocols=TLSv1.2,SSLv3"], "SSLv3"),
+        (["tls.ciphers=TLS_AES_128_GCM_SHA256"], "lacks TLS_AES_256_GCM_SHA384"),
+        (["tls.ciphers=TLS_RSA_WITH_NONSENSE"], "TLS_RSA_WITH_NONSENSE"),
+        (["tls.ciphers=ALL"], "ALL"),
+        ([f"tls.ciphers={OLDER}", "tls.protocols=TLSv1.3"], "with a suite of TLSv1.3"),
+    ],
+)
+def test_versions_and_suites_that_cannot_be(
+    certificate: Certificate, more: list[str], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        serving(certificate, "enforcing", *more)

@@ -24,6 +24,8 @@ BODIES: Final[dict[int, Any]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {"topicConfigList": [_TOPIC]},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {"groupConfigList": [{"groupName": "G"}]},
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: {"topicList": ["T"]},
+    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: {"groupNameList": ["G"]},
     RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T", "r": "0"}]},
     RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "G", "topic": "T"},
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"consumerGroup": "G", "topic": "T"},

@@ -316,7 +316,7 @@ async def test_queries_by_key_of_one_user_leave_the_index_to_others_of_the_same_
     asked: list[str] = []
     arrived, end = asyncio.Event(), asyncio.Event()
 
-    async def search(topic: str, key: str, *bounds: int) -> FoundMessages:
+    async def search(topic: str, key: str, *bounds: int, by_tags: bool) -> FoundMessages:
         asked.append(key)
         if key == "other":
             arrived.set()
@@ -509,3 +509,22 @@ async def test_offsets_are_cloned_only_in_topics_that_one_may_update(
     assert done.code == 0, done.remark
     answer = await root.request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=asked)
     assert answer.ext_fields["offset"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "kind"),
+    [
+        (RequestCode.DELETE_TOPIC_IN_BROKER_LIST, "topicList", "Topic"),
+        (RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, "groupNameList", "Group"),
+    ],
+)
+async def test_every_name_of_a_list_to_delete_needs_a_grant(
+    root: Connection, nobody: Connection, code: RequestCode, field: str, kind: str
+) -> None:
+    body = json.dumps({field: ["a", "b"]}).encode()
+    await grant(root, f"{kind}:a", actions="Delete")
+    answer = await nobody.request(code, None, body)
+    assert answer.code == NO_PERMISSION
+    assert f"{kind}:b" in (answer.remark or "")
+    await grant(root, f"{kind}:b", actions="Delete")
+    assert (await nobody.request(code, None, body)).code == 0

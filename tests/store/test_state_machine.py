@@ -82,7 +82,8 @@ class Sent(NamedTuple):
     def entries(self) -> tuple[str, ...]:
         if self.sys_flag == ROLLED_BACK:
             return ()
-        return tuple(key for key in (self.unique, *self.keys.split(" ")) if key)
+        tags = f"T#{self.tag}" if self.tag else ""
+        return tuple(key for key in (self.unique, *self.keys.split(" "), tags) if key)
 
 
 TOPICS = st.sampled_from(["A", "B", "%RETRY%g"])
@@ -587,7 +588,8 @@ class StoreMachine(RuleBasedStateMachine):
                     assert (result.status, result.next_begin_offset) == (status, following)
 
     @rule(
-        topic=TOPICS, key=st.sampled_from(["k", "schlüssel", "u", "v", "unknown"]),
+        topic=TOPICS,
+        key=st.sampled_from(["k", "schlüssel", "u", "v", "unknown", "T#one", "T#two"]),
         most=st.integers(1, 9), begin=st.integers(0, 5), end=st.integers(0, 5),
     )  # fmt: skip
     def found_by_key(self, topic: str, key: str, most: int, begin: int, end: int) -> None:
@@ -597,7 +599,9 @@ class StoreMachine(RuleBasedStateMachine):
         times = [message.timestamp for message in model.log] or [0]
         first, last = times[min(begin, len(times) - 1)] - 1, times[-1 - min(end, len(times) - 1)]
         with self.files.free():
-            found = self.run(self.store.index.query(topic, key, most, first, last))
+            tags = key.removeprefix("T#")
+            query = self.store.index.query(topic, tags, most, first, last, by_tags=tags != key)
+            found = self.run(query)
         wanted = model.found_by_key(topic, key, most, first, last)
         records = [decode(bytes(record)) for record in found.records]
         assert [record.physical_offset for record in records] == [

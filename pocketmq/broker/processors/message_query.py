@@ -1,5 +1,5 @@
-"""Finds messages by key or unique key (12) and by physical offset (33), and returns the raw entries
-of a consume queue (321).
+"""Finds messages by key, unique key or tags (12) and by physical offset (33), and returns the raw
+entries of a consume queue (321).
 
 Reference: broker QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -31,6 +31,7 @@ from pocketmq.remoting.serving.budget import Budget
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.errors import RecordNotFound
+from pocketmq.store.index.message_index import FoundMessages
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 #: wait: but the queries of one client wait for each other, on thousands of connections.
 MAX_WAITING: Final = 64 << 20
 _OVERHEAD: Final = 4 << 10  # bytes of a query of the usual size
+BY_TAGS: Final = "T"
 #: The official broker answers 321 with this remark.
 UNSET_REMARK: Final = "not set any response code"
 _MOST_ENTRIES: Final = 10_000  # of a consume queue in one answer; mqadmin requests 10
@@ -75,9 +77,9 @@ class MessageQueryProcessor:
         )
 
     async def query(self, request: Request[QueryMessageRequestHeader]) -> Response:
-        """Return the records of a topic with a key, in the order in which they were stored."""
+        """Return the records of a topic with a key, or with tags, in the order in which they were
+        stored."""
         header = request.header
-        unique = header.unique_key_query
         if header.max_num < 0:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"maxNum is {header.max_num}, it is 0 or more"
@@ -90,13 +92,7 @@ class MessageQueryProcessor:
             raise RemotingError(ResponseCode.SYSTEM_BUSY, "too many queries by key wait")
         try:
             async with turn:
-                found = await self._store.index.query(
-                    header.topic,
-                    header.key,
-                    self._config.default_query_max_num if unique else header.max_num,
-                    header.begin_timestamp,
-                    header.end_timestamp,
-                )
+                found = await self._find(header)
         finally:
             self._waiting.give_back(request, size)
         answer = QueryMessageResponseHeader(
@@ -109,6 +105,19 @@ class MessageQueryProcessor:
             ResponseCode.QUERY_NOT_FOUND,
             "can not find message, maybe time range not correct",
             answer,
+        )
+
+    async def _find(self, header: QueryMessageRequestHeader) -> FoundMessages:
+        if not self._config.index_file_read_enable:
+            return FoundMessages()
+        unique = header.unique_key_query
+        return await self._store.index.query(
+            header.topic,
+            header.key,
+            self._config.default_query_max_num if unique else header.max_num,
+            header.begin_timestamp,
+            header.end_timestamp,
+            by_tags=header.index_type == BY_TAGS and not unique,
         )
 
     def view_by_id(self, request: Request[ViewMessageRequestHeader]) -> Response:

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+MESSAGE_TYPES: Final = (
+    "UNSPECIFIED",
+    "NORMAL",
+    "FIFO",
+    "DELAY",
+    "TRANSACTION",
+    "MIXED",
+    "PRIORITY",
+    "LITE",
+)
+"""Values of message.type. The last two are of 5.4 and 5.5, and have no effect here."""
+LONGEST_LITE: Final = 30 * 24 * 60
+"""Minutes after which a lite topic expires, at most."""
 
 
 class AttributeChangeError(ValueError):
@@ -64,6 +76,7 @@ OF_TOPICS: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(False, _served_only_as("SimpleCQ", "batch consume queues")),
     "cleanup.policy": Attribute(False, _served_only_as("DELETE", "compaction topics")),
     "message.type": Attribute(True, _one_of(*MESSAGE_TYPES)),
+    "lite.topic.expiration": Attribute(True, _within(-1, LONGEST_LITE)),
     "reserve.time": Attribute(True, _never("Update topic reserveTime not supported")),
 }
 

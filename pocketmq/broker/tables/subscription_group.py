@@ -20,7 +20,12 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.creation_limit import CreationLimit
 from pocketmq.broker.tables.table_file import Content, TableFile
 from pocketmq.limited_log import LimitedLog
-from pocketmq.message.limits import RETRY_PREFIX, SYSTEM_GROUP_PREFIX, IllegalName, check_group
+from pocketmq.message.limits import (
+    RETRY_PREFIX,
+    SYSTEM_GROUP_PREFIX,
+    IllegalName,
+    check_new_group,
+)
 from pocketmq.message.retry_topic import V1_SEPARATOR, normal_topic
 from pocketmq.remoting.bodies.registration import DataVersion
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
@@ -159,7 +164,7 @@ class SubscriptionGroups:
         ):
             return None
         try:
-            check_group(name)
+            check_new_group(name)
         except IllegalName as error:
             self._log.warning("the group is not created: %s", error)
             return None

@@ -81,3 +81,10 @@ class SubscriptionGroupList(Body):
     """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
 
     group_config_list: list[SubscriptionGroupConfig] | None = None
+
+
+class DeleteSubscriptionGroupListRequestBody(Body):
+    """The body of DELETE_SUBSCRIPTION_GROUP_LIST."""
+
+    clean_offset: bool = False
+    group_name_list: list[str] | None = None

@@ -25,6 +25,12 @@ class CreateTopicListRequestBody(Body):
     topic_config_list: list[TopicConfig] | None = None
 
 
+class DeleteTopicListRequestBody(Body):
+    """The body of DELETE_TOPIC_IN_BROKER_LIST."""
+
+    topic_list: list[str] | None = None
+
+
 class TopicOffset(Body):
     """The bounds of a queue; last_update_timestamp in ms, 0 when it is empty."""
 

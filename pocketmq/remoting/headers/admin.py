@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import field
+
 from pocketmq.remoting.headers.base import I32, I64, Header
 
 
@@ -136,6 +138,12 @@ class ResumeCheckHalfMessageRequestHeader(Header):
 
     topic: str | None = None
     msg_id: str | None = None
+
+
+class SwitchTimerEngineRequestHeader(Header):
+    """SWITCH_TIMER_ENGINE (5001): F for the timer wheel in files, R for a timer in RocksDB."""
+
+    engine: str = field(name="E_T", default="")
 
 
 class BatchRequestHeader(Header):

@@ -15,7 +15,12 @@ class ViewMessageRequestHeader(Header):
 
 
 class QueryMessageRequestHeader(Header, kw_only=True):
-    """QUERY_MESSAGE (12): by key or, with unique_key_query, by unique id; times in ms."""
+    """QUERY_MESSAGE (12): by key or, with unique_key_query, by unique id; times in ms.
+
+    Attributes:
+        index_type: from 5.4 on, T is by tags; K (key), U (unique id) and all else is by key or id.
+        last_key: from 5.4 on, the place after which an index in RocksDB goes on.
+    """
 
     topic: str = ""
     key: str = ""
@@ -23,6 +28,8 @@ class QueryMessageRequestHeader(Header, kw_only=True):
     begin_timestamp: I64
     end_timestamp: I64
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
+    index_type: str | None = None
+    last_key: str | None = None
 
 
 class QueryMessageResponseHeader(Header):

@@ -93,7 +93,10 @@ class ChangeInvisibleTimeResponseHeader(Header):
 
 
 class NotificationRequestHeader(Header):
-    """NOTIFICATION (200054): tell when there is a message to pop."""
+    """NOTIFICATION (200054): tell when there is a message to pop.
+
+    exp_type, exp: from 5.4 on; TAG or SQL92, and the expression. All messages without both.
+    """
 
     consumer_group: str
     topic: str
@@ -102,6 +105,8 @@ class NotificationRequestHeader(Header):
     born_time: I64 = 0
     order: bool = False
     attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
 
 
 class NotificationResponseHeader(Header):

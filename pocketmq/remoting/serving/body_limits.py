@@ -33,6 +33,8 @@ MOST: Final[dict[int, int]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: 1024 * KIB,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: 256 * KIB,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: 1024 * KIB,
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: 1024 * KIB,
+    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: 1024 * KIB,
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: 64 * KIB,
     RequestCode.AUTH_CREATE_USER: 64 * KIB,
     RequestCode.AUTH_UPDATE_USER: 64 * KIB,
@@ -60,6 +62,13 @@ MOST_LABORIOUS: Final[dict[int, int]] = {
     RequestCode.BATCH_ACK_MESSAGE: 600,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: 6_000,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: 15_000,
+}
+
+
+#: The same for lists of names, each of which is much work.
+MOST_NAMES: Final[dict[int, int]] = {
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: 1_000,
+    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: 1_000,
 }
 
 
@@ -93,10 +102,11 @@ def excess(code: int, bodies: Iterable[Buffer]) -> str:
         objects = sum(bytes(body).count(b"{") for body in bodies)
         if objects > most:
             return f"the body of request {code} has {objects} objects, {most} are allowed"
-    if size > MOST_VALUES:
+    most = MOST_NAMES.get(code, MOST_VALUES)
+    if size > most:
         values = sum(each.count(b",") + each.count(b"[") for each in map(bytes, bodies))
-        if values > MOST_VALUES:
-            return f"the body of request {code} has {values} values, {MOST_VALUES} are allowed"
+        if values > most:
+            return f"the body of request {code} has {values} values, {most} are allowed"
     return ""
 
 

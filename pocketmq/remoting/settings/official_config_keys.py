@@ -310,6 +310,15 @@ BROKER_LATER: Final = _names(
 )
 """Keys of BrokerConfig and MessageStoreConfig in 5.4 and 5.5 that 5.3.3 lacks."""
 
+PROXY_LATER: Final = _names(
+    """
+    grpcMaxConcurrentCallsPerConnection maxLiteRenewNumPerChannel maxLiteTopicSize
+    maxSyncLiteSubscriptionRate returnHandleGroupThreadPoolNums tlsCertWatchIntervalMs
+    tlsKeyPassword
+    """
+)
+"""Keys of ProxyConfig in 5.4 and 5.5 that 5.3.3 lacks."""
+
 BROKER_KEYS: Final = (
     BROKER_CONFIG
     | MESSAGE_STORE_CONFIG
@@ -323,7 +332,7 @@ BROKER_KEYS: Final = (
 
 NAMESRV_KEYS: Final = NAMESRV_CONFIG | CONTROLLER_CONFIG | NETTY_SERVER_CONFIG | NETTY_CLIENT_CONFIG
 """The keys that an official name server reads from namesrv.conf."""
-PROXY_KEYS: Final = PROXY_CONFIG | AUTH_CONFIG | NETTY_CLIENT_CONFIG
+PROXY_KEYS: Final = PROXY_CONFIG | PROXY_LATER | AUTH_CONFIG | NETTY_CLIENT_CONFIG
 
 
 # Refused settings

@@ -1,4 +1,4 @@
-"""The settings of TLS, by RocketMQ's own property names (TlsSystemConfig of 5.3.3).
+"""The settings of TLS, by RocketMQ's own property names (TlsSystemConfig).
 
 The official servers take them as system properties of the JVM and from a file of their own
 (`tls.config.file`), whose settings win. Here they can be in broker.conf, namesrv.conf and `--set`
@@ -55,6 +55,8 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
             the official default is off.
         client_trust_cert_path: PEM file of the authorities to trust; empty: those of the system.
         client_cert_path, client_key_path: the certificate to show to them.
+        protocols, ciphers: of 5.4: the versions of TLS and the cipher suites, of servers and
+            clients, comma-separated; empty: the usual ones.
         config_file: wins over every other source; may be missing if it is the default one.
     """
 
@@ -74,6 +76,8 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_cert_path: str = field(default="", name="tls.client.certPath")
     client_key_path: str = field(default="", name="tls.client.keyPath")
     client_key_password: str = field(default="", name="tls.client.keyPassword")
+    protocols: str = field(default="", name="tls.protocols")
+    ciphers: str = field(default="", name="tls.ciphers")
     config_file: str = field(default=DEFAULT_FILE, name=_FILE_KEY)
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ import msgspec
 from pocketmq.remoting.settings.exposure import warn_if_readable
 from pocketmq.remoting.settings.properties_file import ConfigError
 from pocketmq.remoting.tls.certificate_expiry import expiry_of
+from pocketmq.remoting.tls.tls_choice import restrict
 from pocketmq.remoting.tls.tls_config import ClientAuth, TlsConfig, TlsMode
 
 log = logging.getLogger("pocketmq.remoting.tls")
@@ -149,7 +150,7 @@ def server_tls(config: TlsConfig, *, protocols: Sequence[str] = ()) -> ServerTls
 def server_context(config: TlsConfig) -> ssl.SSLContext:
     """Return a new context of a server. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    restrict(context, config.protocols, config.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION
     if config.test_mode:
         _load_self_signed(context)
@@ -185,7 +186,7 @@ def client_context(config: TlsConfig) -> ssl.SSLContext | None:
     if not config.enable:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    restrict(context, config.protocols, config.ciphers)
     if not config.client_auth_server:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

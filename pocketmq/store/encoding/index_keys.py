@@ -18,21 +18,25 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.message.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from pocketmq.message.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from pocketmq.message.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from pocketmq.message.tags import string_hash
-from pocketmq.store.encoding.key_hash import key_hash
+from pocketmq.store.encoding.key_hash import TAG_MARK, key_hash
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 _Words: TypeAlias = npt.NDArray[np.uint32]
 
 _UNIQ_NAME: Final = UNIQ_KEY.encode()
 _KEYS_NAME: Final = KEYS.encode()
+_TAGS_NAME: Final = TAGS.encode()
 _UNIQ_KEY: Final = int.from_bytes(_UNIQ_NAME, "little")
 _KEYS: Final = int.from_bytes(_KEYS_NAME, "little")
+_TAGS: Final = int.from_bytes(_TAGS_NAME, "little")
 _BLANK: Final = KEY_SEPARATOR.encode()
 _INVERSE: Final = pow(31, -1, 2**32)
 _HASH_SIGN: Final = ord("#")
+_TAG_MARK: Final = string_hash(TAG_MARK)
+_TAG_MARK_POWER: Final = 31 ** len(TAG_MARK)
 _V2_LOW_BYTE: Final = 0xAB
 _ASCII: Final = 0x7F
 _FEW: Final = 16
@@ -71,8 +75,8 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
     """Return the keys of the records that begin at `places` within `data`, a commit-log file that
     begins at the physical offset `base`.
 
-    Of each message its UNIQ_KEY, then the parts of its KEYS; none of rolled-back transactions.
-    Records whose lengths do not add up have none.
+    Of each message its UNIQ_KEY, the parts of its KEYS, and its TAGS as one key behind `TAG_MARK`,
+    in this order; none of rolled-back transactions. Records whose lengths do not add up have none.
     """
     at = np.array(places, np.int64)
     numbers = _unaligned(data, ">i4")
@@ -83,8 +87,8 @@ def keys_of(data: memoryview, base: int, places: Sequence[int]) -> KeyBatch:
     if alike is not None:
         rows, hashes = alike
     else:
-        rows, begins, ends = tails.keys()
-        hashes = tails.hashes(rows, begins, ends)
+        rows, begins, ends, tags = tails.keys()
+        hashes = tails.hashes(rows, begins, ends, tags)
     return KeyBatch(hashes, base + tails.at[rows], tails.timestamp[rows])
 
 
@@ -171,31 +175,38 @@ class _Tails:
             or (hashed & (high > _ASCII)).any()
         ):
             return None
-        keys = [values[_UNIQ_NAME]] if _UNIQ_NAME in values else []
+        prefix = f"{text[topic:topic_end].decode()}#"
+        of_key, of_tags = string_hash(prefix), string_hash(prefix + TAG_MARK)
+        keys = [(of_key, *values[_UNIQ_NAME])] if _UNIQ_NAME in values else []
         begin, end = values.get(_KEYS_NAME, (0, 0))
         for part in text[begin:end].split(_BLANK):
             if part:
-                keys.append((begin, begin + len(part)))
+                keys.append((of_key, begin, begin + len(part)))
             begin += len(part) + 1
-        prefix = string_hash(f"{text[topic:topic_end].decode()}#")
+        if _TAGS_NAME in values:
+            keys.append((of_tags, *values[_TAGS_NAME]))
         hashes = np.empty((count, len(keys)), np.int64)
         power, _ = _powers(length)
-        for number, (begin, end) in enumerate(keys):
+        for number, (before, begin, end) in enumerate(keys):
             sums = table[:, begin:end].astype(np.uint32) @ power[: end - begin][::-1]
-            sums += np.uint32(prefix * 31 ** (end - begin) % 2**32)
+            sums += np.uint32(before * 31 ** (end - begin) % 2**32)
             hashes[:, number] = _folded(sums)
         return np.repeat(np.arange(count), len(keys)), hashes.ravel()
 
-    def keys(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Row, begin and end of every key, in the order in which they are entered."""
+    def keys(self) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
+        """Row, begin and end of every key, and whether it is of tags, in the order in which they
+        are entered."""
         names = np.flatnonzero(self.text == 1)
         row = np.searchsorted(self.begin, names, "right") - 1
         closing = np.append(np.flatnonzero(self.text == 2), len(self.text))
         unique = self._values(names, row, closing, "<u8", _UNIQ_KEY)
         several = self._split(*self._values(names, row, closing, "<u4", _KEYS))
-        rows, begins, ends = (np.concatenate(pair) for pair in zip(unique, several, strict=True))
+        tags = self._values(names, row, closing, "<u4", _TAGS)
+        all_of_them = zip(unique, several, tags, strict=True)
+        rows, begins, ends = (np.concatenate(columns) for columns in all_of_them)
         order = np.argsort(rows, kind="stable")
-        return rows[order], begins[order], ends[order]
+        of_tags = order >= len(rows) - len(tags[0])
+        return rows[order], begins[order], ends[order], of_tags
 
     def _values(
         self, names: IntArray, row: IntArray, closing: IntArray, word: str, name: int
@@ -240,14 +251,18 @@ class _Tails:
             np.append(end[alone], columns[2]),
         )
 
-    def hashes(self, row: IntArray, begin: IntArray, end: IntArray) -> IntArray:
-        """Return the hash of topic#key of every key."""
+    def hashes(
+        self, row: IntArray, begin: IntArray, end: IntArray, tags: npt.NDArray[np.bool_]
+    ) -> IntArray:
+        """Return the hash of topic#key of every key; the arguments are the result of `keys`."""
         power, inverse = _powers(len(self.text) + 1)
         sums = np.zeros(len(self.text) + 1, np.uint32)
         np.cumsum(self.text * inverse[: len(self.text)], out=sums[1:])
         topic, topic_end = self.topic[row], self.topic_end[row]
         value = (sums[topic_end] - sums[topic]) * power[np.maximum(topic_end - 1, 0)]
         value = value * np.uint32(31) + np.uint32(_HASH_SIGN)
+        marked = value * np.uint32(_TAG_MARK_POWER) + np.uint32(_TAG_MARK)
+        value = np.where(tags, marked, value)
         value = value * power[end - begin] + (sums[end] - sums[begin]) * power[end - 1]
         hashes = _folded(value)
         high = np.flatnonzero(self.text > _ASCII)
@@ -255,9 +270,10 @@ class _Tails:
             foreign = np.searchsorted(high, end) > np.searchsorted(high, begin)
             foreign |= np.searchsorted(high, topic_end) > np.searchsorted(high, topic)
             for number in np.flatnonzero(foreign).tolist():
+                key = str(self.bytes[begin[number] : end[number]], "utf-8", "replace")
                 hashes[number] = key_hash(
                     str(self.bytes[topic[number] : topic_end[number]], "utf-8", "replace"),
-                    str(self.bytes[begin[number] : end[number]], "utf-8", "replace"),
+                    TAG_MARK + key if tags[number] else key,
                 )
         return hashes
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pocketmq.message.tags import string_hash
+
+TAG_MARK: Final = "T#"
+"""Before the tags of a message, which are entered as one key. Releases before 5.4 do not."""
 
 
 def key_hash(topic: str, key: str) -> int:

@@ -1,4 +1,4 @@
-"""Finds messages by their keys. Its own thread follows the commit log.
+"""Finds messages by their keys, or by their tags. Its own thread follows the commit log.
 
 A put does no work for the index. Now and then the thread walks through the records that were added,
 collects their keys with numpy and enters them into the index files. While many messages come in, it
@@ -15,7 +15,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ import msgspec
 from pocketmq.limited_log import LimitedLog, shown
 from pocketmq.message import properties as names
 from pocketmq.message.record import decode
+from pocketmq.store.encoding.key_hash import TAG_MARK
 from pocketmq.store.errors import DiskFull, RecordNotFound
 from pocketmq.store.index.index_builder import TURN_BYTES, IndexBuilder
 from pocketmq.store.index.index_file import ENTRIES_OF_STEP
@@ -77,10 +78,13 @@ class _Search:
         most: int,
         begin: int,
         end: int,
+        *,
+        by_tags: bool,
     ) -> None:
         self.found: dict[int, memoryview] = {}
         self._end = table.end_timestamp, table.end_offset
-        self._offsets = table.search(topic, key, begin, end)
+        self._offsets = table.search(topic, TAG_MARK + key if by_tags else key, begin, end)
+        self._by_tags = by_tags
         self._log = commit_log
         self._topic = topic
         self._key = key
@@ -114,10 +118,15 @@ class _Search:
             return _WORK_OF_RECORD  # it has expired
         if record.topic != self._topic:
             return _WORK_OF_RECORD
-        keys = record.properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
-        if self._key in (*keys, record.properties.get(names.UNIQ_KEY)):
+        if self._key in self._keys_of(record.properties):
             self.found[physical] = data
         return _WORK_OF_RECORD + len(record.properties_bytes) // _BYTES_AS_AN_ENTRY
+
+    def _keys_of(self, properties: Mapping[str, str]) -> Sequence[str]:
+        if self._by_tags:
+            return (properties.get(names.TAGS, ""),)
+        keys = properties.get(names.KEYS, "").split(names.KEY_SEPARATOR)
+        return (*keys, properties.get(names.UNIQ_KEY, ""))
 
 
 class MessageIndex:
@@ -258,12 +267,16 @@ class MessageIndex:
 
     # --- asking -------------------------------------------------------------------------------
 
-    async def query(self, topic: str, key: str, most: int, begin: int, end: int) -> FoundMessages:
+    async def query(
+        self, topic: str, key: str, most: int, begin: int, end: int, *, by_tags: bool = False
+    ) -> FoundMessages:
         """Up to `most` messages of a topic with a key, or a unique key, that were stored from
-        `begin` to `end` (ms, to the second); of more, the newest. Those that are found within
-        `IndexPace.search`: senders can choose keys that make the search long."""
+        `begin` to `end` (ms, to the second); of more, the newest. With `by_tags`, those with these
+        tags. Those that are found within `IndexPace.search`: senders can choose keys that make the
+        search long."""
         await self._catch_up()
-        search = _Search(self._table, self._log, topic, key, min(most, self._most), begin, end)
+        most = min(most, self._most)
+        search = _Search(self._table, self._log, topic, key, most, begin, end, by_tags=by_tags)
         deadline = time.monotonic() + self._pace.search
         while True:
             # In turns: a long search does not keep the others from being answered.

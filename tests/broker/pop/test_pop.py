@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -248,13 +249,20 @@ async def test_messages_that_nobody_wants_move_the_offset(
         ({"max_msg_nums": 0}, 29),
         ({"invisible_time": -1}, 29),
         ({"invisible_time": 10**12}, 29),
-        ({"consumer_group": "G" * 250}, 29),
+        ({"consumer_group": "G" * 250}, 29),  # as its retry topic would be too long
+        ({"consumer_group": "G" * 249}, 26),
     ],
 )
 async def test_pops_that_are_refused(
-    client: Client, pops: PopClient, topic: str, fields: dict[str, object], code: int
+    client: Client,
+    pops: PopClient,
+    broker: Broker,
+    topic: str,
+    fields: dict[str, object],
+    code: int,
 ) -> None:
     await fill(client, topic, "")
+    broker.tables.groups.update([SubscriptionGroupConfig(group_name="G" * 250)])
     answer = await pops.request(**fields)
     assert answer.code == code
     assert answer.remark
@@ -560,6 +568,80 @@ async def test_peek_and_notification(
     await fill(client, topic, "")
     assert await waiting
     assert len(await pops.pop()) == 1
+
+
+async def notified(client: Client, topic: str, exp: str, **fields: Any) -> bool:
+    """Whether a notification with a filter says that there is a message."""
+    values: dict[str, Any] = {"exp_type": "TAG", "poll_time": 0} | fields
+    header = NotificationRequestHeader(
+        consumer_group="G", topic=topic, queue_id=-1, exp=exp, **values
+    )
+    answer = await client.request(RequestCode.NOTIFICATION, header)
+    assert answer.code == 0, answer.remark
+    return NotificationResponseHeader.from_ext(answer.ext_fields).has_msg
+
+
+async def test_notifications_of_tags(client: Client, broker: Broker, topic: str) -> None:
+    await fill(client, topic, "a", "", "b")
+    for exp, wanted in (("a", True), ("x || b", True), ("x", False), ("*", True), ("", True)):
+        assert await notified(client, topic, exp) == wanted
+    # As before 5.4 without a type.
+    assert await notified(client, topic, "x", exp_type=None)
+    waiting = asyncio.ensure_future(notified(client, topic, "x", poll_time=15_000))
+    await until(lambda: len(broker.components.notifications.polling) == 1)
+    await fill(client, topic, "a")
+    assert len(broker.components.notifications.polling) == 1
+    await fill(client, topic, "x")
+    assert await waiting
+
+
+@pytest.mark.parametrize(("setting", "found"), [("most", True), ("off", True), ("", False)])
+async def test_not_all_notifications_are_filtered(
+    start_broker: StartBroker, connect: Connect, topic: str, setting: str, found: bool
+) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "most": {"max_message_filter_num_for_notification": 40},
+        "off": {"use_message_filter_for_notification": False},
+    }
+    client = await connect(await start_broker(**settings.get(setting, {})))
+    await fill(client, topic, *["a"] * 40)
+    assert await notified(client, topic, "x") == found
+    await fill(client, topic, *["a"] * 24)  # 64 behind
+    assert await notified(client, topic, "x")
+
+
+@pytest.mark.parametrize("more", ["", " or " + " or ".join(f"n = {n}" for n in range(50, 300))])
+async def test_notifications_of_properties(
+    client: Client, broker: Broker, topic: str, more: str
+) -> None:
+    """A waiting one looks at them; of what is there already, any message counts. A long expression
+    is compiled first."""
+    exp = "n = 1" + more
+    await client.send(topic)
+    assert await notified(client, topic, exp, exp_type="SQL92")
+    pops = PopClient(client, topic)
+    assert len(await pops.pop()) == 1
+    waiting = asyncio.ensure_future(
+        notified(client, topic, exp, exp_type="SQL92", poll_time=15_000)
+    )
+    await until(lambda: len(broker.components.notifications.polling) == 1)
+    await client.send(topic, properties={"n": "2"})
+    assert len(broker.components.notifications.polling) == 1
+    await client.send(topic, properties={"n": "1"})
+    assert await waiting
+
+
+@pytest.mark.parametrize(("kind", "exp"), [("SQL92", "n >"), ("TAG", "||"), ("ODD", "a")])
+async def test_notifications_whose_filter_is_wrong(
+    client: Client, topic: str, kind: str, exp: str
+) -> None:
+    await client.send(topic)
+    header = NotificationRequestHeader(
+        consumer_group="G", topic=topic, queue_id=-1, poll_time=0, exp_type=kind, exp=exp
+    )
+    answer = await client.request(RequestCode.NOTIFICATION, header)
+    assert answer.code == 23
+    assert "parse the consumer's subscription failed" in (answer.remark or "")
 
 
 async def test_a_group_with_too_much_in_flight_waits(

@@ -41,6 +41,8 @@ def expected(messages: list[Message], places: list[int], base: int) -> list[tupl
     for number, ((topic, text, _, sys_flag), at) in enumerate(zip(messages, places, strict=True)):
         properties = names.decode(text)
         keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
+        if properties.get("TAGS"):
+            keys.append(f"T#{properties['TAGS']}")
         if sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
             found += [(key_hash(topic, key), base + at, 5000 + number) for key in keys if key]
     return found
@@ -79,6 +81,8 @@ messages = st.tuples(
 @example([("T", b"KEYS\x01late\x02UNIQ_KEY\x01first\x02", b"", 0)])
 @example([("T", b"KEYS\x01old\x02KEYS\x01\x02UNIQ_KEY\x01a\x02UNIQ_KEY\x01b\x02", b"", 0)])
 @example([("T", b"a\x01KEYS\x01x\x02", b"", 0), ("T", b"KEYS\x01x\x01y\x02", b"", 0)])
+@example([("T", b"TAGS\x01a || b\x02KEYS\x01k\x02", b"", 0), ("T", b"TAGS\x01\x02", b"", 0)])
+@example([("T", "TAGS\x01é\x02".encode(), b"", 0)])
 @example([("T" * 127, b"\x01" * 300, b"", 0)])
 def test_keys_are_those_of_the_decoded_properties(some: list[Message]) -> None:
     check(some)
@@ -86,13 +90,13 @@ def test_keys_are_those_of_the_decoded_properties(some: list[Message]) -> None:
 
 @pytest.mark.parametrize("digits", [1, 5], ids=["lengths differ", "lengths are equal"])
 def test_long_stretches(digits: int) -> None:
-    text = "UNIQ_KEY\x01{:032X}\x02KEYS\x01order{:0{}}\x02"
+    text = "TAGS\x01tag\x02UNIQ_KEY\x01{:032X}\x02KEYS\x01order{:0{}}\x02"
     check([(f"Topic{n % 3}", text.format(n, n, digits).encode(), b"b" * n, 0) for n in range(2000)])
 
 
 def test_messages_of_one_producer() -> None:
     """They are alike, so they are not looked through one by one."""
-    text = "UNIQ_KEY\x01{:032X}\x02WAIT\x01true\x02KEYS\x01all order{:04}\x02"
+    text = "UNIQ_KEY\x01{:032X}\x02TAGS\x01a b\x02WAIT\x01true\x02KEYS\x01all order{:04}\x02"
     check([("Topic", text.format(n, n).encode(), b"b" * n, 0) for n in range(100)])
     check([("Topic", b"WAIT\x01true\x02", b"", 0)] * 100)
 
@@ -102,7 +106,7 @@ alike = st.text(st.sampled_from("azAZ09{}|~") | st.sampled_from("azAZ09 \x01\x02
 
 @given(
     st.sampled_from(["T", "Topic", "é", "long" * 50]),
-    st.lists(st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "MYKEYS", "a"]), alike), max_size=4),
+    st.lists(st.tuples(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "a"]), alike), max_size=4),
     st.lists(st.tuples(st.integers(0, 39), st.integers(0, 60), st.sampled_from("x0 \x01\x02"))),
     st.sampled_from([("T", 0), ("t", 0), ("T", 4), ("T", BORN_HOST_V6), ("T" * 200, 0)]),
 )

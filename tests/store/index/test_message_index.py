@@ -236,7 +236,7 @@ async def test_switched_off_nothing_is_written(bench: StoreBench) -> None:
 async def test_without_keys_there_is_no_file(bench: StoreBench) -> None:
     store = bench.open()
     store.start()
-    bench.put(store, properties=text(TAGS="t"))
+    bench.put(store, properties=text(TAG="t"))
     assert await found(store, "k") == []
     await store.close()
     assert not (bench.root / "index").exists()

@@ -1,4 +1,4 @@
-"""Admin requests about consumer groups (200, 201, 207, 225, 352, 353).
+"""Admin requests about consumer groups (200, 201, 207, 225, 352, 353, 5003).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -6,16 +6,19 @@ Reference: broker AdminBrokerProcessor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.admin.list_deletion import ListDeletion
 from pocketmq.broker.statistics.statistics import Statistics
 from pocketmq.broker.tables import pages
 from pocketmq.broker.tables.attributes import OF_GROUPS, AttributeChangeError, apply_changes
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.tables.subscription_group import SubscriptionGroups
 from pocketmq.message import fastjson
-from pocketmq.message.limits import IllegalName, check_group
+from pocketmq.message.limits import IllegalName, check_new_group
 from pocketmq.remoting.bodies.subscription_group import (
+    DeleteSubscriptionGroupListRequestBody,
     GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -53,6 +56,7 @@ class GroupProcessor:
         self._forget_pops = forget_pops
         self._offsets = offsets
         self._statistics = statistics
+        self._lists = ListDeletion("groups")
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the group codes here."""
@@ -71,6 +75,7 @@ class GroupProcessor:
         dispatcher.register(
             RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete, DeleteSubscriptionGroupRequestHeader
         )
+        dispatcher.register(RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, self.delete_list)
         dispatcher.register(
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
             self.forbidden,
@@ -90,11 +95,12 @@ class GroupProcessor:
 
     async def _update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         for group in groups:
+            known = self._groups.table.get(group.group_name)
             try:
-                check_group(group.group_name)
+                if known is None:
+                    check_new_group(group.group_name)
             except IllegalName as error:
                 raise RemotingError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            known = self._groups.table.get(group.group_name)
             before = None if known is None else known.attributes
             try:
                 group.attributes = apply_changes(before, group.attributes, OF_GROUPS)
@@ -134,15 +140,38 @@ class GroupProcessor:
 
     async def delete(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
         """Delete a group, with its offsets if requested; deleting an unknown group succeeds."""
-        name = request.header.group_name
+        header = request.header
+        self._delete(header.group_name, clean_offset=header.clean_offset)
+        await self._deleted(clean_offset=header.clean_offset)
+        return Response()
+
+    async def delete_list(self, request: Request[Header]) -> Response:
+        """Delete several groups, with their offsets if requested."""
+        body = DeleteSubscriptionGroupListRequestBody.of(request)
+        names, clean = body.group_name_list, body.clean_offset
+        for name in names or ("",):
+            if not name or name.isspace():
+                what = "" if names else " list"
+                raise RemotingError(
+                    ResponseCode.INVALID_PARAMETER, f"The specified group name{what} is blank."
+                )
+        rate = self._config.batch_delete_subscription_group_max_rate
+        delete = partial(self._delete, clean_offset=clean)
+        await self._lists.run(request, names or (), rate, delete)
+        await self._deleted(clean_offset=clean)
+        return Response()
+
+    def _delete(self, name: str, *, clean_offset: bool) -> None:
         self._groups.delete(name)
         self._forget_pops(name)
-        if request.header.clean_offset:
+        if clean_offset:
             self._offsets.forget_group(name)
-            await self._offsets.saved()
         self._statistics.forget_group(name)
+
+    async def _deleted(self, *, clean_offset: bool) -> None:
+        if clean_offset:
+            await self._offsets.saved()
         await self._groups.saved()
-        return Response()
 
     async def forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Response:
         """Forbid or allow a group to read a topic, if requested; return the current state."""

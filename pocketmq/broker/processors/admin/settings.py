@@ -1,4 +1,5 @@
-"""Admin requests about the broker's settings: GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG.
+"""Admin requests about the broker's settings: GET_BROKER_CONFIG, UPDATE_BROKER_CONFIG,
+SWITCH_TIMER_ENGINE.
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -13,7 +14,12 @@ import msgspec
 from pocketmq.auth.settings import hidden
 from pocketmq.broker.live_config import LiveConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import GetBrokerConfigResponseHeader, Header
+from pocketmq.remoting.errors import RemotingError
+from pocketmq.remoting.headers import (
+    GetBrokerConfigResponseHeader,
+    Header,
+    SwitchTimerEngineRequestHeader,
+)
 from pocketmq.remoting.serving.dispatch import Dispatcher
 from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.remoting.settings.properties_file import (
@@ -38,6 +44,9 @@ class SettingsProcessor:
         """Route the settings' codes here."""
         dispatcher.register(RequestCode.UPDATE_BROKER_CONFIG, self.update)
         dispatcher.register(RequestCode.GET_BROKER_CONFIG, self.get)
+        dispatcher.register(
+            RequestCode.SWITCH_TIMER_ENGINE, self.switch_timer, SwitchTimerEngineRequestHeader
+        )
 
     def get(self, request: Request[Header]) -> Response:
         """Return all settings as properties text, sorted by name."""
@@ -68,3 +77,17 @@ class SettingsProcessor:
                 )
         await self._announced()
         return Response(remark="; ".join(warnings) or None)
+
+    def switch_timer(self, request: Request[SwitchTimerEngineRequestHeader]) -> Response:
+        """Accept the engine in files, which is the only one here. Refuse any other, as the official
+        broker does that was started without timerRocksDBEnable."""
+        engine = request.header.engine
+        if not self._live.config.timer_wheel_enable:
+            reason = "broker timerWheelEnable is false"
+        elif engine == "R":
+            reason = "this broker has no timer in RocksDB (timerRocksDBEnable)"
+        elif engine != "F":
+            reason = f"param error: E_T is {engine!r}, it is F or R"
+        else:
+            return Response(remark="switch timer engine success")
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, reason)

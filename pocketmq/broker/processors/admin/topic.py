@@ -1,4 +1,4 @@
-"""Admin requests about topics (17, 18, 21, 202, 215, 305, 351).
+"""Admin requests about topics (17, 18, 21, 202, 215, 305, 351, 5002).
 
 Reference: broker AdminBrokerProcessor.
 """
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.processors.admin.list_deletion import ListDeletion
 from pocketmq.broker.statistics.statistics import MINUTE, Statistics
 from pocketmq.broker.tables import pages
 from pocketmq.broker.tables.attributes import AttributeChangeError, parse_changes
@@ -25,6 +26,7 @@ from pocketmq.remoting.bodies.registration import TopicConfig, TopicConfigSerial
 from pocketmq.remoting.bodies.topic import (
     UNREADABLE_QUEUES,
     CreateTopicListRequestBody,
+    DeleteTopicListRequestBody,
     TopicList,
     TopicOffset,
     TopicStatsTable,
@@ -81,6 +83,7 @@ class TopicProcessor:
         self._statistics = statistics
         self._announced = announced
         self._on_delete = on_delete
+        self._lists = ListDeletion("topics")
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Route the topic codes here."""
@@ -98,6 +101,7 @@ class TopicProcessor:
         dispatcher.register(
             RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, DeleteTopicRequestHeader
         )
+        dispatcher.register(RequestCode.DELETE_TOPIC_IN_BROKER_LIST, self.delete_list)
         dispatcher.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics)
 
     async def update(self, request: Request[CreateTopicRequestHeader]) -> Response:
@@ -203,18 +207,41 @@ class TopicProcessor:
         """Delete a topic, its queues, its offsets, and the retry topics of its popped messages;
         deleting an unknown topic succeeds."""
         name = request.header.topic
+        self._check_deletable(name)
+        self._delete(name)
+        await self._deleted()
+        return Response()
+
+    async def delete_list(self, request: Request[Header]) -> Response:
+        """Delete several topics, or none if one of them cannot be deleted."""
+        names = DeleteTopicListRequestBody.of(request).topic_list
+        if not names:
+            raise RemotingError(
+                ResponseCode.INVALID_PARAMETER, "The specified topic list is blank."
+            )
+        for name in names:
+            self._check_deletable(name)
+        rate = self._config.batch_delete_topic_max_rate
+        await self._lists.run(request, names, rate, self._delete)
+        await self._deleted()
+        return Response()
+
+    def _check_deletable(self, name: str) -> None:
         self._check_changeable(name)
         self._topics.check_served(name)
+
+    def _delete(self, name: str) -> None:
         for topic in (*self._retry_topics(name), name):
             self._topics.delete(topic, self._store.commit_log.end)
             self._offsets.forget_topic(topic)
             self._statistics.forget_topic(topic)
             self._store.delete_topic(topic)
             self._on_delete(topic)
+
+    async def _deleted(self) -> None:
         # A new topic of the same name must not start with the offsets of this one.
         await self._offsets.saved()
         await self._topics.saved()
-        return Response()
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Return the retry topics of the groups that pop a topic."""

@@ -1,20 +1,29 @@
 """NOTIFICATION: tells when there is a message to pop, without popping it.
 
+From 5.4 on it has a filter. A message that comes in wakes only the requests whose filter accepts
+it. Of those that a group has not popped yet, only tags are looked at, and only while they are few;
+otherwise each counts as one to pop, as do all in the retry topics.
+
 Reference: broker NotificationProcessor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from pocketmq.broker.background import CallLater
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.pop.long_polling import EVERYTHING, Polling, PopLongPolling
+from pocketmq.broker.pop.long_polling import EVERYTHING, Filter, Polling, PopLongPolling
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import PopAccess
+from pocketmq.broker.processors.pop.filters import requested_filter
+from pocketmq.broker.tables.consumer_filter import NotCompiled
+from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.late_answer import answer_late
 from pocketmq.broker.waiting.turn_queue import TurnQueue
 from pocketmq.limited_log import LimitedLog
@@ -26,6 +35,9 @@ from pocketmq.remoting.serving.request import Request, Response
 from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
+
+#: Entries of queues that one request looks at: a millisecond.
+MOST_ENTRIES: Final = 4_096
 
 NotificationRequest = Request[NotificationRequestHeader]
 
@@ -41,6 +53,7 @@ class NotificationProcessor:
         pop_offset: PopOffset,
         orders: OrderTable,
         woken: TurnQueue,
+        compiling: CompileQueue,
         clock: Callable[[], int],
         call_later: CallLater,
     ) -> None:
@@ -49,6 +62,7 @@ class NotificationProcessor:
         self._access = access
         self._pop_offset = pop_offset
         self._orders = orders
+        self._compiling = compiling
         self._clock = clock
         self._log = LimitedLog(log)
         self.polling = PopLongPolling(
@@ -63,20 +77,30 @@ class NotificationProcessor:
         """Answer whether there is a message; return None if the request waits for one."""
         if request.header.born_time == 0:
             request.header.born_time = self._clock()
-        return self._notify(request, last=False)
+        return self._notify_now(request)
+
+    def _notify_now(self, request: NotificationRequest) -> Response | None:
+        try:
+            return self._notify(request, last=False)
+        except NotCompiled as new:
+            self._compiling.then(request, self._notify_now, new.text)
+            return None
 
     def _notify_again(self, request: NotificationRequest, last: bool) -> int:
         return answer_late(request, partial(self._notify_held, last=last), self._log)
 
     def _notify_held(self, request: NotificationRequest, *, last: bool) -> Response | None:
-        if self._config.is_slave:
-            return Response(header=NotificationResponseHeader())
-        return self._notify(request, last=last)
+        # With an expression that is no longer known, the client has to ask again.
+        if not self._config.is_slave:
+            with contextlib.suppress(NotCompiled):
+                return self._notify(request, last=last)
+        return Response(header=NotificationResponseHeader())
 
     def _notify(self, request: NotificationRequest, *, last: bool) -> Response | None:
         header = request.header
         topic = self._access.readable(header, request.connection)
-        if self._has_message(header, topic):
+        filter = self._filter(header)
+        if self._has_message(header, topic, filter):
             return Response(header=NotificationResponseHeader(has_msg=True))
         polling = Polling.TIMEOUT
         if not last:
@@ -86,27 +110,71 @@ class NotificationProcessor:
                 header.consumer_group,
                 header.queue_id,
                 topic.read_queue_nums,
-                EVERYTHING,
+                filter,
                 header.born_time + header.poll_time,
             )
         if polling is Polling.WAITS:
             return None
         return Response(header=NotificationResponseHeader(polling_full=polling is Polling.FULL))
 
-    def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
+    def _filter(self, header: NotificationRequestHeader) -> Filter:
+        if not header.exp_type or not self._config.use_message_filter_for_notification:
+            return EVERYTHING
+        return requested_filter(header.exp, header.exp_type)
+
+    def _has_message(
+        self, header: NotificationRequestHeader, topic: TopicConfig, filter: Filter
+    ) -> bool:
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        if any(self._queue_has_message(header, header.topic, queue_id) for queue_id in queues):
+        work = _Work()
+        if any(
+            self._queue_has_message(header, header.topic, queue_id, filter, work)
+            for queue_id in queues
+        ):
             return True
         return any(
-            self._queue_has_message(header, retries.topic_name, 0)
+            self._queue_has_message(header, retries.topic_name, 0, EVERYTHING, work)
             for _, retries in self._access.retry_topics(header.topic, header.consumer_group)
         )
 
     def _queue_has_message(
-        self, header: NotificationRequestHeader, topic: str, queue_id: int
+        self,
+        header: NotificationRequestHeader,
+        topic: str,
+        queue_id: int,
+        filter: Filter,
+        work: _Work,
     ) -> bool:
         group = header.consumer_group
         if header.order and self._orders.is_blocked(group, topic, queue_id, header.attempt_id):
             return False
         offset = self._pop_offset.peek(group, topic, queue_id)
-        return self._store.max_offset(topic, queue_id) > offset
+        rest = self._store.max_offset(topic, queue_id) - offset
+        most = self._config.max_message_filter_num_for_notification
+        if filter.codes is None or not 0 < rest < min(most, work.entries):
+            return rest > 0
+        work.entries -= rest
+        return self._has_tags(topic, queue_id, offset, rest, filter.codes)
+
+    def _has_tags(
+        self, topic: str, queue_id: int, offset: int, count: int, codes: frozenset[int]
+    ) -> bool:
+        """Tell whether one of `count` entries of a queue has one of these tag codes, or is
+        missing."""
+        queue = self._store.queues[topic][queue_id]
+        while count > 0:
+            entries = list(queue.read(offset, count))
+            if not entries or any(code in codes for _, _, code in entries):
+                return True
+            offset += len(entries)
+            count -= len(entries)
+        return False
+
+
+class _Work:
+    """What one request may still look at: `entries` of queues."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries = MOST_ENTRIES

@@ -20,13 +20,14 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.pop.check_point import CheckPointId
 from pocketmq.broker.pop.deliveries import PopDeliveries
 from pocketmq.broker.pop.in_flight import InFlight
-from pocketmq.broker.pop.long_polling import EVERYTHING, Filter, Polling, PopLongPolling
+from pocketmq.broker.pop.long_polling import Filter, Polling, PopLongPolling
 from pocketmq.broker.pop.order_info import OrderInfo
 from pocketmq.broker.pop.order_table import OrderTable
 from pocketmq.broker.pop.pop_offset import PopOffset
 from pocketmq.broker.processors.pop.access import MOST_MESSAGES, PopAccess
+from pocketmq.broker.processors.pop.filters import requested_filter
 from pocketmq.broker.statistics.statistics import Statistics
-from pocketmq.broker.tables.consumer_filter import NotCompiled, codes_of, is_tag_type, ready_filter
+from pocketmq.broker.tables.consumer_filter import NotCompiled
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsets
 from pocketmq.broker.waiting.compile_queue import CompileQueue
 from pocketmq.broker.waiting.late_answer import answer_late
@@ -43,8 +44,7 @@ from pocketmq.message.receipt_handle import ORDER_REVIVE_QUEUE, ReceiptHandle
 from pocketmq.message.record import encode_record, iter_records
 from pocketmq.message.record_layout import queue_offsets_of
 from pocketmq.message.retry_topic import TopicKind
-from pocketmq.message.sql_filter import FILTER_WORK, SqlSyntaxError
-from pocketmq.message.tags import TagExpressionError
+from pocketmq.message.sql_filter import FILTER_WORK
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingError
@@ -193,7 +193,8 @@ class PopProcessor:
     def _pop(self, request: PopRequest, *, last: bool) -> Response | None:
         header = request.header
         topic = self._checked(request)
-        pop = _Pop(header, self._filter(header), self._clock())
+        filter = requested_filter(header.exp, header.exp_type)
+        pop = _Pop(header, filter, self._clock())
         if not header.order:
             pop.revive_queue_id = self._deliveries.next_revive_queue()
         for source in self._sources(header, topic):
@@ -243,20 +244,6 @@ class PopProcessor:
         self._access.invisible_time(header.invisible_time)
         self._access.retry_topic(header.topic, header.consumer_group)
         return topic
-
-    def _filter(self, header: PopMessageRequestHeader) -> Filter:
-        expression = header.exp
-        if not expression or expression == "*":
-            return EVERYTHING
-        try:
-            if is_tag_type(header.exp_type):
-                return Filter(codes_of(expression))
-            return Filter(None, ready_filter(expression, header.exp_type))
-        except (TagExpressionError, SqlSyntaxError) as error:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"parse the consumer's subscription failed: {error}",
-            ) from None
 
     # --- reading ------------------------------------------------------------------------------
 
