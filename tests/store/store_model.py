@@ -20,8 +20,8 @@ Queue = tuple[str, int]
 class Message(NamedTuple):
     """A message that was put.
 
-    keys: its unique key, its keys, and its tags behind T#, as the index has them. queued: whether it
-    has an entry in a consume queue; half messages and rollbacks have none.
+    keys: its unique key, its keys, and its tags behind T#, as the index has them. queued: whether
+    it has an entry in a consume queue; half messages and rollbacks have none.
     """
 
     topic: str
