@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from pocketmq.message import properties as names
-from pocketmq.message.limits import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.message.limits import DLQ_PREFIX, MOST_IN_UNUSUAL_BATCH, RETRY_PREFIX
 
 
 class SetBy(Enum):
@@ -143,6 +143,14 @@ NOT_IN_COPIES: Final = frozenset(
         names.MAX_RECONSUME_TIMES,
     }
 )
+
+
+TOO_MANY_UNUSUAL: Final = (
+    f"a batch of more than {MOST_IN_UNUSUAL_BATCH} messages of which each has to be looked at, "
+    "since one is malformed or has a property whose name begins as one that has no effect in a "
+    "batch (DELAY, TIMER_, POP_CK, INNER_): leave the property out, or send smaller batches"
+)
+"""Why a batch of fewer than `MOST_IN_BATCH` messages is refused."""
 
 
 def drop_brokers_own(properties: dict[str, str]) -> None:

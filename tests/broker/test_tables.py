@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.attributes import AttributeChangeError
@@ -19,6 +21,7 @@ from pocketmq.broker.tables.topic_config import TopicConfigs
 from pocketmq.message import fastjson
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
+from pocketmq.remoting.serving.long_requests import at_once
 from pocketmq.store.config_file import ConfigFileError
 
 # As fastjson writes them; "later" and "future" stand for keys of other releases.
@@ -388,6 +391,57 @@ async def test_official_offsets_are_read_and_kept(tables: Tables) -> None:
     # Integer keys stand there bare, as fastjson writes them.
     assert "{3:8}" in (tables.directory / "consumerOffset.json").read_text()
     assert tables.offsets().table == offsets.table
+
+
+_NAMES = st.sampled_from(["A", "B", "C", "C@broadcast"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["commit", "pulled", "reset", "clone", "follow", "forget_topic", "forget_group"]
+            ),
+            _NAMES,
+            _NAMES,
+        )
+    )
+)
+def test_offsets_are_found_by_topic_and_by_group(steps: list[tuple[str, str, str]]) -> None:
+    offsets = ConsumerOffsets(Path("unwritten.json"), lambda: 1)
+    expected: dict[str, int] = {}
+    for step, group, other in steps:
+        topic = other.partition("@")[0]
+        if step == "clone":
+            offsets.clone(group, other, "A")
+            if f"A@{group}" in expected:
+                expected[f"A@{other}"] = 1
+        elif step == "follow":
+            offsets.follow({f"{topic}@{group}": {0: 1}}, None)
+            expected[f"{topic}@{group}"] = 1
+        elif step == "forget_topic":
+            offsets.forget_topic(topic)
+            expected = {key: 1 for key in expected if key.split("@", 1)[0] != topic}
+            assert offsets.query_pulled(group, topic, 0) == -1
+            assert not offsets.has_reset(group, topic, 0)
+        elif step == "forget_group":
+            offsets.forget_group(group)
+            expected = {key: 1 for key in expected if key.split("@", 1)[1] != group}
+            assert offsets.query_pulled(group, topic, 0) == -1
+            assert not offsets.has_reset(group, topic, 0)
+        else:
+            getattr(offsets, step)(group, topic, 0, 1)
+            if step != "pulled":
+                expected[f"{topic}@{group}"] = 1
+    assert offsets.table == {key: {0: 1} for key in expected}
+    pairs = [key.split("@") for key in expected if key.count("@") == 1]
+    for name in ("A", "B", "C"):
+        assert offsets.groups_of(name) == {group for topic, group in pairs if topic == name}
+        assert offsets.topics_of(name) == {topic for topic, group in pairs if group == name}
+    document = offsets.document()
+    groups = {group: {topic for topic, name in pairs if name == group} for _, group in pairs}
+    assert {group: set(topics) for group, topics in document["groupTopicMap"].items()} == groups
+    assert fastjson.encode(at_once(offsets.document_steps())) == fastjson.encode(document)
 
 
 async def test_offsets_are_written_only_when_they_changed(tables: Tables) -> None:

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.client.admin.admin import Admin
+from pocketmq.embedded import EmbeddedServer
 from pocketmq.message.message import MessageQueue
 from pocketmq.message.receipt_handle import ReceiptHandle
 from pocketmq.message.retry_topic import TopicKind
@@ -85,6 +87,21 @@ async def test_an_answer_does_not_repeat_a_long_request_for_each_queue(
     for n in range(20):
         request.endpoints.addresses.add(host=f"proxy-{n}.example", port=8081)
     assert (await client.call(kind, request)).status.code == pb.OK
+
+
+async def test_the_endpoints_in_an_answer_are_bounded_with_all_repetitions(
+    server: EmbeddedServer, client: GrpcClient
+) -> None:
+    async with Admin(namesrv=server.namesrv) as admin:
+        await admin.create_topic("Wide", queues=16_384)
+    request = pb.QueryRouteRequest(topic=pb.Resource(name="Wide"))
+    for count, code in ((1, pb.OK), (20, pb.ILLEGAL_ACCESS_POINT)):
+        del request.endpoints.addresses[:]
+        for n in range(count):
+            request.endpoints.addresses.add(host=f"proxy-{n}.example", port=8081)
+        answer = await client.call("QueryRoute", request, timeout=60)
+        assert answer.status.code == code
+        assert len(answer.message_queues) == (16_384 if code == pb.OK else 0)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +287,23 @@ async def test_unsent_answers_of_all_connections_are_bounded(
             each.cancel()
         assert sum(each.held for each in server.connections) <= 1_000_000
         assert "the most of all" in caplog.text
+
+
+async def test_a_call_counts_until_its_answer_is_taken() -> None:
+    async with grpc_server() as server:
+        raw = await Raw.open(server)
+        raw.writer.write(frame(Kind.SETTINGS, 0, 0, b"\0\4" + bytes(4)))
+        for stream_id in range(1, 61, 2):
+            raw.call(stream_id)
+            raw.data(stream_id, b"\0\0\0\0\5hello", ended=True)
+            raw.writer.write(frame(Kind.PING, 0, 0, b"%08d" % stream_id))
+            await raw.until(b"%08d" % stream_id)
+        [connection] = server.connections
+        assert connection.held >= 30 * 4_096
+        raw.writer.write(frame(Kind.SETTINGS, 0, 0, b"\0\4" + (1_000).to_bytes(4, "big")))
+        raw.writer.write(frame(Kind.PING, 0, 0, b"the last"))
+        await raw.until(b"the last")
+        assert connection.held < 4_096
 
 
 async def test_a_client_that_takes_no_answers_is_closed_whatever_else_it_sends(

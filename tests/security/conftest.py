@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
 import pytest
@@ -12,7 +12,8 @@ from pocketmq.auth.service import signer_of
 from pocketmq.auth.users import User
 from pocketmq.embedded import EmbeddedServer
 from pocketmq.remoting.connection import Connection
-from tests.security.resident import Open, Peer
+from tests.cli.running import Running
+from tests.security.resident import SERVE, Open, Peer, Serve, Server
 
 ADMIN: Final = User("root", "root-password-1")
 NOBODY: Final = User("nobody", "nobody-password-1")
@@ -68,3 +69,22 @@ async def open_peer() -> AsyncIterator[Open]:
     yield open_one
     for peer in opened:
         peer.writer.transport.abort()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts the server with more settings, as NAME=VALUE, or on a small machine."""
+    started: list[Running] = []
+
+    def start(
+        *settings: str, module: str = "pocketmq", grpc: bool = False, dashboard: bool = False
+    ) -> Server:
+        options = [word for setting in settings for word in ("--set", setting)]
+        options += ["--grpc-port", "0"] if grpc else ["--no-grpc"]
+        options += ["--dashboard-port", "0"] if dashboard else ["--no-dashboard"]
+        started.append(Running(*SERVE, *options, module=module))
+        return Server(started[-1])
+
+    yield start
+    for running in started:
+        running.__exit__(None, None, None)

@@ -23,6 +23,8 @@ needs_proc = pytest.mark.skipif(
 MB = 1 << 20
 #: A character that takes four bytes in memory, and makes the others of its text do so, too.
 WIDE = "\U0001f600"
+#: Of this machine, from which clients can connect.
+ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 SERVE = (
     "serve", "--ephemeral", "--listen-port", "0", "--namesrv-port", "0",
     "--set", "maxAutoCreatedGroups=1000", "--set", "enablePropertyFilter=true",
@@ -122,6 +124,23 @@ class Peer:
 
 
 Open = Callable[..., Awaitable[Peer]]
+Serve = Callable[..., Server]
+
+
+def send(
+    number: int,
+    topic: str,
+    body: bytes = b"x",
+    queue: int = 0,
+    *,
+    properties: str = "",
+    code: int = RequestCode.SEND_MESSAGE_V2,
+) -> bytes:
+    fields = {
+        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1",
+        "h": "0", "i": properties, "j": "0", "k": "false",
+    }  # fmt: skip
+    return encode_command(code, number, ext_fields=fields, body=body)
 
 
 def heartbeat(

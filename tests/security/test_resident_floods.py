@@ -6,73 +6,28 @@ The limits are as low as settings allow, or those of a small machine, so that a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from grpc import aio
 
-from pocketmq.proxy.proto import service_pb2 as pb
-from pocketmq.proxy.transport.http2 import PREFACE
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frames.frame import Command, encode_command
-from tests.cli.running import Running
-from tests.proxy.grpc_client import GrpcClient
-from tests.proxy.raw_frames import Kind, frame
-from tests.proxy.test_server import Raw
 from tests.security.resident import (
+    ADDRESSES,
     MB,
-    SERVE,
     WIDE,
     Open,
     Peer,
-    Server,
+    Serve,
     heartbeat,
     needs_proc,
     registration,
+    send,
 )
 
 pytestmark = [needs_proc, pytest.mark.long]
-
-ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-Serve = Callable[..., Server]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Starts the server with more settings, as NAME=VALUE, or on a small machine."""
-    started: list[Running] = []
-
-    def start(
-        *settings: str, module: str = "pocketmq", grpc: bool = False, dashboard: bool = False
-    ) -> Server:
-        options = [word for setting in settings for word in ("--set", setting)]
-        options += ["--grpc-port", "0"] if grpc else ["--no-grpc"]
-        options += ["--dashboard-port", "0"] if dashboard else ["--no-dashboard"]
-        started.append(Running(*SERVE, *options, module=module))
-        return Server(started[-1])
-
-    yield start
-    for running in started:
-        running.__exit__(None, None, None)
-
-
-def send(
-    number: int,
-    topic: str,
-    body: bytes = b"x",
-    queue: int = 0,
-    *,
-    properties: str = "",
-    code: int = RequestCode.SEND_MESSAGE_V2,
-) -> bytes:
-    fields = {
-        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0", "g": "1",
-        "h": "0", "i": properties, "j": "0", "k": "false",
-    }  # fmt: skip
-    return encode_command(code, number, ext_fields=fields, body=body)
 
 
 def pull(number: int, *, tags: str = "*", offset: int = 0, queue: int = 0, hold: int = 0) -> bytes:
@@ -370,88 +325,6 @@ async def test_half_tls_handshakes(serve: Serve, open_peer: Open) -> None:
     first = await open_peer(server.broker)
     await first.through([])
     assert server.growth < 30 * MB
-
-
-# --- gRPC ---------------------------------------------------------------------------------------
-
-
-async def open_grpc(port: int, address: str) -> Raw:
-    streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
-    raw = Raw(*streams)
-    raw.writer.write(PREFACE + frame(Kind.SETTINGS, 0, 0))
-    return raw
-
-
-async def through(raw: Raw, number: int) -> bool:
-    """Whether the server has read all that was written, rather than closed the connection."""
-    raw.writer.write(frame(Kind.PING, 0, 0, b"%08d" % number))
-    try:
-        await raw.until(b"%08d" % number)
-    except (AssertionError, ConnectionError):
-        return False
-    return True
-
-
-async def test_requests_that_a_proxy_holds(serve: Serve) -> None:
-    server = serve(module="tests.security.small_machine", grpc=True)
-    crowd, refused = [], 0
-    try:
-        for number in range(40):
-            raw = await open_grpc(server.grpc, ADDRESSES[number % 3])
-            crowd.append(raw)
-            open_ = True
-            # Calls of 4 MB without the last byte. HTTP/2 lets a connection have so many bytes open.
-            for stream_id in range(1, 9, 2):
-                raw.call(stream_id, b"/apache.rocketmq.v2.MessagingService/SendMessage")
-                raw.data(stream_id, b"\0" + (4 * MB).to_bytes(4, "big"))
-                for at in range(256):
-                    raw.data(stream_id, bytes(16_000))
-                    if at % 3 == 2 and not (open_ := await through(raw, at)):
-                        break
-                if not open_:
-                    refused += 1
-                    break
-        # 640 MB were sent; the requests that are held may have 128.
-        assert server.peak < 220 * MB
-    finally:
-        for raw in crowd:
-            raw.writer.transport.abort()
-
-
-async def test_settings_of_a_proxy_s_clients(serve: Serve) -> None:
-    server = serve(grpc=True)
-    kept = 0
-    async with contextlib.AsyncExitStack() as stack:
-        for number in range(500):
-            client = GrpcClient(server.grpc, client_id=f"c{number}")
-            await stack.enter_async_context(client)
-            settings = pb.Settings(client_type=pb.PRODUCER)
-            for topic in range(900):
-                settings.publishing.topics.add(name=f"{number}-{topic}".ljust(120, "x"))
-            with contextlib.suppress(StopAsyncIteration, aio.AioRpcError):
-                await client.telemetry(settings)
-                kept += 1
-        assert kept < 450
-        # 32 MB for one address, and the clients' connections.
-        assert server.growth < 150 * MB
-
-
-async def test_clients_of_a_proxy(serve: Serve) -> None:
-    server = serve(grpc=True)
-    codes: dict[int, int] = {}
-    async with GrpcClient(server.grpc) as client:
-        request = pb.QueryRouteRequest()
-        request.topic.name = "T"
-        for number in range(0, 21_000, 50):
-            answers = await asyncio.gather(
-                *(
-                    client.call("QueryRoute", request, timeout=60, x_mq_client_id=f"{number + n}")
-                    for n in range(50)
-                )
-            )
-            for answer in answers:
-                codes[answer.status.code] = codes.get(answer.status.code, 0) + 1
-    assert server.growth < 100 * MB
 
 
 # --- the dashboard ------------------------------------------------------------------------------

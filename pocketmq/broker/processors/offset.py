@@ -164,9 +164,7 @@ class OffsetProcessor:
     async def all_offsets(self, request: Request[Header]) -> Response:
         """Return the whole table as in consumerOffset.json, for slaves and exports, and the end of
         the log at that time: the offsets refer only to messages before it."""
-        document = self._offsets.document()
-        table = await self._long.run(request, fastjson.encode_steps(document["offsetTable"]))
-        return self._progress(document | {"offsetTable": table})
+        return self._progress(await self._long.run(request, self._offsets.document_steps()))
 
     def all_delay_offsets(self, request: Request[Header]) -> Response:
         """Return the table of the delay levels as in delayOffset.json, and the end of the log."""

@@ -91,7 +91,7 @@ class Messaging:
         clients = self.clients = Clients(port, telemetry.asked)
         telemetry.clients = clients
         telemetry.spawn = self._spawn
-        self.routes = Routes(config, clients, metadata, access)
+        self.routes = Routes(config, clients, metadata, access, turns)
         self._producing = Producing(config, port, clients, metadata, access, turns)
         self._consuming = Consuming(config, clients, metadata, access, self._own, turns)
         self._offsets = Offsets(clients, access)

@@ -19,6 +19,7 @@ from pocketmq.proxy.service.checks import group_of, topic_of
 from pocketmq.proxy.service.clients import Clients
 from pocketmq.proxy.service.metadata import Metadata, Topic
 from pocketmq.proxy.service.status import ServiceError, ok
+from pocketmq.proxy.service.turns import Turns
 from pocketmq.remoting.bodies.route import BrokerData, QueueData
 
 PERM_READ: Final = 4
@@ -28,19 +29,29 @@ PERM_WRITE: Final = 2
 MAX_ENDPOINTS: Final = 64
 MAX_ENDPOINT_BYTES: Final = 4_096
 MAX_AUTHORITY: Final = 300
+#: The most bytes of the endpoints in an answer, with all repetitions.
+MAX_REPEATED: Final = 4 << 20
+#: Queues of a topic from which on its answer takes a turn of the event loop.
+MANY_QUEUES: Final = 64
 
 
 class Routes:
     """Serves both calls; `port` is the listening port."""
 
     def __init__(
-        self, config: ProxyConfig, clients: Clients, metadata: Metadata, access: Access
+        self,
+        config: ProxyConfig,
+        clients: Clients,
+        metadata: Metadata,
+        access: Access,
+        turns: Turns,
     ) -> None:
         self.port = config.grpc_server_port
         self._echo_port = config.use_endpoint_port_from_request
         self._clients = clients
         self._metadata = metadata
         self._access = access
+        self._turns = turns
 
     async def query_route(self, call: Call, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
         """Return all queues of a topic."""
@@ -48,7 +59,7 @@ class Routes:
         self._access.use(call, name)
         self._clients.of(call)
         topic = await self._metadata.topic(name)
-        endpoints = self._endpoints(call, request.endpoints)
+        endpoints = await self._endpoints_for(call, request.endpoints, topic)
         answer = pb.QueryRouteResponse(status=ok())
         for queues, broker, broker_id in _brokers(topic):
             read, write = _counts(queues)
@@ -78,7 +89,7 @@ class Routes:
         self._clients.of(call)
         topic = await self._metadata.topic(name)
         settings = await self._metadata.group(group)
-        endpoints = self._endpoints(call, request.endpoints)
+        endpoints = await self._endpoints_for(call, request.endpoints, topic)
         answer = pb.QueryAssignmentResponse(status=ok())
         for queues, broker, broker_id in _brokers(topic):
             read, write = _counts(queues)
@@ -90,6 +101,26 @@ class Routes:
                 queue.id = queue_id
                 queue.permission = pb.READ_WRITE if write else pb.READ
         return answer
+
+    async def _endpoints_for(self, call: Call, asked: pb.Endpoints, topic: Topic) -> pb.Endpoints:
+        """Return the endpoints for an answer; wait for a turn if it is a long one.
+
+        All calls that have waited for the route of a topic go on in the same turn.
+        """
+        endpoints = self._endpoints(call, asked)
+        queues = sum(
+            max(queues.read_queue_nums, queues.write_queue_nums) for queues, _, _ in _brokers(topic)
+        )
+        size = endpoints.ByteSize()
+        if queues * size > MAX_REPEATED:
+            raise ServiceError(
+                pb.ILLEGAL_ACCESS_POINT,
+                f"endpoints of {size} bytes for each of {queues} queues; at most {MAX_REPEATED} "
+                "bytes are allowed in an answer: name fewer endpoints",
+            )
+        if queues > MANY_QUEUES:
+            await self._turns.next(call.peer[0])
+        return endpoints
 
     def _endpoints(self, call: Call, asked: pb.Endpoints) -> pb.Endpoints:
         endpoints = pb.Endpoints()

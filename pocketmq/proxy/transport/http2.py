@@ -174,7 +174,7 @@ class Http2Connection:
     `max_streams` bounds the open streams; `budget` pays for the client's frames.
 
     Attributes:
-        waiting: octets of answers queued for the client's windows.
+        waiting: octets of answers queued for the client's windows; they take twice as much at most.
         unread: octets of an incomplete frame or header block.
         begun: the client has sent the HTTP/2 preface.
     """
@@ -289,7 +289,7 @@ class Http2Connection:
         try:
             events = self._connection.receive_data(frame)
         except H2Error as error:
-            self._end()
+            self.end()
             raise ProtocolError(str(error) or type(error).__name__) from None
         found = None
         for event in events:
@@ -370,10 +370,11 @@ class Http2Connection:
 
     def _ended(self, why: str, reason: Reason = Reason.ENHANCE_YOUR_CALM) -> ProtocolError:
         self._connection.close_connection(reason)
-        self._end()
+        self.end()
         return ProtocolError(why)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Drop the queued answers, and take no more: the connection is closed."""
         self._over = True
         self._streams.clear()
         self._blocked.clear()
@@ -446,7 +447,9 @@ class Http2Connection:
                 waiting.popleft()
             else:
                 data = memoryview(data)
-                waiting[0] = data[length:]
+                rest = data[length:]
+                # A view keeps all of the answer in memory, and a client may leave one octet of it.
+                waiting[0] = rest if 2 * len(rest) > len(rest.obj) else bytes(rest)  # type: ignore[arg-type]
                 data = bytes(data[:length])
             connection.send_data(stream_id, data)
         if stream.trailers is not None:

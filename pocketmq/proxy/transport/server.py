@@ -93,7 +93,7 @@ MAX_HELD: Final = 512 << 20
 CONNECTION_PRICE: Final = 50
 #: Unsent bytes above which the server stops reading from a connection.
 HIGH_WATER: Final = 1 << 20
-#: Bytes that an open call counts in addition to its header fields and request, as objects.
+#: Bytes that an open call counts in addition to its header fields, request and answer, as objects.
 CALL_OVERHEAD: Final = 4 << 10
 #: Seconds for the frames of all clients with much work in one turn.
 TURN: Final = 0.002
@@ -192,7 +192,7 @@ class GrpcConnection(asyncio.Protocol):
         self._begun = False
         self._events: Iterator[Event | None] | None = None
         self._more: list[bytes] = []
-        self._buffered = 0  # bytes of incomplete frames and unsent answers
+        self._buffered = 0  # bytes of incomplete frames, unsent answers and their calls
         self._started = 0  # calls in this turn
         self.address: _Address
         self.peer = ("", 0)
@@ -359,7 +359,9 @@ class GrpcConnection(asyncio.Protocol):
         if unsent < self._unsent or not self._unsent:
             self._unsent_since = self._loop.time()
         self._unsent = unsent
-        buffered = self._http2.unread + unsent
+        # Calls that have ended for the server, but whose answers are not sent.
+        unended = max(self._http2.open_streams - len(self._streams), 0)
+        buffered = self._http2.unread + unsent + unended * CALL_OVERHEAD
         if buffered != self._buffered and not self.closed:
             change, self._buffered = buffered - self._buffered, buffered
             self._hold(change)
@@ -390,6 +392,7 @@ class GrpcConnection(asyncio.Protocol):
                 "gRPC connection of %s closed: %s", self, reason, cause=("closed", cause)
             )
         self._transport.write(self._http2.take_output())
+        self._http2.end()
         self.closed = True
         self._hold(-self._buffered)
         self._buffered = 0

@@ -10,8 +10,8 @@ from typing import Final
 from pocketmq.message.batch_body import BatchBodyError, ReservedInBatch
 from pocketmq.message.buffers import ReadableBuffer
 from pocketmq.message.checksum import CRC_MASK, crc32
-from pocketmq.message.limits import MAX_PROPERTIES, MOST_IN_BATCH
-from pocketmq.message.reserved import is_unfit_for_batch, may_name
+from pocketmq.message.limits import MAX_PROPERTIES, MOST_IN_BATCH, MOST_IN_UNUSUAL_BATCH
+from pocketmq.message.reserved import TOO_MANY_UNUSUAL, is_unfit_for_batch, may_name
 from pocketmq.store.encoding.batch import ITEM_HEAD, Shared, unpack_item
 from pocketmq.store.encoding.queue_entry import pack_entries
 from pocketmq.store.encoding.tags_codes import SEPARATOR, tags_code
@@ -80,6 +80,8 @@ def _encode(
     last_offset = queue_offset + most
     while at < end:
         if queue_offset == last_offset:
+            if most == MOST_IN_UNUSUAL_BATCH:
+                raise BatchBodyError(TOO_MANY_UNUSUAL)
             raise BatchBodyError(f"a batch of more than {most} messages")
         try:
             item_size, flag, body_length = unpack_item(source, at)

@@ -28,7 +28,7 @@ from pocketmq.message.limits import (
     check_topic,
     takes_sends,
 )
-from pocketmq.message.reserved import drop_brokers_own
+from pocketmq.message.reserved import TOO_MANY_UNUSUAL, drop_brokers_own
 from pocketmq.remoting.bodies.registration import TopicConfig
 from pocketmq.remoting.bodies.subscription_group import SubscriptionGroupConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -249,11 +249,7 @@ def batch_of_client(body: ReadableBuffer) -> bytes:
     items: list[tuple[int, bytes, bytes]] = []
     for item in iter_batch(body):
         if len(items) == MOST_IN_UNUSUAL_BATCH:
-            raise RemotingError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch of more than {MOST_IN_UNUSUAL_BATCH} messages with properties of its "
-                "broker, or of delayed messages",
-            )
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, TOO_MANY_UNUSUAL)
         properties = names.decode(item.properties)
         of_batch(properties)
         items.append((item.flag, bytes(item.body), names.encode(properties).encode()))
